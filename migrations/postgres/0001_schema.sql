@@ -214,7 +214,8 @@ CREATE INDEX audit_actor ON audit (tenant_id, actor, at, id);
 CREATE INDEX audit_object ON audit (tenant_id, object_id, at, id);
 CREATE INDEX audit_age ON audit (at);
 
--- Requests made with an idempotency key, and the object or version they made.
+-- Requests made with an idempotency key, and the object or version they made. `results`
+-- says what became of each operation of a batch; it holds no content and no path.
 CREATE TABLE idempotency (
     tenant_id uuid NOT NULL,
     scope_sha256 bytea NOT NULL,
@@ -222,6 +223,7 @@ CREATE TABLE idempotency (
     object_id uuid,
     store_id uuid,
     version_seq bigint,
+    results text COLLATE "C",
     created_at bigint NOT NULL,
     PRIMARY KEY (tenant_id, scope_sha256)
 );
@@ -257,7 +259,8 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 -- `seq` is the `seq` of the store's newest version. No later version gets an
 -- earlier time than `last_version_at`. `purge_epoch` counts removals of history.
 -- `idle_since`: every live memory was used at this time or later, so that expiry
--- skips the store until a memory can be due.
+-- skips the store until a memory can be due. `imported_seq` is the `seq` of the
+-- last version that an import of a history wrote.
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -277,6 +280,7 @@ CREATE TABLE store (
     version_count bigint NOT NULL,
     version_bytes bigint NOT NULL,
     retention_seq bigint NOT NULL,
+    imported_seq bigint NOT NULL DEFAULT 0,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     archived_at bigint,
@@ -288,7 +292,8 @@ CREATE INDEX store_period ON store (tenant_id, store_id) WHERE expires_unused_af
 ALTER TABLE store ADD PRIMARY KEY (tenant_id, store_id);
 
 -- The head of each memory. A deleted memory keeps its row and its id while
--- versions of it are kept. `claimed_by`, `claimed_until`: a replica that lost a
+-- versions of it are kept. `expires_at` is the time at which it expires even if it
+-- is used. `claimed_by`, `claimed_until`: a replica that lost a
 -- race asks the others to let its next edit of this memory go first. This is a
 -- hint; correctness does not depend on it.
 CREATE TABLE memory (
@@ -305,6 +310,7 @@ CREATE TABLE memory (
     sha256 bytea,
     first_line text COLLATE "C",
     pinned boolean NOT NULL,
+    expires_at bigint,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     deleted_at bigint,
@@ -312,6 +318,8 @@ CREATE TABLE memory (
     claimed_until bigint,
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) WITH (fillfactor = 80);
+CREATE INDEX memory_expires ON memory (expires_at, tenant_id, store_id, memory_id)
+    WHERE expires_at IS NOT NULL AND NOT pinned;
 CREATE INDEX memory_parent ON memory (tenant_id, store_id, parent, name) WHERE deleted_at IS NULL;
 CREATE UNIQUE INDEX memory_path ON memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
 

@@ -174,6 +174,7 @@ CREATE TABLE idempotency (
     object_id BLOB,
     store_id BLOB,
     version_seq INTEGER,
+    results TEXT,
     created_at INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, scope_sha256)
 ) STRICT, WITHOUT ROWID;
@@ -221,6 +222,7 @@ CREATE TABLE store (
     version_count INTEGER NOT NULL,
     version_bytes INTEGER NOT NULL,
     retention_seq INTEGER NOT NULL,
+    imported_seq INTEGER NOT NULL DEFAULT 0,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     archived_at INTEGER,
@@ -245,6 +247,7 @@ CREATE TABLE memory (
     sha256 BLOB,
     first_line TEXT,
     pinned INTEGER NOT NULL,
+    expires_at INTEGER,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     deleted_at INTEGER,
@@ -253,6 +256,8 @@ CREATE TABLE memory (
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX memory_path ON memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
+CREATE INDEX memory_expires ON memory (expires_at, tenant_id, store_id, memory_id)
+    WHERE expires_at IS NOT NULL AND NOT pinned;
 -- Contains every column that a listing needs, so that listing a large directory
 -- reads no rows of the table. SQLite also needs the column of the condition.
 CREATE INDEX memory_parent ON memory (tenant_id, store_id, parent, name, size_bytes, deleted_at)

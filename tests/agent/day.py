@@ -94,7 +94,7 @@ def begin(transcript, api, stores, title):
                     {
                         "type": "memory_store",
                         "memory_store_id": project,
-                        "instructions": "Keep progress.md current: what is done, what comes next.",
+                        "instructions": "Keep progress.md current, with finished and next steps.",
                     },
                     {"type": "memory_store", "memory_store_id": handbook, "access": "read_only"},
                 ],

@@ -200,7 +200,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
         async def prompted(server, _):
             (prompt,) = (await server.list_prompts()).prompts
             self.assertEqual(prompt.name, "memory_protocol")
-            self.assertEqual([argument.name for argument in prompt.arguments], ["keep_tidy", "topic"])
+            self.assertEqual([argument.name for argument in prompt.arguments], ["keep_tidy", "topic", "file_index"])
             plain = (await server.get_prompt("memory_protocol")).messages[0].content.text
             full = await server.get_prompt("memory_protocol", {"keep_tidy": "true", "topic": "the garden"})
             full = full.messages[0].content.text

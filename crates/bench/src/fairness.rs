@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use keepsake_config::Failure;
 use keepsake_core::limits::LimitOverrides;
 use serde::Serialize;
-use tokio::task::LocalSet;
 
 use super::connection::Connection;
-use super::load::{self, Endpoint, LOAD_FAILED};
+use super::load::{self, Endpoint, LOAD_FAILED, Latencies, latency_ms, on_a_thread, record};
 use super::plan::Scenario;
 use super::provision::{self, BenchTenant, LIMITS};
 use super::report::{Machine, median, rounded};
@@ -56,8 +55,8 @@ pub(super) struct Fairness {
     victim_rate: u32,
     aggressor_limit: u32,
     aggressor_rate: u32,
-    alone: Latencies,
-    beside: Latencies,
+    alone: Answered,
+    beside: Answered,
     /// The victim's p99 with the aggressor divided by that without it, per round.
     ratios: Vec<f64>,
     median_ratio: Option<f64>,
@@ -68,22 +67,17 @@ pub(super) struct Fairness {
 
 /// The victim's calls of all rounds.
 #[derive(Debug, Serialize)]
-struct Latencies {
-    calls: u64,
+struct Answered {
+    #[serde(flatten)]
+    latencies: Latencies,
     statuses: BTreeMap<u16, u64>,
-    p50_ms: f64,
-    p99_ms: f64,
-    max_ms: f64,
 }
 
-impl Latencies {
+impl Answered {
     fn of(seen: &Seen) -> Self {
         Self {
-            calls: seen.latency.len(),
+            latencies: Latencies::of(&seen.latency),
             statuses: seen.statuses.clone(),
-            p50_ms: seen.milliseconds(0.5),
-            p99_ms: seen.milliseconds(0.99),
-            max_ms: seen.milliseconds(1.0),
         }
     }
 }
@@ -108,11 +102,6 @@ impl Seen {
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;
         }
-    }
-
-    fn milliseconds(&self, quantile: f64) -> f64 {
-        let nanos = self.latency.value_at_quantile(quantile);
-        Duration::from_nanos(nanos).as_secs_f64() * 1_000.0
     }
 }
 
@@ -174,16 +163,17 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
                 from,
                 to: from + args.measure,
             };
-            let latencies = drive(pace(&victim, options.victim_rate));
+            let calm = pace(&victim, options.victim_rate);
+            let latencies = on_a_thread(move || keep(calm));
             if turn == 0 {
                 let latencies = latencies.await?;
-                p99_ms[turn] = latencies.milliseconds(0.99);
+                p99_ms[turn] = latency_ms(&latencies.latency, 0.99);
                 alone.follow(&latencies);
             } else {
-                let aggression = drive(pace(&aggressor, options.aggressor_limit * TIMES));
-                let (latencies, answered) = tokio::join!(latencies, aggression);
+                let wild = pace(&aggressor, options.aggressor_limit * TIMES);
+                let (latencies, answered) = tokio::join!(latencies, on_a_thread(move || keep(wild)));
                 let latencies = latencies?;
-                p99_ms[turn] = latencies.milliseconds(0.99);
+                p99_ms[turn] = latency_ms(&latencies.latency, 0.99);
                 beside.follow(&latencies);
                 others.follow(&answered?);
             }
@@ -203,8 +193,8 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         victim_rate: options.victim_rate,
         aggressor_limit: options.aggressor_limit,
         aggressor_rate: options.aggressor_limit * TIMES,
-        alone: Latencies::of(&alone),
-        beside: Latencies::of(&beside),
+        alone: Answered::of(&alone),
+        beside: Answered::of(&beside),
         median_ratio: median(&ratios),
         ratios,
         bar: BAR,
@@ -245,18 +235,7 @@ async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Res
     Ok(())
 }
 
-/// Sends one tenant's load from a new thread.
-async fn drive(pace: Pace) -> Result<Seen, Failure> {
-    let driven = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::of(LOAD_FAILED))?;
-        LocalSet::new().block_on(&runtime, keep(pace))
-    });
-    driven.await.map_err(Failure::of(LOAD_FAILED))?
-}
-
+/// Sends one tenant's load.
 async fn keep(pace: Pace) -> Result<Seen, Failure> {
     let begun = Instant::now();
     let due = Rc::new(AtomicU64::new(0));
@@ -304,8 +283,7 @@ async fn keep_connection(
         };
         if due_at >= pace.from {
             *seen.statuses.entry(status).or_default() += 1;
-            let nanos = u64::try_from(due_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            seen.latency.saturating_record(nanos);
+            record(&mut seen.latency, due_at.elapsed());
         }
     }
 }
@@ -317,11 +295,11 @@ impl fmt::Display for Fairness {
             "a tenant at {} calls a second, beside one at {} with a limit of {}\n",
             self.victim_rate, self.aggressor_rate, self.aggressor_limit
         )?;
-        for (name, latencies) in [("alone", &self.alone), ("beside", &self.beside)] {
+        for (name, Answered { latencies, statuses }) in [("alone", &self.alone), ("beside", &self.beside)] {
             writeln!(
                 f,
-                "{name:<8} {:>8} calls  p50 {:>8.2} ms  p99 {:>8.2} ms  max {:>8.2} ms  {:?}",
-                latencies.calls, latencies.p50_ms, latencies.p99_ms, latencies.max_ms, latencies.statuses
+                "{name:<8} {:>8} calls  p50 {:>8.2} ms  p99 {:>8.2} ms  max {:>8.2} ms  {statuses:?}",
+                latencies.calls, latencies.p50_ms, latencies.p99_ms, latencies.max_ms
             )?;
         }
         let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use hdrhistogram::Histogram;
 use hyper::header::HeaderValue;
 use keepsake_config::Failure;
+use serde::Serialize;
 use tokio::task::LocalSet;
 
 use super::connection::Connection;
@@ -52,6 +54,54 @@ impl Endpoint {
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
     Histogram::new_with_bounds(1_000, max, 3).map_err(Failure::of("the histogram cannot be made"))
+}
+
+/// Adds a latency; one above the maximum counts as the maximum.
+pub(super) fn record(latency: &mut Histogram<u64>, took: Duration) {
+    latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// The latency at a quantile, in milliseconds.
+pub(super) fn latency_ms(latency: &Histogram<u64>, quantile: f64) -> f64 {
+    milliseconds(Duration::from_nanos(latency.value_at_quantile(quantile)))
+}
+
+pub(super) fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1_000.0
+}
+
+/// The latencies of one kind of calls.
+#[derive(Debug, Serialize)]
+pub(super) struct Latencies {
+    pub(super) calls: u64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) max_ms: f64,
+}
+
+impl Latencies {
+    pub(super) fn of(latency: &Histogram<u64>) -> Self {
+        Self {
+            calls: latency.len(),
+            p50_ms: latency_ms(latency, 0.5),
+            p99_ms: latency_ms(latency, 0.99),
+            max_ms: latency_ms(latency, 1.0),
+        }
+    }
+}
+
+/// Runs a load that is bound to one thread on a new one.
+pub(super) async fn on_a_thread<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
+    load: impl FnOnce() -> F + Send + 'static,
+) -> Result<T, Failure> {
+    let driven = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Failure::of(LOAD_FAILED))?;
+        LocalSet::new().block_on(&runtime, load())
+    });
+    driven.await.map_err(Failure::of(LOAD_FAILED))?
 }
 
 /// The results of a measurement.
@@ -108,12 +158,6 @@ impl Measured {
         #[expect(clippy::cast_precision_loss, reason = "no run makes 2^52 calls")]
         let calls = self.latency.len() as f64;
         calls / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
-    }
-
-    /// The latency at a quantile, in milliseconds.
-    pub(super) fn latency_ms(&self, quantile: f64) -> f64 {
-        let nanos = self.latency.value_at_quantile(quantile);
-        Duration::from_nanos(nanos).as_secs_f64() * 1_000.0
     }
 }
 
@@ -207,46 +251,35 @@ async fn drive(
     work: Work,
     load: Load,
 ) -> Result<Measured, Failure> {
-    let threads: Vec<_> = (0..load.threads)
-        .map(|thread| {
-            let workload = Arc::clone(workload);
-            tokio::task::spawn_blocking(move || drive_thread(endpoint, &workload, work, load, thread))
-        })
-        .collect();
+    let threads = (0..load.threads).map(|thread| {
+        let workload = Arc::clone(workload);
+        on_a_thread(move || drive_thread(endpoint, workload, work, load, thread))
+    });
     let mut all = Measured::new()?;
-    for thread in threads {
-        all.join(&thread.await.map_err(Failure::of(LOAD_FAILED))??);
+    for seen in try_join_all(threads).await? {
+        all.join(&seen);
     }
     Ok(all)
 }
 
-/// Drives every `threads`th connection with a runtime on this thread.
-fn drive_thread(
+/// Drives every `threads`th connection.
+async fn drive_thread(
     endpoint: Endpoint,
-    workload: &Arc<Workload>,
+    workload: Arc<Workload>,
     work: Work,
     load: Load,
     thread: usize,
 ) -> Result<Measured, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::of(LOAD_FAILED))?;
     let seen = Rc::new(RefCell::new(Measured::new()?));
-    let workers = (thread..load.connections).step_by(load.threads);
-    LocalSet::new().block_on(&runtime, async {
-        let mut tasks = tokio::task::JoinSet::new();
-        for index in workers {
-            let (workload, seen) = (Arc::clone(workload), Rc::clone(&seen));
-            let worker = Worker::new(index, load.connections);
-            tasks
-                .spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
-        }
-        while let Some(ended) = tasks.join_next().await {
-            ended.map_err(Failure::of(LOAD_FAILED))??;
-        }
-        Ok::<_, Failure>(())
-    })?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in (thread..load.connections).step_by(load.threads) {
+        let (workload, seen) = (Arc::clone(&workload), Rc::clone(&seen));
+        let worker = Worker::new(index, load.connections);
+        tasks.spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(Failure::of(LOAD_FAILED))??;
+    }
     Rc::into_inner(seen)
         .map(RefCell::into_inner)
         .ok_or_else(|| Failure::new(LOAD_FAILED))
@@ -287,8 +320,7 @@ async fn drive_connection(
         };
         match outcome {
             Ok(()) if ended >= from && ended < to => {
-                let nanos = u64::try_from((ended - begun).as_nanos()).unwrap_or(u64::MAX);
-                seen.latency.saturating_record(nanos);
+                record(&mut seen.latency, ended - begun);
             }
             Ok(()) => {}
             Err(failure) => seen.fail(failure),

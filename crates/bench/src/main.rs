@@ -18,6 +18,7 @@ mod report;
 mod scanner;
 mod search;
 mod settings;
+mod words;
 mod workload;
 
 use std::fmt::Display;

@@ -77,7 +77,7 @@ impl Product {
     /// # Errors
     /// As [`Self::run`].
     pub(super) async fn json(&self, command: &[&str]) -> Result<Value, Failure> {
-        let printed = self.run(&[command, &["--json"]].concat()).await?;
+        let printed = self.run(&[command, &["-o", "json"]].concat()).await?;
         serde_json::from_slice(&printed).map_err(Failure::of("a command printed no JSON"))
     }
 

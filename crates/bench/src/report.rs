@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::load::Measured;
+use super::load::{Measured, latency_ms};
 use super::plan::{Layout, Scenario};
 use super::scanner::ScannerFinding;
 
@@ -117,10 +117,10 @@ impl Summary {
             requests: all.latency.len(),
             failed: all.failed,
             requests_per_second: rounded(all.throughput()),
-            p50_ms: all.latency_ms(0.5),
-            p99_ms: all.latency_ms(0.99),
-            p99_9_ms: all.latency_ms(0.999),
-            max_ms: all.latency_ms(1.0),
+            p50_ms: latency_ms(&all.latency, 0.5),
+            p99_ms: latency_ms(&all.latency, 0.99),
+            p99_9_ms: latency_ms(&all.latency, 0.999),
+            max_ms: latency_ms(&all.latency, 1.0),
             server_cpu_micros_per_request: per_request(all.server_cpu),
             client_cpu_micros_per_request: per_request(all.client_cpu),
         })

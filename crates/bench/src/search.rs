@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use http_body_util::Full;
 use hyper::{Method, Request};
 use keepsake_config::Failure;
@@ -14,9 +13,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
-use super::load::histogram;
+use super::load::{Latencies, histogram, milliseconds, record};
 use super::provision::{self, LIMITS};
 use super::report::{Machine, median, rounded};
+use super::words::{Numbers, word};
 use super::workload::BenchStore;
 use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
@@ -127,75 +127,10 @@ impl Script {
     }
 }
 
-/// The latencies of one kind of calls.
-#[derive(Debug, Serialize)]
-struct Latencies {
-    calls: u64,
-    p50_ms: f64,
-    p99_ms: f64,
-    max_ms: f64,
-}
-
-impl Latencies {
-    fn of(latency: &Histogram<u64>) -> Self {
-        let at = |quantile| milliseconds(Duration::from_nanos(latency.value_at_quantile(quantile)));
-        Self {
-            calls: latency.len(),
-            p50_ms: at(0.5),
-            p99_ms: at(0.99),
-            max_ms: at(1.0),
-        }
-    }
-}
-
-fn milliseconds(took: Duration) -> f64 {
-    took.as_secs_f64() * 1_000.0
-}
-
-/// Pseudo-random numbers, the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `limit`, distributed like the frequency of words in texts.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number below a small limit is drawn"
-    )]
-    fn skewed(&mut self, limit: u64) -> u64 {
-        let fraction = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        ((limit as f64).powf(fraction) - 1.0) as u64
-    }
-}
-
-/// An invented word of syllables for a number.
-fn word(number: u64) -> String {
-    const SYLLABLES: [&str; 32] = [
-        "ka", "ter", "mo", "lin", "des", "pro", "ser", "ver", "ing", "ed", "con", "fig", "re", "try",
-        "count", "log", "me", "no", "ta", "si", "ble", "er", "ment", "ro", "un", "do", "le", "par", "ex",
-        "it", "al", "work",
-    ];
-    let mut text = String::new();
-    let mut rest = number + 1;
-    while rest > 0 {
-        text.push_str(SYLLABLES[usize::try_from(rest % 32).unwrap_or_default()]);
-        rest /= 32;
-    }
-    text
-}
-
 /// An invented word of two characters for a number; very common words have one.
 /// Common characters occur in most words.
 fn han_word(number: u64) -> impl Iterator<Item = char> {
-    let mut numbers = Numbers((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut numbers = Numbers::new(number + 1);
     let length = if number < 100 { 1 } else { 2 };
     // Spread over the Unicode block, as in real texts.
     let character =
@@ -286,7 +221,7 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
     product.run(&["migrate"]).await?;
     let name = format!("bench {} search", run_name());
     let tenant = provision::tenant(&product, &name, &LIMITS).await?;
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Numbers::new(1);
     let (server, address) = product.serve().await?;
     let store = tenant.store(address).await?;
     settings::vacuum(&configured).await?;
@@ -326,10 +261,6 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
         warm: Latencies::of(&warm),
         retrieve: Latencies::of(&retrieve),
     })
-}
-
-fn record(latency: &mut Histogram<u64>, took: Duration) {
-    latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// Creates the memories; returns the API path of the last one.

@@ -10,6 +10,7 @@ use keepsake_config::Failure;
 use keepsake_core::{StoreId, TenantId};
 
 use super::plan::{Command, Scenario};
+use super::words::Numbers;
 
 /// The number of different contents; memories share them.
 const CONTENTS: usize = 64;
@@ -58,7 +59,7 @@ pub(super) struct Expected {
 pub(super) struct Worker {
     index: usize,
     of: usize,
-    random: u64,
+    numbers: Numbers,
 }
 
 impl Worker {
@@ -67,22 +68,14 @@ impl Worker {
         Self {
             index,
             of,
-            random: 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(2 * index as u64 + 1),
+            numbers: Numbers::new(2 * index as u64 + 1),
         }
-    }
-
-    /// The next xorshift number, which is random enough and cheap.
-    fn draw(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
         // The high bits of xorshift are more random.
-        usize::try_from((self.draw() >> 16) % bound).unwrap_or_default()
+        usize::try_from((self.numbers.next() >> 16) % bound).unwrap_or_default()
     }
 }
 
@@ -172,7 +165,7 @@ impl Workload {
         host: &HeaderValue,
         worker: &mut Worker,
     ) -> Call {
-        let command = scenario.command(worker.draw() >> 16);
+        let command = scenario.command(worker.numbers.next() >> 16);
         self.call_of(side, command, host, worker)
     }
 

@@ -3,13 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use keepsake_core::{BlobKey, StoreId, TenantId};
 use keepsake_telemetry::Metrics;
 use tokio::time::Instant;
 
-use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use crate::decorator::Decorator;
+use crate::{BlobError, BlobStore};
 
 /// Failures in a row that open the breaker.
 const MAX_FAILURES: u32 = 3;
@@ -45,8 +43,18 @@ impl BreakerBlobs {
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn guarded<T>(&self, call: impl Future<Output = Result<T, BlobError>>) -> Result<T, BlobError> {
+impl Decorator for BreakerBlobs {
+    fn inner(&self) -> &dyn BlobStore {
+        &*self.inner
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _call: &'static str,
+        answer: impl Future<Output = Result<T, BlobError>> + Send,
+    ) -> Result<T, BlobError> {
         let Some(admission) = self.breaker().admit(Instant::now()) else {
             self.metrics.blob_call_refused();
             let text = "it did not answer the last calls, and is tried again within seconds";
@@ -56,7 +64,7 @@ impl BreakerBlobs {
             store: self,
             admission: Some(admission),
         };
-        let result = call.await;
+        let result = answer.await;
         pending.ended(result.as_ref().err());
         result
     }
@@ -178,68 +186,6 @@ impl Breaker {
         if let Self::HalfOpen { pause, .. } = *self {
             *self = Self::Open { until: now, pause };
         }
-    }
-}
-
-#[async_trait]
-impl BlobStore for BreakerBlobs {
-    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
-        self.guarded(self.inner.put(key, bytes)).await
-    }
-
-    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
-        self.guarded(self.inner.get(key, max_bytes)).await
-    }
-
-    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
-        self.guarded(self.inner.delete(key)).await
-    }
-
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
-        self.guarded(self.inner.erase(key)).await
-    }
-
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        self.guarded(self.inner.erase_store(tenant_id, store_id)).await
-    }
-
-    async fn list_removed(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
-        let listed = self.inner.list_removed(tenant_id, store_id, after, limit);
-        self.guarded(listed).await
-    }
-
-    async fn erase_tenant(
-        &self,
-        tenant_id: TenantId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<ErasedBatch, BlobError> {
-        let erased = self.inner.erase_tenant(tenant_id, after, limit);
-        self.guarded(erased).await
-    }
-
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.guarded(self.inner.list(after, limit)).await
-    }
-
-    async fn list_tenant(
-        &self,
-        tenant_id: TenantId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<Vec<ListedBlob>, BlobError> {
-        let listed = self.inner.list_tenant(tenant_id, after, limit);
-        self.guarded(listed).await
-    }
-
-    async fn check(&self) -> Result<(), BlobError> {
-        self.guarded(self.inner.check()).await
     }
 }
 

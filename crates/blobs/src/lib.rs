@@ -7,6 +7,7 @@
 //! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
 
 mod breaker;
+mod decorator;
 mod error;
 mod measured;
 mod s3;
@@ -117,7 +118,8 @@ pub trait BlobStore: Send + Sync + Debug {
         limit: usize,
     ) -> Result<ErasedBatch, BlobError>;
 
-    /// The first `limit` blobs whose keys follow `after`, in key order.
+    /// The first `limit` blobs whose keys follow `after`, in key order; with
+    /// `tenant_id` only those of this tenant.
     ///
     /// Fewer than `limit` blobs mean that the listing is complete. Objects whose
     /// names are not blob keys are skipped. A blob that is written or deleted during the
@@ -125,16 +127,9 @@ pub trait BlobStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`BlobError`] if the listing failed; there is no partial result.
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError>;
-
-    /// The first `limit` blobs of one tenant whose keys follow `after`, in key
-    /// order; the same holds as for [`Self::list`].
-    ///
-    /// # Errors
-    /// [`BlobError`] if the listing failed; there is no partial result.
-    async fn list_tenant(
+    async fn list(
         &self,
-        tenant_id: TenantId,
+        tenant_id: Option<TenantId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError>;

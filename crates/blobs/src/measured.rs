@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use keepsake_core::{BlobKey, StoreId, TenantId};
 use keepsake_telemetry::{Metrics, Outcome};
 
-use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use crate::decorator::Decorator;
+use crate::{BlobError, BlobStore};
 
 /// Records metrics of every call; the blob stores create the spans.
 #[derive(Debug)]
@@ -22,11 +20,17 @@ impl MeasuredBlobs {
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
         Self { inner, metrics }
     }
+}
 
-    async fn measured<T>(
+impl Decorator for MeasuredBlobs {
+    fn inner(&self) -> &dyn BlobStore {
+        &*self.inner
+    }
+
+    async fn around<T: Send>(
         &self,
         call: &'static str,
-        answer: impl Future<Output = Result<T, BlobError>>,
+        answer: impl Future<Output = Result<T, BlobError>> + Send,
     ) -> Result<T, BlobError> {
         let began_at = Instant::now();
         let result = answer.await;
@@ -40,74 +44,12 @@ impl MeasuredBlobs {
         self.metrics.blob_called(call, outcome, began_at.elapsed());
         result
     }
-}
 
-#[async_trait]
-impl BlobStore for MeasuredBlobs {
-    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
-        let size_bytes = bytes.len();
-        self.measured("put", self.inner.put(key, bytes)).await?;
+    fn written(&self, size_bytes: usize) {
         self.metrics.blob_bytes_written(size_bytes);
-        Ok(())
     }
 
-    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
-        let bytes = self.measured("get", self.inner.get(key, max_bytes)).await?;
-        if let Some(bytes) = &bytes {
-            self.metrics.blob_bytes_read(bytes.len());
-        }
-        Ok(bytes)
-    }
-
-    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
-        self.measured("delete", self.inner.delete(key)).await
-    }
-
-    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
-        self.measured("erase", self.inner.erase(key)).await
-    }
-
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        let erased = self.inner.erase_store(tenant_id, store_id);
-        self.measured("erase_store", erased).await
-    }
-
-    async fn list_removed(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
-        let listed = self.inner.list_removed(tenant_id, store_id, after, limit);
-        self.measured("list_removed", listed).await
-    }
-
-    async fn erase_tenant(
-        &self,
-        tenant_id: TenantId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<ErasedBatch, BlobError> {
-        let erased = self.inner.erase_tenant(tenant_id, after, limit);
-        self.measured("erase_tenant", erased).await
-    }
-
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.measured("list", self.inner.list(after, limit)).await
-    }
-
-    async fn list_tenant(
-        &self,
-        tenant_id: TenantId,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<Vec<ListedBlob>, BlobError> {
-        let listed = self.inner.list_tenant(tenant_id, after, limit);
-        self.measured("list_tenant", listed).await
-    }
-
-    async fn check(&self) -> Result<(), BlobError> {
-        self.measured("check", self.inner.check()).await
+    fn read(&self, size_bytes: usize) {
+        self.metrics.blob_bytes_read(size_bytes);
     }
 }

@@ -21,12 +21,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
-use aws_sdk_s3::operation::delete_object::DeleteObjectError;
 use aws_sdk_s3::operation::get_object::{GetObjectError, GetObjectOutput};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::ServerSideEncryption;
 use bytes::{Bytes, BytesMut};
-use keepsake_core::{BlobKey, StoreId, TenantId};
+use keepsake_core::{BlobKey, StoreId, TenantId, causes};
 use secrecy::SecretString;
 use tracing::instrument;
 
@@ -195,9 +194,7 @@ impl BlobStore for S3Blobs {
                 match request.send().await {
                     Ok(_) => Ok(()),
                     // AWS answers 204 for an absent object; some servers answer NoSuchKey.
-                    Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => {
-                        Ok(())
-                    }
+                    Err(error) if error::code_of(&error) == Some("NoSuchKey") => Ok(()),
                     Err(error) => Err(error::translate(&error)),
                 }
             }
@@ -249,7 +246,7 @@ impl BlobStore for S3Blobs {
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        let listed = self.list_tenant(tenant_id, after, limit).await?;
+        let listed = self.list(Some(tenant_id), after, limit).await?;
         for blob in &listed {
             self.delete(&blob.key).await?;
         }
@@ -271,19 +268,14 @@ impl BlobStore for S3Blobs {
         Ok(batch_of(listed.len() as u64, &versions, last))
     }
 
-    #[instrument(name = "blob.list", level = "debug", skip_all)]
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.list_below(&self.prefix, after, limit).await
-    }
-
-    #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
-    async fn list_tenant(
+    #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = tenant_id.map(tracing::field::display)))]
+    async fn list(
         &self,
-        tenant_id: TenantId,
+        tenant_id: Option<TenantId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
-        let prefix = format!("{}{tenant_id}/", self.prefix);
+        let prefix = tenant_id.map_or_else(|| self.prefix.clone(), |id| format!("{}{id}/", self.prefix));
         self.list_below(&prefix, after, limit).await
     }
 
@@ -309,7 +301,7 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
         found_bytes,
         max_bytes,
     };
-    let broke_off = |why: &dyn fmt::Display| BlobError::Unavailable(format!("the body broke off: {why}"));
+    let broke_off = |why: &str| BlobError::Unavailable(format!("the body broke off: {why}"));
     let length = object
         .content_length()
         .and_then(|length| u64::try_from(length).ok());
@@ -319,7 +311,7 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
     let mut bytes = BytesMut::new();
     let mut body = object.body;
     while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|error| broke_off(&error))?;
+        let chunk = chunk.map_err(|error| broke_off(&causes(&error)))?;
         // A response may have no content length.
         let read_bytes = (bytes.len() + chunk.len()) as u64;
         if read_bytes > max_bytes {
@@ -328,7 +320,7 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
         bytes.extend_from_slice(&chunk);
     }
     if length.is_some_and(|length| length != bytes.len() as u64) {
-        return Err(broke_off(&"it is shorter than its length"));
+        return Err(broke_off("it is shorter than its length"));
     }
     Ok(bytes.freeze())
 }
@@ -346,8 +338,4 @@ fn batch_of(deleted: u64, versions: &Versions, last: Option<BlobKey>) -> ErasedB
         became: versions.became(),
         last,
     }
-}
-
-fn code_of_delete(error: &DeleteObjectError) -> Option<&str> {
-    error.meta().code()
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::BlobError;
 
-/// Where content is.
+/// The location of content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BlobUrl {
     /// `index:`: in the database of the index.
@@ -20,12 +20,13 @@ pub enum BlobUrl {
     },
 }
 
-impl BlobUrl {
-    /// Reads `index:` or `s3://bucket/prefix`, which is not decoded.
-    ///
+/// Reads `index:` or `s3://bucket/prefix`, which is not decoded.
+impl FromStr for BlobUrl {
+    type Err = BlobError;
+
     /// # Errors
     /// [`BlobError::Misconfigured`] with the rule that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, BlobError> {
+    fn from_str(text: &str) -> Result<Self, BlobError> {
         if text == "index:" {
             return Ok(Self::Index);
         }
@@ -62,14 +63,6 @@ fn misconfigured(what: &str) -> BlobError {
     BlobError::Misconfigured(what.to_owned())
 }
 
-impl FromStr for BlobUrl {
-    type Err = BlobError;
-
-    fn from_str(text: &str) -> Result<Self, BlobError> {
-        Self::parse(text)
-    }
-}
-
 impl fmt::Display for BlobUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,15 +86,15 @@ mod tests {
 
     #[test]
     fn index_has_one_spelling() {
-        assert_eq!(BlobUrl::parse("index:").unwrap(), BlobUrl::Index);
+        assert_eq!(BlobUrl::from_str("index:").unwrap(), BlobUrl::Index);
     }
 
     #[test]
     fn s3_urls_name_a_bucket_and_maybe_a_prefix() {
-        assert_eq!(BlobUrl::parse("s3://memories").unwrap(), s3("memories", ""));
-        assert_eq!(BlobUrl::parse("s3://memories/").unwrap(), s3("memories", ""));
+        assert_eq!(BlobUrl::from_str("s3://memories").unwrap(), s3("memories", ""));
+        assert_eq!(BlobUrl::from_str("s3://memories/").unwrap(), s3("memories", ""));
         assert_eq!(
-            BlobUrl::parse("s3://memories/a/b/").unwrap(),
+            BlobUrl::from_str("s3://memories/a/b/").unwrap(),
             s3("memories", "a/b")
         );
     }
@@ -123,7 +116,7 @@ mod tests {
             "s3://memories/a?b",
         ] {
             assert!(
-                matches!(BlobUrl::parse(text), Err(BlobError::Misconfigured(_))),
+                matches!(BlobUrl::from_str(text), Err(BlobError::Misconfigured(_))),
                 "{text}"
             );
         }
@@ -132,7 +125,7 @@ mod tests {
     #[test]
     fn text_round_trips() {
         for text in ["index:", "s3://memories", "s3://memories/a/b"] {
-            assert_eq!(BlobUrl::parse(text).unwrap().to_string(), text);
+            assert_eq!(BlobUrl::from_str(text).unwrap().to_string(), text);
         }
     }
 }

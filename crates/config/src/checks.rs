@@ -59,9 +59,9 @@ pub(crate) fn seconds(min: u64) -> impl Fn(&Value) -> Result<Duration, String> {
     move |value| at_least(min)(value).map(Duration::from_secs)
 }
 
-/// A whole number of days in a range.
-pub(crate) fn days(range: RangeInclusive<u64>) -> impl Fn(&Value) -> Result<Duration, String> {
-    move |value| whole(range.clone())(value).map(|days: u64| Duration::from_hours(days.saturating_mul(24)))
+/// A whole number of days, up to a hundred years.
+pub(crate) fn days(value: &Value) -> Result<Duration, String> {
+    whole(1..=36_500)(value).map(|days: u64| Duration::from_hours(24 * days))
 }
 
 /// A number that may have a fraction.

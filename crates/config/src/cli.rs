@@ -34,28 +34,71 @@ impl SourceArgs {
 
 /// Why a command failed, as one sentence without secrets.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    text: String,
+    class: FailureClass,
+}
+
+/// The class of a failure, as the exit code of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FailureClass {
+    /// Any other failure.
+    Failed = 1,
+    /// The arguments, variables or contexts are wrong.
+    Usage = 2,
+    /// The object does not exist.
+    NotFound = 3,
+    /// A precondition does not hold, or the object is in another state.
+    Conflict = 4,
+    /// The credential is unknown or lacks the permission.
+    NotAllowed = 5,
+    /// The server cannot be reached or is overloaded; a later attempt may succeed.
+    Unavailable = 6,
+}
 
 impl Failure {
     /// A failure with this text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self::of_class(FailureClass::Failed, text)
+    }
+
+    /// A failure of a class.
+    pub fn of_class(class: FailureClass, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { text, class }
     }
 
     /// Returns a function for `map_err` that puts `what` before the error's text.
     pub fn of<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> Self {
-        move |error| Self(format!("{what}: {error}"))
+        move |error| Self::new(format!("{what}: {error}"))
+    }
+
+    /// Puts `what` before the text, and keeps the class.
+    #[must_use]
+    pub fn within(self, what: impl fmt::Display) -> Self {
+        Self::of_class(self.class, format!("{what}: {}", self.text))
+    }
+
+    /// The class, which decides the exit code.
+    pub const fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    /// The exit code of a program that ends with this failure.
+    pub const fn exit_code(&self) -> u8 {
+        self.class as u8
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }

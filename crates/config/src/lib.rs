@@ -21,7 +21,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use checks::MAX_NUMBER;
-pub use cli::{Failure, SourceArgs};
+pub use cli::{Failure, FailureClass, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{
@@ -90,7 +90,7 @@ fn index_url_in(folder: &Path) -> Result<String, String> {
 /// Has no `Debug`: it holds secrets as plain text.
 pub struct Merged {
     reader: Reader,
-    settings: Option<Settings>,
+    settings: Settings,
 }
 
 impl Merged {
@@ -99,7 +99,7 @@ impl Merged {
     /// # Errors
     /// Everything that is wrong.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        complete(&self.reader, self.settings.clone())
+        complete(&self.reader, Some(self.settings.clone()))
     }
 
     /// The database to migrate; the other keys may be missing or wrong.
@@ -114,7 +114,7 @@ impl Merged {
             "index.url"
         };
         reader.require(key, "set it, or index.migrate_url, to the database to migrate");
-        let url = reader.url(key, index_url);
+        let url = reader.url(key, None, index_url);
         complete(&reader, url)
     }
 
@@ -124,6 +124,13 @@ impl Merged {
     /// a secret.
     pub fn to_toml(&self) -> String {
         self.reader.to_toml()
+    }
+
+    /// The keys that have a value, each with its value as TOML and its origin.
+    ///
+    /// Hidden are the same values as in [`Merged::to_toml`].
+    pub fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.reader.values()
     }
 
     /// The names of all keys, in the order of the sections.

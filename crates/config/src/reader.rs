@@ -15,6 +15,14 @@ pub(crate) const HIDDEN: &str = "***";
 pub(crate) const VARIABLE_PREFIX: &str = "KEEPSAKE_";
 /// Variables that the project's tests read; not part of the configuration.
 const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
+/// Variables of the commands that call a server; not part of the configuration.
+const CLIENT_VARIABLES: [&str; 5] = [
+    "KEEPSAKE_URL",
+    "KEEPSAKE_API_KEY",
+    "KEEPSAKE_STORE",
+    "KEEPSAKE_CONTEXT",
+    "KEEPSAKE_FROM_API_KEY",
+];
 
 /// A value and where it was set.
 #[derive(Clone)]
@@ -70,6 +78,7 @@ impl Reader {
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !name.starts_with(TEST_PREFIX))
+            .filter(|(name, _)| !CLIENT_VARIABLES.contains(&name.as_str()))
             .collect();
         variables.sort();
         for (name, value) in variables {
@@ -105,12 +114,9 @@ impl Reader {
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> T {
         let default = default.into();
-        let found = self.find(name).unwrap_or_else(|| Found {
-            value: default.clone(),
-            origin: "default".to_owned(),
-        });
-        self.note(name, Some((literal(&found.value, &default), found.origin)));
-        self.check(name, check(&found.value)).unwrap_or_default()
+        let is_text = default.is_str();
+        self.read(name, Some(default), check, |value, _| literal(value, is_text))
+            .unwrap_or_default()
     }
 
     /// The value of a key that has no default; `None` if it is not set or bad.
@@ -119,7 +125,7 @@ impl Reader {
         name: &str,
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Option<T> {
-        self.shown(name, check, |value, _| value.to_string())
+        self.read(name, None, check, |value, _| value.to_string())
     }
 
     /// The same for a value of which nothing is printed.
@@ -128,7 +134,7 @@ impl Reader {
         name: &str,
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Option<T> {
-        self.shown(name, check, |_, _| quoted(HIDDEN))
+        self.read(name, None, check, |_, _| quoted(HIDDEN))
     }
 
     /// The same for a value that may contain a password: it is printed as its
@@ -136,42 +142,34 @@ impl Reader {
     pub(crate) fn url<T: Display>(
         &mut self,
         name: &str,
+        default: Option<&str>,
         check: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Option<T> {
-        self.shown(name, check, |_, url| {
+        self.read(name, default.map(Value::from), check, |_, url| {
             quoted(&url.map_or(HIDDEN.to_owned(), ToString::to_string))
         })
     }
 
-    /// As [`Self::url`], with a default.
-    pub(crate) fn url_or<T: Display>(
+    /// Finds, checks and notes a value; `show` returns it as TOML for printing.
+    pub(crate) fn read<T>(
         &mut self,
         name: &str,
-        default: T,
-        check: impl FnOnce(&Value) -> Result<T, String>,
-    ) -> T {
-        if !self.is_set(name) {
-            self.note(name, Some((quoted(&default.to_string()), "default".to_owned())));
-            return default;
-        }
-        self.url(name, check).unwrap_or(default)
-    }
-
-    /// As [`Self::optional`], with a function that returns the printed TOML.
-    pub(crate) fn shown<T>(
-        &mut self,
-        name: &str,
+        default: Option<Value>,
         check: impl FnOnce(&Value) -> Result<T, String>,
         show: impl FnOnce(&Value, Option<&T>) -> String,
     ) -> Option<T> {
-        let Some(found) = self.find(name) else {
+        let default = default.map(|value| Found {
+            value,
+            origin: "default".to_owned(),
+        });
+        let Some(found) = self.find(name).or(default) else {
             self.note(name, None);
             return None;
         };
         let checked = check(&found.value);
         let shown = show(&found.value, checked.as_ref().ok());
         self.note(name, Some((shown, found.origin)));
-        self.check(name, checked)
+        checked.map_err(|rule| self.refuse(name, &rule)).ok()
     }
 
     /// The secret in the key `name`, or in the file that `{name}_file` names.
@@ -251,6 +249,13 @@ impl Reader {
         self.known.iter().map(|key| key.name.as_str())
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.known.iter().filter_map(|key| {
+            let (value, origin) = key.shown.as_ref()?;
+            Some((key.name.as_str(), value.as_str(), origin.as_str()))
+        })
+    }
+
     pub(crate) fn to_toml(&self) -> String {
         let mut toml = String::new();
         let mut current = "";
@@ -292,10 +297,6 @@ impl Reader {
             shown,
         });
     }
-
-    fn check<T>(&mut self, name: &str, checked: Result<T, String>) -> Option<T> {
-        checked.map_err(|rule| self.refuse(name, &rule)).ok()
-    }
 }
 
 fn variable_of(name: &str) -> String {
@@ -303,11 +304,9 @@ fn variable_of(name: &str) -> String {
 }
 
 /// The value as TOML; a number or boolean from a variable's text without quotes.
-fn literal(value: &Value, default: &Value) -> String {
+fn literal(value: &Value, is_text: bool) -> String {
     match value {
-        Value::String(text)
-            if !default.is_str() && (text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()) =>
-        {
+        Value::String(text) if !is_text && (text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()) => {
             text.clone()
         }
         value => value.to_string(),

@@ -6,15 +6,15 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use keepsake_core::sensitive::Scanner;
 
-/// As much as a memory may measure.
+/// The default limit of a memory's size.
 const TEXT_BYTES: usize = 100 << 10;
 
-/// Sentences as agents keep them.
+/// Sentences such as agents store.
 const PROSE: &str = "The user prefers short answers and metric units. Deployments go out on Tuesdays, after the \
     tests passed; the password is kept in the vault, never here.\n- Kiel office: room 4.112, call before you come.\n\
     - The API key is rotated every 90 days (see https://wiki.kestrel.test/keys).\n\n";
 
-/// Code as agents keep it.
+/// Code such as agents store.
 const CODE: &str = "pub fn next(&mut self) -> Option<Token> {\n    let token = self.tokens.get(self.position)?;\n    \
     self.position += 1;\n    if token.kind == Kind::Password { return None; } // task-local\n    \
     Some(Token { hash: \"9f86d081884c7d659a2feaa0c55ad015\", ..*token })\n}\n";
@@ -33,7 +33,7 @@ fn texts() -> Vec<(&'static str, String)> {
         ("prose", repeated(PROSE)),
         ("code", repeated(CODE)),
         ("secrets", repeated(&secrets)),
-        // Each of these starts as many secrets as it can.
+        // Each of these texts has as many starts of secrets as possible.
         ("hostile/labels", repeated("password=")),
         ("hostile/short labels", repeated("pwd=a ")),
         ("hostile/prefixes", repeated("sk-aaaaaaaa ")),

@@ -13,11 +13,13 @@ pub enum Actor {
     User(String),
     /// A workload, named by the subject of a token.
     ServiceAccount(String),
+    /// An author of an imported history, with an id of another server.
+    Imported(ActorKind, String),
 }
 
 crate::named_enum! {
     /// The protocol's name for a kind of actor, as the index stores it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ActorKind {
         ApiKey = "api_actor",
         Session = "session_actor",
@@ -34,6 +36,7 @@ impl Actor {
             Self::Session(_) => ActorKind::Session.name(),
             Self::User(_) => ActorKind::User.name(),
             Self::ServiceAccount(_) => ActorKind::ServiceAccount.name(),
+            Self::Imported(kind, _) => kind.name(),
         }
     }
 
@@ -42,18 +45,26 @@ impl Actor {
         match self {
             Self::ApiKey(api_key_id) => api_key_id.to_string(),
             Self::Session(session_id) => session_id.to_string(),
-            Self::User(id) | Self::ServiceAccount(id) => id.clone(),
+            Self::User(id) | Self::ServiceAccount(id) | Self::Imported(_, id) => id.clone(),
         }
     }
 
-    /// Reads an actor from the index; `None` if the stored values are invalid.
+    /// The actor with this kind and id, which may be those of another server.
+    pub fn of(kind: ActorKind, id: &str) -> Self {
+        let imported = || Self::Imported(kind, id.to_owned());
+        match kind {
+            ActorKind::ApiKey => id.parse().map_or_else(|_| imported(), Self::ApiKey),
+            ActorKind::Session => id.parse().map_or_else(|_| imported(), Self::Session),
+            ActorKind::User => Self::User(id.to_owned()),
+            ActorKind::ServiceAccount => Self::ServiceAccount(id.to_owned()),
+        }
+    }
+
+    /// Reads an actor of this server; `None` if the kind is unknown, or the id is one of
+    /// another server.
     pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
-        ActorKind::parse(kind).and_then(|kind| match kind {
-            ActorKind::ApiKey => id.parse().ok().map(Self::ApiKey),
-            ActorKind::Session => id.parse().ok().map(Self::Session),
-            ActorKind::User => Some(Self::User(id.to_owned())),
-            ActorKind::ServiceAccount => Some(Self::ServiceAccount(id.to_owned())),
-        })
+        let actor = ActorKind::parse(kind).map(|kind| Self::of(kind, id));
+        actor.filter(|actor| !matches!(actor, Self::Imported(..)))
     }
 }
 
@@ -74,6 +85,10 @@ mod tests {
             assert_eq!(Actor::from_stored(actor.kind(), &actor.id()), Some(actor));
         }
         assert_eq!(Actor::from_stored("api_actor", "nobody"), None);
+        assert_eq!(
+            Actor::of(ActorKind::ApiKey, "nobody"),
+            Actor::Imported(ActorKind::ApiKey, "nobody".to_owned())
+        );
         assert_eq!(Actor::from_stored("robot", "x"), None);
     }
 }

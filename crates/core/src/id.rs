@@ -4,9 +4,8 @@
 //! is its numeric order, so ids of one kind sort by creation time. The database
 //! stores the UUID; clients see the text.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
@@ -18,7 +17,7 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const BODY_CHARS: usize = 26;
 
 /// A kind of object that has ids; the prefix is part of the protocol.
-pub trait IdKind {
+pub trait IdKind: Copy + Ord + Hash {
     /// The prefix of ids of this kind, underscore included.
     const PREFIX: &'static str;
 }
@@ -26,7 +25,7 @@ pub trait IdKind {
 macro_rules! id_kinds {
     ($($(#[$doc:meta])* $alias:ident, $kind:ident, $prefix:literal;)*) => {$(
         /// Marks the kind of an id; has no values.
-        #[derive(Debug)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $kind {}
         impl IdKind for $kind {
             const PREFIX: &'static str = $prefix;
@@ -62,9 +61,10 @@ id_kinds! {
 }
 
 /// An id of one kind of object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<K> {
     uuid: Uuid,
-    kind: PhantomData<fn() -> K>,
+    kind: PhantomData<K>,
 }
 
 impl<K> Id<K> {
@@ -133,35 +133,6 @@ fn decode(body: &str) -> Option<u128> {
     Some(bits)
 }
 
-// Written by hand because a derive would also require these traits of the marker
-// `K`.
-impl<K> Clone for Id<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<K> Copy for Id<K> {}
-impl<K> PartialEq for Id<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.uuid == other.uuid
-    }
-}
-impl<K> Eq for Id<K> {}
-impl<K> PartialOrd for Id<K> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<K> Ord for Id<K> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.uuid.cmp(&other.uuid)
-    }
-}
-impl<K> Hash for Id<K> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.uuid.hash(state);
-    }
-}
 impl<K: IdKind> fmt::Debug for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

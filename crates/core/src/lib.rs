@@ -8,6 +8,7 @@
 pub mod actor;
 pub mod api_key;
 pub mod blob_key;
+mod causes;
 pub mod content;
 pub mod cursor;
 pub mod id;
@@ -23,6 +24,7 @@ pub mod tool;
 
 pub use actor::Actor;
 pub use blob_key::BlobKey;
+pub use causes::causes;
 pub use content::{Content, ContentError, ContentHash};
 pub use id::{
     ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId,

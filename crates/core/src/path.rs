@@ -51,20 +51,16 @@ pub enum PathError {
     #[error("must not have an empty segment (a repeated or trailing `/`)")]
     EmptySegment,
     /// The text is over the limit of bytes.
-    #[error("is {bytes} bytes long, over the limit of {limit} bytes")]
+    #[error("is {bytes} bytes long, over the limit of {MAX_PATH_BYTES} bytes")]
     TooLong {
         /// The length of the text.
         bytes: usize,
-        /// The maximum length of a path.
-        limit: usize,
     },
     /// The text has more segments than the limit.
-    #[error("has {segments} segments, over the limit of {limit} segments")]
+    #[error("has {segments} segments, over the limit of {MAX_SEGMENTS} segments")]
     TooManySegments {
         /// The number of segments of the text.
         segments: usize,
-        /// The maximum number of segments.
-        limit: usize,
     },
     /// The text is not in Unicode normalisation form C.
     #[error("must be in Unicode normalisation form C (NFC)")]
@@ -238,6 +234,12 @@ impl fmt::Display for Echo<'_> {
     }
 }
 
+/// Joins items as `1, 3, 3`.
+pub(crate) fn comma_separated(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
+}
+
 /// The part of `path` up to and including its last slash.
 fn through_last_slash(path: &str) -> &str {
     path.rfind('/').map_or("", |position| &path[..=position])
@@ -257,17 +259,11 @@ fn check(path: &str) -> Result<(), PathError> {
         return Err(PathError::EmptySegment);
     }
     if path.len() > MAX_PATH_BYTES {
-        return Err(PathError::TooLong {
-            bytes: path.len(),
-            limit: MAX_PATH_BYTES,
-        });
+        return Err(PathError::TooLong { bytes: path.len() });
     }
     let segments = relative.split('/').count();
     if segments > MAX_SEGMENTS {
-        return Err(PathError::TooManySegments {
-            segments,
-            limit: MAX_SEGMENTS,
-        });
+        return Err(PathError::TooManySegments { segments });
     }
     if !path.is_ascii() && !is_nfc(path) {
         return Err(PathError::NotNfc);

@@ -65,6 +65,12 @@ pub struct Finding {
     pub range: Range<usize>,
 }
 
+impl Finding {
+    pub(crate) fn kind_and_line(&self) -> (&str, usize) {
+        (self.kind.as_str(), self.line)
+    }
+}
+
 /// Formats findings for people and models: `jwt in line 3, password in line 7`.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a>(pub &'a [Finding]);
@@ -74,13 +80,25 @@ const MAX_LISTED: usize = 10;
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = self.0.iter().map(|finding| (finding.kind.as_str(), finding.line));
-        f.write_str(&list_kinds(found))
+        f.write_str(&list_kinds(self.0.iter().map(Finding::kind_and_line)))
     }
 }
 
+/// The line about replaced secrets in a tool's result; empty if there are none.
+pub(crate) fn redaction_note<'a>(replaced: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
+    let secrets = match replaced.len() {
+        0 => return String::new(),
+        1 => "1 secret".to_owned(),
+        count => format!("{count} secrets"),
+    };
+    format!(
+        "\n{secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: {}.",
+        list_kinds(replaced)
+    )
+}
+
 /// Formats findings by kind and line, as [`Listed`] does.
-pub(crate) fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
+fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
     let more = found.len().saturating_sub(MAX_LISTED);
     let listed: Vec<_> = found
         .take(MAX_LISTED)
@@ -135,7 +153,7 @@ impl Scanner {
         rules::find(text, &mut candidates);
         cards::find(text, &mut candidates);
         custom::find(&self.custom, text, &mut candidates);
-        settle(text, candidates)
+        to_findings(text, candidates)
     }
 
     /// The secrets in `after` that touch a line which `before` does not have.
@@ -188,7 +206,7 @@ pub fn redact(text: &str, findings: &[Finding]) -> String {
 const MARKER_START: &str = "[redacted:";
 
 /// Sorts candidates, merges overlapping ones, and counts lines.
-fn settle(text: &str, mut candidates: Vec<Candidate>) -> Vec<Finding> {
+fn to_findings(text: &str, mut candidates: Vec<Candidate>) -> Vec<Finding> {
     candidates.sort_by_key(|candidate| (candidate.range.start, candidate.rank));
     let mut apart: Vec<Candidate> = Vec::with_capacity(candidates.len());
     for candidate in candidates {

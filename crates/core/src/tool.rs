@@ -27,7 +27,7 @@ pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
 pub use command::Command;
 pub use edit::{Edit, append, insert, str_replace};
 pub use error::ToolError;
-pub use protocol_text::{ProtocolOptions, protocol_text};
+pub use protocol_text::{MAX_TOPIC_BYTES, ProtocolOptions, protocol_text};
 pub use quote::Quoted;
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
 

@@ -1,11 +1,14 @@
 //! The audit of a tenant: which changes were made, and by whom.
 
+use std::sync::Arc;
+
 use keepsake_core::{TenantId, Timestamp};
-use keepsake_index::{AuditAction, AuditEntry, AuditListing, AuditPlace, Scope};
+use keepsake_index::{AuditAction, AuditEntry, AuditListing, Scope};
 use uuid::Uuid;
 
-use crate::cursor::Query;
-use crate::{Engine, EngineError, Page, PageRequest, Principal};
+use crate::context::Context;
+use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::{EngineError, Page, PageRequest, Principal};
 
 /// Which entries of a tenant's audit are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,12 +29,11 @@ pub struct AuditQuery {
 
 impl AuditQuery {
     fn identity(&self, tenant_id: TenantId) -> Query {
-        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         Query::of(&[
             b"audit",
             tenant_id.uuid().as_bytes(),
-            time(self.created_from).as_bytes(),
-            time(self.created_to).as_bytes(),
+            time_text(self.created_from).as_bytes(),
+            time_text(self.created_to).as_bytes(),
             self.action.map_or("", AuditAction::name).as_bytes(),
             self.actor_id.as_deref().unwrap_or_default().as_bytes(),
             self.object_id.unwrap_or_default().as_bytes(),
@@ -39,14 +41,24 @@ impl AuditQuery {
     }
 }
 
-impl Engine {
+/// Lists the audit; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    context: Arc<Context>,
+}
+
+impl Audit {
+    pub(crate) const fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
     /// Lists the audit of the credential's tenant, newest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`] (also when the credential is bound to
     /// a list of stores), [`EngineError::Invalid`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
-    pub async fn audit(
+    pub async fn list(
         &self,
         principal: &Principal,
         query: &AuditQuery,
@@ -55,50 +67,43 @@ impl Engine {
         if principal.is_bound_to_stores() {
             return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
         }
-        self.list_audit(principal.tenant_id, query).await
+        self.of_tenant(principal.tenant_id, query).await
     }
 
-    pub(crate) async fn list_audit(
+    pub(crate) async fn of_tenant(
         &self,
         tenant_id: TenantId,
         query: &AuditQuery,
     ) -> Result<Page<AuditEntry>, EngineError> {
         let limit = query.page.limit(false)?;
         let identity = query.identity(tenant_id);
+        let cursors = &self.context.cursors;
         let listing = AuditListing {
             from: query.created_from,
             to: query.created_to,
             action: query.action,
             actor_id: query.actor_id.clone(),
             object_id: query.object_id,
-            before: self.audit_place(identity, &query.page).await?,
+            before: cursors.after(identity, &query.page, parse_time_and_id).await?,
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let items = self.0.index.audit.list(tenant_id, &listing).await?;
-        self.page_of(identity, items, limit, audit_position).await
+        let items = self.context.index.audit.list(tenant_id, &listing).await?;
+        cursors.page(identity, items, limit, position).await
     }
 
-    pub(crate) async fn audit_place(
-        &self,
-        identity: Query,
-        request: &PageRequest,
-    ) -> Result<Option<AuditPlace>, EngineError> {
-        let Some(page) = &request.page else {
-            return Ok(None);
-        };
-        let position = self.unseal(identity, page).await?;
-        let parts = position.split_at_checked(8).and_then(|(at, id)| {
-            let at = i64::from_be_bytes(at.try_into().ok()?);
-            Some((Timestamp::from_micros(at), Uuid::from_slice(id).ok()?))
-        });
-        let place = parts.ok_or(EngineError::Internal("a cursor of no audit entry"))?;
-        Ok(Some(place))
+    pub(crate) async fn of_operator(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
+        let limit = request.limit(false)?;
+        let identity = Query::of(&[b"operator_audit"]);
+        let cursors = &self.context.cursors;
+        let before = cursors.after(identity, request, parse_time_and_id).await?;
+        let audit = &self.context.index.audit;
+        let items = audit.list_of_operator(before, limit + 1).await?;
+        cursors.page(identity, items, limit, position).await
     }
 }
 
 /// The position of an entry in the listing, as a cursor contains it.
-pub(crate) fn audit_position(entry: &AuditEntry) -> Vec<u8> {
-    let at = entry.at.as_micros().to_be_bytes();
-    [at.as_slice(), entry.id.as_bytes()].concat()
+fn position(entry: &AuditEntry) -> Vec<u8> {
+    time_and_id(entry.at, entry.id)
 }

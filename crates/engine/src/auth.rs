@@ -1,6 +1,6 @@
 //! Authentication: turns a presented secret into a principal.
 
-pub(crate) mod keys;
+mod keys;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
 
@@ -9,9 +9,16 @@ use std::time::Duration;
 
 use keepsake_core::{Actor, Limits, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::Scope;
+use keepsake_tokens::Issuers;
 
-use crate::{Engine, EngineError, Mounts};
-use sessions::Attached;
+use crate::context::Context;
+use crate::key_use::KeyUses;
+use crate::sessions::Activity;
+use crate::{EngineError, Mounts, Replica, Tokens};
+
+use keys::KeyAuth;
+use sessions::{Attached, AttachedStores};
+use tokens::TokenAuth;
 
 /// Lifetime of cached credential look-ups. It is short enough that a revocation
 /// takes effect within five seconds, including the time of the look-up.
@@ -51,6 +58,17 @@ impl Principal {
         } else {
             Err(EngineError::PermissionDenied(scope))
         }
+    }
+
+    /// Whether the credential has the scope `memory:read`.
+    pub(crate) fn may_read(&self) -> bool {
+        self.require(Scope::MemoryRead).is_ok()
+    }
+
+    /// Checks the scopes to change sessions and to see them in the answer.
+    pub(crate) fn require_session_change(&self) -> Result<(), EngineError> {
+        self.require(Scope::SessionsWrite)?;
+        self.require(Scope::MemoryRead)
     }
 
     /// Checks that the credential may see a store. For a credential that is
@@ -139,15 +157,28 @@ fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
     looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
 }
 
-impl Engine {
-    /// Checks that other replicas wait for reads of this one before they
-    /// expire.
-    pub(crate) async fn require_touch(&self) -> Result<(), EngineError> {
-        self.end_cut_off().await;
-        if self.is_cut_off() {
-            return Err(EngineError::CutOff);
+/// Authenticates credentials.
+#[derive(Debug)]
+pub struct Auth {
+    keys: KeyAuth,
+    tokens: TokenAuth,
+}
+
+impl Auth {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        replica: &Replica,
+        key_uses: Arc<KeyUses>,
+        own: Tokens,
+        attached: Arc<AttachedStores>,
+        activity: Arc<Activity>,
+        issuers: Arc<Issuers>,
+    ) -> Self {
+        let (of_keys, of_tokens) = (Arc::clone(context), Arc::clone(context));
+        Self {
+            keys: KeyAuth::new(of_keys, replica.clone(), key_uses),
+            tokens: TokenAuth::new(of_tokens, replica.clone(), own, attached, activity, issuers),
         }
-        Ok(())
     }
 
     /// Authenticates an API key or a token.
@@ -161,9 +192,17 @@ impl Engine {
     pub async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         // Every token contains a dot; no API key does.
         if presented.contains('.') {
-            self.authenticate_token(presented).await
+            self.tokens.authenticate(presented).await
         } else {
-            self.authenticate_key(presented).await
+            self.keys.authenticate(presented).await
         }
+    }
+
+    /// Authenticates an API key.
+    ///
+    /// # Errors
+    /// As [`Self::authenticate`].
+    pub async fn authenticate_key(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
+        self.keys.authenticate(presented).await
     }
 }

@@ -156,7 +156,7 @@ impl BlobMove {
         for (store, has_originals) in [(&self.from, true), (&self.to, false)] {
             let mut after = None;
             loop {
-                let listed = store.list(after.as_ref(), BATCH as usize).await?;
+                let listed = store.list(None, after.as_ref(), BATCH as usize).await?;
                 let Some(last) = listed.last() else {
                     break;
                 };

@@ -81,14 +81,18 @@ pub(crate) enum Found {
 }
 
 impl Contents {
-    pub(crate) fn new(context: Arc<Context>, max_bytes: u64) -> Self {
+    /// Registers the size of the cache as a metric for as long as it exists.
+    pub(crate) fn new(context: Arc<Context>, max_bytes: u64) -> Arc<Self> {
         let cache = Cache::new(max_bytes);
-        Self { context, cache }
-    }
-
-    /// Total bytes of the cache entries.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.cache.0.weighted_size()
+        let contents = Arc::new(Self { context, cache });
+        let of_cache = Arc::downgrade(&contents);
+        contents
+            .context
+            .metrics
+            .watch_cache_size(Looked::Content, move || {
+                Some(of_cache.upgrade()?.cache.0.weighted_size())
+            });
+        contents
     }
 
     /// Reads the object at a path with one index query. Cached content needs no

@@ -1,18 +1,24 @@
 //! What the services of the engine share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use keepsake_blobs::BlobStore;
+use keepsake_blobs::{BlobError, BlobStore, Erased};
 use keepsake_core::sensitive::Scanner;
-use keepsake_core::{MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{FoundMemory, FoundVersion, Index, Lookup, StoreState, Version};
-use keepsake_telemetry::Metrics;
+use keepsake_core::{BlobKey, Limits, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_index::{
+    Audited, Auditor, FoundMemory, FoundVersion, Index, Lookup, OverQuota, StoreState, Version,
+};
+use keepsake_telemetry::{Metrics, Quota};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::{Clock, EngineError, IdSource};
+use crate::cursor::Cursors;
+use crate::work::keep_held;
+use crate::{Clock, EngineError, IdSource, Principal};
 
-/// The stores, and the sources of time and randomness.
+/// The stores, the sources of time and randomness, and the limits.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) index: Index,
@@ -23,6 +29,11 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
+    /// The limits of a tenant without its own limits.
+    pub(crate) limits: Limits,
+    pub(crate) cursors: Cursors,
+    /// How long a blob is kept after the rows that named it.
+    pub(crate) blob_deletion_delay: Duration,
     /// The id of this process in leases and claims.
     pub(crate) replica: Uuid,
     /// Running writes; a shutdown waits for them.
@@ -36,6 +47,67 @@ impl Context {
 
     pub(crate) fn new_uuid(&self) -> Uuid {
         self.ids.uuid(self.now())
+    }
+
+    /// The earliest removal time of a blob that no row names any longer.
+    pub(crate) fn blobs_go_from(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.blob_deletion_delay)
+    }
+
+    /// Makes an audit entry for an action.
+    pub(crate) fn audited(&self, by: Auditor) -> Audited {
+        let at = self.now();
+        Audited {
+            id: self.ids.uuid(at),
+            at,
+            by,
+            entries_per_day: None,
+        }
+    }
+
+    /// Makes an audit entry for an action of a tenant's credential.
+    pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
+        Audited {
+            entries_per_day: Some(principal.limits.audit_entries_per_day),
+            ..self.audited(Auditor::Credential(principal.actor.clone()))
+        }
+    }
+
+    /// Counts a refusal by a quota in the metrics and returns its error.
+    pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
+        self.metrics.quota_refused(match refusal {
+            OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
+            OverQuota::Sessions { .. } => Quota::SessionsPerTenant,
+            OverQuota::SessionBytes { .. } => Quota::SessionBytesPerTenant,
+            OverQuota::ApiKeys { .. } => Quota::ApiKeysPerTenant,
+        });
+        EngineError::OverQuota(refusal)
+    }
+
+    /// Runs a change in a separate task to its end, even if the client
+    /// disconnects.
+    pub(crate) async fn run_to_end<T, F>(&self, change: F) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EngineError>> + Send + 'static,
+    {
+        let task = self.writes.spawn(keep_held(change).in_current_span());
+        match task.await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(EngineError::Internal("a write's task ended without an answer")),
+        }
+    }
+
+    /// Removes a blob with its object versions; warns when the bucket keeps
+    /// some of them.
+    pub(crate) async fn erase_blob(&self, key: &BlobKey) -> Result<(), BlobError> {
+        if self.blobs.erase(key).await? == Erased::OlderVersionsKept {
+            tracing::warn!(
+                blob.key = %key,
+                "blob.erase: the bucket may keep older versions, and lets them not be listed or deleted"
+            );
+        }
+        Ok(())
     }
 
     /// Looks up a path of an existing store; `None` is the root.

@@ -3,13 +3,14 @@
 //! [`keepsake_core::cursor`] defines the format of a cursor. This module adds
 //! the key that signs it, and the tenant and query that it is valid for.
 
-use keepsake_core::cursor;
+use keepsake_core::{Timestamp, cursor};
 use keepsake_tokens::Secret;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use crate::EngineError;
 use crate::idempotency::digest;
-use crate::{Engine, EngineError};
+use crate::secrets::Secrets;
 
 /// Default number of items of a page, and the maximum with full content.
 const DEFAULT_LIMIT: u32 = 20;
@@ -18,10 +19,6 @@ const MAX_LIMIT: u32 = 100;
 /// Maximum items of a page of a session's resources or events, as the SDKs
 /// document it.
 pub(crate) const MAX_SESSION_LIMIT: u32 = 1_000;
-
-/// The key that signs cursors; every replica uses the same.
-#[derive(Debug, Default)]
-pub(crate) struct Key(OnceCell<Secret>);
 
 /// The requested page of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,15 +89,28 @@ impl Query {
     }
 }
 
-impl Engine {
+/// Makes cursors and reads them.
+#[derive(Debug)]
+pub(crate) struct Cursors {
+    secrets: Secrets,
+    /// The key that signs cursors, once it was read.
+    key: OnceCell<Secret>,
+}
+
+impl Cursors {
+    pub(crate) fn new(secrets: Secrets) -> Self {
+        let key = OnceCell::new();
+        Self { secrets, key }
+    }
+
     /// Makes the cursor after the item at `position`.
     pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
-        let key = self.cursor_key().await?;
+        let key = self.key().await?;
         Ok(cursor::seal(key.expose(), &query.0, position))
     }
 
     /// Makes a page from items that were queried with one more than the limit.
-    pub(crate) async fn page_of<T>(
+    pub(crate) async fn page<T>(
         &self,
         query: Query,
         mut items: Vec<T>,
@@ -116,38 +126,78 @@ impl Engine {
         Ok(Page { items, next })
     }
 
-    /// The id that the page starts after; `None`: the first page.
+    /// The position that a page starts after; `None`: the first page.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] as for [`Self::unseal`].
-    pub(crate) async fn after_id(
+    /// [`EngineError::Invalid`] when the cursor was made for another query.
+    pub(crate) async fn position(
         &self,
         query: Query,
         page: &PageRequest,
-    ) -> Result<Option<Uuid>, EngineError> {
+    ) -> Result<Option<Vec<u8>>, EngineError> {
         let Some(page) = &page.page else {
             return Ok(None);
         };
-        let position = self.unseal(query, page).await?;
-        let id = Uuid::from_slice(&position).map_err(|_| EngineError::Internal("a cursor of no id"))?;
-        Ok(Some(id))
-    }
-
-    /// The position in a cursor, if the cursor was made for this query.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] when it was not.
-    pub(crate) async fn unseal(&self, query: Query, page: &str) -> Result<Vec<u8>, EngineError> {
-        let key = self.cursor_key().await?;
-        cursor::unseal(key.expose(), &query.0, page).map_err(|rule| EngineError::Invalid {
+        let key = self.key().await?;
+        let position = cursor::unseal(key.expose(), &query.0, page);
+        position.map(Some).map_err(|rule| EngineError::Invalid {
             field: "page",
             rule: rule.to_string(),
         })
     }
 
-    /// Read once per process. The index stores it so that every replica has it.
-    pub(crate) async fn cursor_key(&self) -> Result<&Secret, EngineError> {
-        let fetch = self.shared_secret("cursor");
-        self.0.cursors.0.get_or_try_init(|| fetch).await
+    /// The position that a page starts after, as `parse` reads it.
+    ///
+    /// # Errors
+    /// As [`Self::position`].
+    pub(crate) async fn after<T>(
+        &self,
+        query: Query,
+        page: &PageRequest,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, EngineError> {
+        let Some(position) = self.position(query, page).await? else {
+            return Ok(None);
+        };
+        let after = parse(&position).ok_or(EngineError::Internal("a cursor with another position"))?;
+        Ok(Some(after))
     }
+
+    /// The key, read once per process; the index stores it so that every
+    /// replica has the same.
+    pub(crate) async fn key(&self) -> Result<&Secret, EngineError> {
+        let fetch = self.secrets.shared("cursor");
+        self.key.get_or_try_init(|| fetch).await
+    }
+}
+
+/// The text in a cursor.
+pub(crate) fn parse_text(position: &[u8]) -> Option<String> {
+    String::from_utf8(position.to_vec()).ok()
+}
+
+/// An id in a cursor.
+pub(crate) fn parse_id(position: &[u8]) -> Option<Uuid> {
+    Uuid::from_slice(position).ok()
+}
+
+/// The number in a cursor.
+pub(crate) fn parse_number(position: &[u8]) -> Option<i64> {
+    Some(i64::from_be_bytes(position.try_into().ok()?))
+}
+
+/// A time and an id, as a cursor contains them.
+pub(crate) fn time_and_id(at: Timestamp, id: Uuid) -> Vec<u8> {
+    [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
+}
+
+/// The time and the id in a cursor.
+pub(crate) fn parse_time_and_id(position: &[u8]) -> Option<(Timestamp, Uuid)> {
+    let (at, id) = position.split_at_checked(8)?;
+    Some((Timestamp::from_micros(parse_number(at)?), parse_id(id)?))
+}
+
+/// A time of a filter, for the identity of a query.
+pub(crate) fn time_text(time: Option<Timestamp>) -> String {
+    time.map_or(String::new(), |time| time.as_micros().to_string())
 }

@@ -3,14 +3,22 @@
 //! A request is recorded and answered. The replica that received it starts the
 //! erasure at once; the job `erase` finishes what that replica did not.
 
+mod eraser;
+
+use std::sync::Arc;
+
 use keepsake_core::{ErasureId, StoreId};
 use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
 use serde_json::{Map, Value};
 
-use crate::cursor::Query;
+use crate::context::Context;
+use crate::cursor::{Query, parse_id};
 use crate::memories::parse_prefix;
-use crate::stores::check_metadata;
-use crate::{Engine, EngineError, Page, PageRequest, Principal, jobs};
+use crate::sessions::Activity;
+use crate::stores::{check_metadata, invalid};
+use crate::{EngineError, Page, PageRequest, Principal};
+
+pub(crate) use eraser::{Attempt, Eraser};
 
 /// The selection of an erasure, as the client requested it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,12 +33,6 @@ pub struct ErasureRequest {
 
 impl ErasureRequest {
     fn selector(self) -> Result<Selector, EngineError> {
-        let invalid = |field, rule: &str| {
-            Err(EngineError::Invalid {
-                field,
-                rule: rule.to_owned(),
-            })
-        };
         match (self.store_id, self.path_prefix, self.store_metadata) {
             (Some(store_id), None, None) => Ok(Selector::Store(store_id)),
             (Some(store_id), Some(prefix), None) => {
@@ -54,7 +56,23 @@ impl ErasureRequest {
     }
 }
 
-impl Engine {
+/// Records and reads erasures.
+#[derive(Debug)]
+pub struct Erasures {
+    context: Arc<Context>,
+    activity: Arc<Activity>,
+    eraser: Eraser,
+}
+
+impl Erasures {
+    pub(crate) const fn new(context: Arc<Context>, activity: Arc<Activity>, eraser: Eraser) -> Self {
+        Self {
+            context,
+            activity,
+            eraser,
+        }
+    }
+
     /// Records an erasure and starts it.
     ///
     /// A credential that is bound to stores may erase only data of those
@@ -67,7 +85,7 @@ impl Engine {
     /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: the erasure
     /// may have been recorded.
     #[tracing::instrument(name = "engine.create_erasure", level = "debug", skip_all)]
-    pub async fn create_erasure(
+    pub async fn create(
         &self,
         principal: &Principal,
         request: ErasureRequest,
@@ -82,35 +100,37 @@ impl Engine {
             }
             None => {}
         }
-        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        let audited = self.audited_by(principal);
+        let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
+        let (activity, eraser) = (Arc::clone(&self.activity), self.eraser.clone());
+        let audited = self.context.audited_by(principal);
         let erasure = NewErasure {
-            erasure_id: ErasureId::from_uuid(self.0.ids.uuid(audited.at)),
+            erasure_id: ErasureId::from_uuid(self.context.ids.uuid(audited.at)),
             selector,
             audited,
         };
-        self.run_to_end(async move {
-            let index = &engine.0.index;
-            let erasure_id = match index
-                .erasures
-                .create(tenant_id, &erasure, idempotency.as_ref())
-                .await?
-            {
-                ErasureCreation::Created => {
-                    engine.0.sessions.forget(tenant_id, erasure.selector.store_id());
-                    jobs::begin(&engine, tenant_id, erasure.erasure_id);
-                    erasure.erasure_id
-                }
-                ErasureCreation::Replayed { erasure_id } => erasure_id,
-                ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
-                ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
-                ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
-                ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
-            };
-            let found = index.erasures.find(tenant_id, erasure_id).await?;
-            found.ok_or(EngineError::ErasureNotFound)
-        })
-        .await
+        self.context
+            .run_to_end(async move {
+                let index = &context.index;
+                let erasure_id = match index
+                    .erasures
+                    .create(tenant_id, &erasure, idempotency.as_ref())
+                    .await?
+                {
+                    ErasureCreation::Created => {
+                        activity.forget(tenant_id, erasure.selector.store_id());
+                        eraser.begin(tenant_id, erasure.erasure_id);
+                        erasure.erasure_id
+                    }
+                    ErasureCreation::Replayed { erasure_id } => erasure_id,
+                    ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
+                    ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
+                    ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
+                    ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
+                };
+                let found = index.erasures.find(tenant_id, erasure_id).await?;
+                found.ok_or(EngineError::ErasureNotFound)
+            })
+            .await
     }
 
     /// Returns an erasure; once it is done, this is the receipt.
@@ -119,14 +139,10 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::ErasureNotFound`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.erasure", level = "debug", skip_all)]
-    pub async fn erasure(
-        &self,
-        principal: &Principal,
-        erasure_id: ErasureId,
-    ) -> Result<Erasure, EngineError> {
+    pub async fn get(&self, principal: &Principal, erasure_id: ErasureId) -> Result<Erasure, EngineError> {
         principal.require(Scope::TenantAdmin)?;
         let found = self
-            .0
+            .context
             .index
             .erasures
             .find(principal.tenant_id, erasure_id)
@@ -145,7 +161,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.erasures", level = "debug", skip_all)]
-    pub async fn erasures(
+    pub async fn list(
         &self,
         principal: &Principal,
         page: &PageRequest,
@@ -153,15 +169,21 @@ impl Engine {
         principal.require(Scope::TenantAdmin)?;
         let limit = page.limit(false)?;
         let identity = Query::of(&[b"erasures", principal.tenant_id.uuid().as_bytes()]);
-        let after = self.after_id(identity, page).await?.map(ErasureId::from_uuid);
+        let cursors = &self.context.cursors;
+        let after = cursors.after(identity, page, parse_id).await?;
         let listing = ErasureListing {
             only: principal.store_ids().map(<[StoreId]>::to_vec),
-            after,
+            after: after.map(ErasureId::from_uuid),
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let items = self.0.index.erasures.list(principal.tenant_id, &listing).await?;
+        let items = self
+            .context
+            .index
+            .erasures
+            .list(principal.tenant_id, &listing)
+            .await?;
         let position = |erasure: &Erasure| erasure.erasure_id.uuid().as_bytes().to_vec();
-        self.page_of(identity, items, limit, position).await
+        cursors.page(identity, items, limit, position).await
     }
 }

@@ -160,6 +160,14 @@ pub enum EngineError {
         /// How many it may hold.
         limit_bytes: u64,
     },
+    /// An operation of a batch that is made as a whole or not at all is refused.
+    #[error("{refusal}")]
+    OfOperation {
+        /// Its index in the batch.
+        operation: usize,
+        /// Why it is refused.
+        refusal: Arc<EngineError>,
+    },
     /// The index failed.
     #[error(transparent)]
     Index(#[from] IndexError),

@@ -3,20 +3,32 @@
 //! A call is recorded in the same transaction as its changes. A repeated call
 //! rebuilds its answer from those changes; the answer itself is not stored.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, SessionId, StoreId};
 use keepsake_index::Idempotency;
 use serde_json::{Map, Value};
 
-use crate::{Engine, EngineError, Principal};
+use crate::context::Context;
+use crate::{EngineError, Principal};
 
 /// How long a repeated call is recognised.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_hours(24);
 /// Maximum number of characters of an idempotency key.
 const KEY_CHARS: usize = 255;
 
-impl Engine {
+/// Identifies idempotent calls; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct IdempotentCalls {
+    context: Arc<Context>,
+}
+
+impl IdempotentCalls {
+    pub(crate) const fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
     /// Identifies an idempotent call by credential, method, path and key.
     ///
     /// `body` shows whether a second request under the same key is the same
@@ -24,7 +36,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the key is empty or too long.
-    pub fn idempotent_call(
+    pub fn of_request(
         &self,
         principal: &Principal,
         method: &str,
@@ -51,7 +63,7 @@ impl Engine {
     /// The same id with another input is another call, and so is the same block
     /// sent with another credential: harnesses that number their calls use the
     /// same ids in each session and for each user.
-    pub(crate) fn idempotent_tool_call(
+    pub(crate) fn of_tool_call(
         &self,
         principal: &Principal,
         session_id: Option<SessionId>,
@@ -80,7 +92,7 @@ impl Engine {
         Idempotency {
             scope_sha256,
             request_sha256,
-            since: self.now().minus(REMEMBERED_FOR),
+            since: self.context.now().minus(REMEMBERED_FOR),
         }
     }
 }

@@ -19,23 +19,6 @@ impl IndexBlobs {
     pub const fn new(index: Index) -> Self {
         Self(index)
     }
-
-    async fn list_after(
-        &self,
-        tenant_id: Option<TenantId>,
-        after: Option<&BlobKey>,
-        limit: usize,
-    ) -> Result<Vec<ListedBlob>, BlobError> {
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let listed = self.0.contents.list(tenant_id, after, limit).await;
-        let blob = |(key, size_bytes)| ListedBlob {
-            key,
-            size_bytes,
-            // Nothing depends on its age: a content that no version names does not exist.
-            modified_at: Timestamp::from_micros(0),
-        };
-        Ok(listed.map_err(failed)?.into_iter().map(blob).collect())
-    }
 }
 
 #[async_trait]
@@ -91,7 +74,7 @@ impl BlobStore for IndexBlobs {
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
-        let listed = self.list_tenant(tenant_id, after, limit).await?;
+        let listed = self.list(Some(tenant_id), after, limit).await?;
         for blob in &listed {
             self.delete(&blob.key).await?;
         }
@@ -102,17 +85,21 @@ impl BlobStore for IndexBlobs {
         ))
     }
 
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.list_after(None, after, limit).await
-    }
-
-    async fn list_tenant(
+    async fn list(
         &self,
-        tenant_id: TenantId,
+        tenant_id: Option<TenantId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
-        self.list_after(Some(tenant_id), after, limit).await
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let listed = self.0.contents.list(tenant_id, after, limit).await;
+        let blob = |(key, size_bytes)| ListedBlob {
+            key,
+            size_bytes,
+            // Nothing depends on its age: a content that no version names does not exist.
+            modified_at: Timestamp::from_micros(0),
+        };
+        Ok(listed.map_err(failed)?.into_iter().map(blob).collect())
     }
 
     async fn check(&self) -> Result<(), BlobError> {

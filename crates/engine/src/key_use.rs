@@ -4,30 +4,42 @@
 //! most the uses since the last flush.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepsake_core::{ApiKeyId, TenantId, Timestamp};
 use keepsake_index::{IndexError, KeyUse};
 
-use crate::Engine;
+use crate::context::Context;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
 
 /// The latest use of each key since the last flush.
-#[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<HashMap<(TenantId, ApiKeyId), Timestamp>>);
+#[derive(Debug)]
+pub(crate) struct KeyUses {
+    context: Arc<Context>,
+    noted: Mutex<HashMap<(TenantId, ApiKeyId), Timestamp>>,
+}
 
-impl Log {
+impl KeyUses {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let noted = Mutex::default();
+        Self { context, noted }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, HashMap<(TenantId, ApiKeyId), Timestamp>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes a use; a later use that is already noted is kept.
     pub(crate) fn record(&self, tenant_id: TenantId, api_key_id: ApiKeyId, at: Timestamp) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let noted = log.entry((tenant_id, api_key_id)).or_insert(at);
+        let mut uses = self.noted();
+        let noted = uses.entry((tenant_id, api_key_id)).or_insert(at);
         *noted = at.max(*noted);
     }
 
     fn take(&self) -> Vec<KeyUse> {
-        let taken = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = std::mem::take(&mut *self.noted());
         taken
             .into_iter()
             .map(|((tenant_id, api_key_id), used_at)| KeyUse {
@@ -37,18 +49,16 @@ impl Log {
             })
             .collect()
     }
-}
 
-impl Engine {
     /// Writes the uses noted so far; uses that could not be written are kept.
-    pub(crate) async fn write_key_use(&self) -> Result<(), IndexError> {
+    pub(crate) async fn write(&self) -> Result<(), IndexError> {
         let mut taken = Taken {
-            log: &self.0.key_use,
-            uses: self.0.key_use.take(),
+            log: self,
+            uses: self.take(),
         };
         while !taken.uses.is_empty() {
             let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.0.index.keys.flush_use(&taken.uses[batch..]).await?;
+            self.context.index.keys.flush_use(&taken.uses[batch..]).await?;
             taken.uses.truncate(batch);
         }
         Ok(())
@@ -57,7 +67,7 @@ impl Engine {
 
 /// Uses that are not yet written; dropping the value puts them back.
 struct Taken<'a> {
-    log: &'a Log,
+    log: &'a KeyUses,
     uses: Vec<KeyUse>,
 }
 

@@ -1,9 +1,9 @@
 //! The operations of Keepsake, one method each, and the commit protocol.
 //!
-//! [`Engine`] connects the API surfaces (now HTTP) with the two stores: the
-//! index, which records what exists, and the blob store, which holds the
-//! content. It does not depend on HTTP. `write` is the one way to change
-//! memories; the tools, the API and restorations supply only the decision.
+//! An [`Engine`] is a set of services, each in its own module. A service names
+//! what it needs: the shared `Context` (index, blob store, clock, limits), its
+//! own state, and other services. None depends on HTTP. `write` is the one way to
+//! change memories; the tools, the API and restorations supply only the decision.
 //!
 //! Content is written to the blob store first and to the index second. A write
 //! is acknowledged only after the index has it. Every change runs to its end in
@@ -20,22 +20,23 @@ mod cursor;
 mod erasures;
 mod error;
 mod fair;
+mod health;
 mod idempotency;
 mod index_blobs;
 pub mod jobs;
 mod key_use;
+mod keys;
 mod memories;
 mod mounts;
 mod operator;
-mod purge;
-mod readiness;
-mod replicas;
+mod prompts;
+mod replica;
 mod search;
 mod secrets;
 mod sessions;
 mod shares;
-mod signing;
 mod stores;
+mod tokens;
 mod tool;
 mod usage;
 mod verify;
@@ -48,49 +49,67 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
+use keepsake_core::Limits;
 use keepsake_core::sensitive::Scanner;
-use keepsake_core::{Limits, Timestamp};
-use keepsake_index::{DiskState, Index, IndexError};
-use keepsake_telemetry::{Cache, Metrics};
+use keepsake_index::{Index, IndexError};
+use keepsake_telemetry::Metrics;
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use access::AccessTimes;
+use auth::sessions::AttachedStores;
 use content::Contents;
 use context::Context;
+use cursor::Cursors;
+use erasures::Eraser;
+use fair::FairSlots;
+use jobs::{JobServices, Jobs};
+use key_use::KeyUses;
+use operator::Operated;
+use search::Indexer;
+use secrets::Secrets;
+use sessions::{Activity, PAGES_AT_ONCE, PAGES_PER_TENANT};
+use tool::ToolChanges;
 use write::Writer;
 
-pub use audit::AuditQuery;
-pub use auth::Principal;
+pub use audit::{Audit, AuditQuery};
+pub use auth::{Auth, Principal};
 pub use blob_move::{BlobMove, Moved};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
-pub use erasures::ErasureRequest;
+pub use erasures::{ErasureRequest, Erasures};
 pub use error::EngineError;
+pub use health::{Health, Readiness, StoreHealth};
+pub use idempotency::IdempotentCalls;
 pub use index_blobs::IndexBlobs;
+pub use keepsake_index::ExpiresAt;
+pub use keys::{ApiKeys, KeyDraft, MadeKey, NewKey};
 pub use memories::{
-    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, Restoration, ShownItem, ShownMemory,
-    View,
+    BatchStatus, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS, MAX_VERSIONS, Memories,
+    MemoryBatch, MemoryEdit, MemoryOperation, MemoryQuery, NewMemory, OnTaken, OperationResult, Precondition,
+    Receipt, Restoration, ShownItem, ShownMemory, View,
 };
 pub use mounts::{Mounted, Mounts};
 pub use operator::{
-    JobState, KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
+    JobState, ManualJobs, NewTenant, Operator, TenantEdit, TenantKeys, TenantQuery, Tenants, UsageReport,
+    limits_of,
 };
-pub use purge::RedactedVersion;
-pub use readiness::{Readiness, StoreHealth};
-pub use search::{SearchHit, SearchQuery};
+pub use prompts::{PromptOptions, Prompts, mount_path, system_prompt};
+pub use replica::Replica;
+pub use search::{Search, SearchHit, SearchQuery};
 pub use sessions::{
-    AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
-    mount_path, system_prompt,
+    AttachmentDraft, AttachmentEdit, Attachments, EventQuery, MadeSession, SessionDraft, SessionEdit,
+    SessionEvents, SessionQuery, Sessions,
 };
 pub use shares::{FairShares, Share};
-pub use signing::{NewToken, RotatedKey, Rotation};
-pub use stores::{StoreDraft, StoreEdit, StoreQuery};
-pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
-pub use usage::{MemoryUse, StoreUsageReport};
-pub use verify::{Problem, Progress, Verification};
-pub use versions::{ShownVersion, VersionQuery};
+pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
+pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
+pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools};
+pub use usage::{MemoryUse, StoreUsageReport, Usage};
+pub use verify::{Problem, Progress, Verification, Verifier};
+pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};
 
 /// The configuration of an engine.
@@ -151,136 +170,239 @@ impl Default for EngineOptions {
 /// Time limit for writing the last access times to the index.
 pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// Serves every operation; cheap to clone.
+/// The services of Keepsake; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Engine(Arc<Parts>);
+pub struct Engine(Arc<Services>);
 
+/// The services of an engine.
 #[derive(Debug)]
-struct Parts {
+pub struct Services {
+    /// Memories by id.
+    pub memories: Memories,
+    /// Memory stores.
+    pub stores: Stores,
+    /// The history of stores.
+    pub versions: Versions,
+    /// Search over stores.
+    pub search: Search,
+    /// The memory tool and the agent tools.
+    pub tools: Tools,
+    /// Text for models.
+    pub prompts: Prompts,
+    /// Sessions.
+    pub sessions: Sessions,
+    /// Stores attached to sessions.
+    pub attachments: Attachments,
+    /// Tool calls of sessions.
+    pub events: SessionEvents,
+    /// Usage of stores.
+    pub usage: Usage,
+    /// API keys of a tenant.
+    pub keys: ApiKeys,
+    /// The audit of a tenant.
+    pub audit: Audit,
+    /// Erasures.
+    pub erasures: Erasures,
+    /// Authentication of credentials.
+    pub auth: Auth,
+    /// Tokens of the server, and the keys that sign them.
+    pub tokens: Tokens,
+    /// Identities of idempotent calls.
+    pub calls: IdempotentCalls,
+    /// The operations of the operator, audited as commands with access to the
+    /// database; see [`Operator::with_token`].
+    pub operator: Operator,
+    /// Scheduled jobs.
+    pub jobs: Jobs,
+    /// This replica among the others.
+    pub replica: Replica,
+    /// Readiness.
+    pub health: Health,
+    /// Verification of the stored data.
+    pub verifier: Verifier,
     context: Arc<Context>,
-    limits: Limits,
-    role: &'static str,
-    keys: auth::keys::Keys,
-    tokens: auth::tokens::Tokens,
-    signing: signing::Keys,
-    vault: Vault,
-    token_key_period: Duration,
-    request_deadline: Duration,
-    blob_deletion_delay: Duration,
-    audit_retention: Duration,
-    cursors: cursor::Key,
-    contents: Arc<Contents>,
-    writer: Writer,
-    searched: search::Cache,
-    access: Arc<access::Log>,
-    gateways: replicas::Gateways,
-    readiness: readiness::Last,
-    /// Whether the index's disk accepts writes.
-    disk: Arc<DiskState>,
-    key_use: key_use::Log,
-    attached: auth::sessions::Sessions,
-    sessions: sessions::Activity,
-    /// Slots for building pages with content or sessions, which may be large.
-    large_pages: fair::FairSlots,
-    erasures: jobs::ErasureQueue,
     /// Cancelled at shutdown, which stops manual runs of jobs.
     stopping: CancellationToken,
 }
 
-impl Deref for Parts {
-    type Target = Context;
+impl Deref for Engine {
+    type Target = Services;
 
-    fn deref(&self) -> &Context {
-        &self.context
+    fn deref(&self) -> &Services {
+        &self.0
     }
 }
 
 impl Engine {
     /// Creates an engine. Without `blobs`, content is in the index.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "wires the services, one statement each, in the order of their needs"
+    )]
     pub fn new(index: Index, blobs: Option<Arc<dyn BlobStore>>, options: EngineOptions) -> Self {
-        let now = options.clock.now();
-        let metrics = options.metrics;
-        let index = index.measured(metrics.clone());
-        let access = Arc::new(access::Log::new(now));
-        access.tell_lag(&metrics, Arc::clone(&options.clock));
-        let disk = Arc::clone(index.disk());
+        let index = index.measured(options.metrics.clone());
+        let secrets = Secrets {
+            index: index.clone(),
+            clock: Arc::clone(&options.clock),
+            ids: Arc::clone(&options.ids),
+            vault: options.vault,
+        };
         let context = Arc::new(Context {
             has_content_in_index: blobs.is_none(),
             blobs: Arc::new(MeasuredBlobs::new(
                 blobs.unwrap_or_else(|| Arc::new(IndexBlobs::new(index.clone()))),
-                metrics.clone(),
+                options.metrics.clone(),
             )),
             index,
             scanner: options.scanner,
-            metrics,
-            replica: options.ids.uuid(now),
+            metrics: options.metrics,
+            replica: options.ids.uuid(options.clock.now()),
             clock: options.clock,
             ids: options.ids,
+            limits: options.limits,
+            cursors: Cursors::new(secrets.clone()),
+            blob_deletion_delay: options.blob_deletion_delay,
             writes: TaskTracker::new(),
         });
-        let contents = Arc::new(Contents::new(Arc::clone(&context), options.cache_bytes));
-        let engine = Self(Arc::new(Parts {
-            disk,
-            writer: Writer::new(Arc::clone(&context), Arc::clone(&contents)),
-            contents,
-            context,
-            keys: auth::keys::Keys::new(),
-            tokens: auth::tokens::Tokens::new(options.issuers),
-            signing: signing::Keys::default(),
-            vault: options.vault,
-            token_key_period: options.token_key_period,
+        let shared = || Arc::clone(&context);
+        let stopping = CancellationToken::new();
+
+        let contents = Contents::new(shared(), options.cache_bytes);
+        let writer = Arc::new(Writer::new(shared(), Arc::clone(&contents)));
+        let activity = Arc::new(Activity::new(shared()));
+        let access = AccessTimes::new(shared(), Arc::clone(&activity));
+        let key_uses = Arc::new(KeyUses::new(shared()));
+        let attached = Arc::new(AttachedStores::new(shared()));
+        let pages = Arc::new(FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT));
+        let indexer = Indexer::new(shared(), Arc::clone(&contents));
+        let eraser = Eraser::new(shared());
+
+        let replica = Replica::new(
+            shared(),
+            options.role,
+            access.clone(),
+            Arc::clone(&key_uses),
+            Arc::clone(&activity),
+        );
+        let tokens = Tokens::new(shared(), secrets, options.token_key_period);
+        let auth = Auth::new(
+            &context,
+            &replica,
+            key_uses,
+            tokens.clone(),
+            Arc::clone(&attached),
+            Arc::clone(&activity),
+            options.issuers,
+        );
+        let calls = IdempotentCalls::new(shared());
+        let stores = Stores::new(shared());
+        let search = Search::new(
+            shared(),
+            Arc::clone(&contents),
+            access.clone(),
+            indexer.clone(),
+            options.search_cache_bytes,
+        );
+        let sessions = Sessions::new(
+            shared(),
+            tokens.clone(),
+            attached,
+            Arc::clone(&activity),
+            Arc::clone(&pages),
+        );
+        let events = SessionEvents::new(shared(), sessions.clone(), Arc::clone(&activity));
+        let changes = ToolChanges::new(
+            shared(),
+            Arc::clone(&contents),
+            Arc::clone(&writer),
+            calls.clone(),
+        );
+        let memory_tool = MemoryTool::new(
+            shared(),
+            Arc::clone(&contents),
+            access.clone(),
+            stores.clone(),
+            changes.clone(),
+        );
+        let agent_tools = AgentTools::new(
+            shared(),
+            Arc::clone(&contents),
+            access.clone(),
+            stores.clone(),
+            search.clone(),
+            changes,
+        );
+        let keys = ApiKeys::new(shared());
+        let audit = Audit::new(shared());
+        let jobs = Jobs::new(JobServices {
+            context: shared(),
+            eraser: eraser.clone(),
+            replica: replica.clone(),
+            tokens: tokens.clone(),
+            indexer,
             request_deadline: options.request_deadline,
-            blob_deletion_delay: options.blob_deletion_delay,
             audit_retention: options.audit_retention,
-            cursors: cursor::Key::default(),
-            searched: search::Cache::new(options.search_cache_bytes),
-            access,
-            gateways: replicas::Gateways::default(),
-            readiness: readiness::Last::default(),
-            key_use: key_use::Log::default(),
-            attached: auth::sessions::Sessions::new(),
-            sessions: sessions::Activity::default(),
-            large_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
-            erasures: jobs::ErasureQueue::default(),
-            stopping: CancellationToken::new(),
-            limits: options.limits,
-            role: options.role,
-        }));
-        engine.tell_cache_sizes();
-        engine
-    }
-
-    /// Registers the cache sizes as metrics for as long as this engine exists.
-    fn tell_cache_sizes(&self) {
-        let watch = |cache, size_bytes: fn(&Parts) -> u64| {
-            let parts = Arc::downgrade(&self.0);
-            let size_bytes = move || Some(size_bytes(&*parts.upgrade()?));
-            self.0.metrics.watch_cache_size(cache, size_bytes);
+        });
+        let operated = Operated {
+            stores: stores.clone(),
+            keys: keys.clone(),
+            audit: audit.clone(),
+            tokens: tokens.clone(),
+            jobs: jobs.clone(),
+            stopping: stopping.clone(),
         };
-        watch(Cache::Content, |parts| parts.contents.size_bytes());
-        watch(Cache::Search, |parts| parts.searched.size_bytes());
+        Self(Arc::new(Services {
+            memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
+            versions: Versions::new(shared(), contents),
+            tools: Tools::new(memory_tool, agent_tools, stores.clone(), events.clone()),
+            attachments: Attachments::new(shared(), sessions.clone()),
+            usage: Usage::new(shared(), stores.clone(), access),
+            erasures: Erasures::new(shared(), activity, eraser),
+            operator: Operator::new(shared(), operated),
+            health: Health::new(shared(), replica.clone()),
+            verifier: Verifier::new(shared()),
+            stores,
+            search,
+            prompts: Prompts::new(shared()),
+            sessions,
+            events,
+            keys,
+            audit,
+            auth,
+            tokens,
+            calls,
+            jobs,
+            replica,
+            context,
+            stopping,
+        }))
     }
 
-    /// The operations of the operator on tenants and their keys. The audit
-    /// records them as commands with access to the database; see
-    /// [`Operator::with_token`].
-    pub fn operator(&self) -> Operator<'_> {
-        Operator::new(self)
+    /// Creates or reads every secret, so that none is missing later.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`] when one cannot be unwrapped,
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
+    pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
+        self.context.cursors.key().await?;
+        self.tokens.keys(None).await?;
+        Ok(())
     }
 
     /// The limits of a tenant without its own limits.
     pub fn default_limits(&self) -> &Limits {
-        &self.0.limits
+        &self.context.limits
     }
 
     /// The metrics to record to.
     pub fn metrics(&self) -> &Metrics {
-        &self.0.metrics
+        &self.context.metrics
     }
 
     /// Makes an id for an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
-        self.0.new_uuid()
+        self.context.new_uuid()
     }
 
     /// Waits for running writes, at most `deadline`, then writes the access
@@ -290,28 +412,14 @@ impl Engine {
     /// No operation may start after this call. Returns whether all writes ended
     /// in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
-        self.0.stopping.cancel();
-        self.0.writes.close();
-        let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
-        let last = async {
-            self.flush_access().await?;
-            // Last, because other replicas wait for this replica's access times
-            // until then.
-            self.0.index.replicas.retire(self.0.replica).await
-        };
-        let last = tokio::time::timeout(LAST_WRITES, last).await;
+        self.stopping.cancel();
+        let writes = &self.context.writes;
+        writes.close();
+        let ended = tokio::time::timeout(deadline, writes.wait()).await.is_ok();
+        let last = tokio::time::timeout(LAST_WRITES, self.replica.retire()).await;
         if let Err(error) = last.unwrap_or_else(|_| Err(IndexError::timed_out(LAST_WRITES))) {
             tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
         }
         ended
-    }
-
-    /// The earliest removal time of a blob that no row names any longer.
-    fn blobs_go_from(&self, now: Timestamp) -> Timestamp {
-        now.plus(self.0.blob_deletion_delay)
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.clock.now()
     }
 }

@@ -1,119 +1,79 @@
-//! Operations on memories by id: reading and listing. Module `changes` changes
-//! them, as module `decisions` decides.
+//! Memories by id: read, listed, created, changed, deleted and restored. Module
+//! `decisions` decides what a change does.
 
 mod answer;
-mod changes;
+mod batch;
 mod decisions;
+mod import;
+mod reader;
 mod receipt;
+mod requests;
 
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
+use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
 use keepsake_index::{
-    Depth, Expiry, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Scope, StoreState,
+    Depth, ExpiryChange, FoundMemory, Idempotency, MemoryItem, MemoryListing, MemoryTarget, Scope, Target,
 };
 
-use crate::content::{MAX_READS, blob_missing};
-use crate::cursor::Query;
-use crate::{Engine, EngineError, Page, PageRequest, Principal};
+use crate::access::AccessTimes;
+use crate::content::Contents;
+use crate::context::Context;
+use crate::cursor::{Query, parse_text};
+use crate::fair::FairSlots;
+use crate::write::{Change, Writer};
+use crate::{EngineError, Page, Principal};
 
-pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition, Restoration};
+use answer::Answer;
+use decisions::{Creation, Restored, Update, Updated};
+use reader::Reader;
+use receipt::{Sent, conceal_refusal, conceal_write};
+use requests::{parse_content, parse_path, parse_update, require_write};
+
+pub use batch::{BatchStatus, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OperationResult};
+pub use import::{HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
+pub use reader::{ShownItem, ShownMemory, View};
 pub use receipt::Receipt;
+pub(crate) use receipt::conceal_outcome;
+pub(crate) use requests::parse_prefix;
+pub use requests::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Restoration};
 
-/// Contents fetched concurrently for one listing.
-const FETCHES_AT_ONCE: usize = 10;
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
-/// Whether content is requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
-    /// Without content.
-    Basic,
-    /// With content.
-    Full,
+
+/// Reads and changes memories by id; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Memories {
+    context: Arc<Context>,
+    reader: Reader,
+    pub(crate) writer: Arc<Writer>,
+    /// Slots for building pages with content.
+    pages: Arc<FairSlots>,
 }
 
-/// A memory as returned to a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownMemory {
-    /// The store.
-    pub store_id: StoreId,
-    /// The memory.
-    pub memory: Memory,
-    /// Its content, if requested.
-    pub content: Option<Arc<str>>,
-    /// When it was last read.
-    pub last_accessed_at: Option<Timestamp>,
-    /// When it would expire without another read; `None`: never.
-    pub expires_at: Option<Timestamp>,
-    /// Which parts may be shown; `None`: all.
-    pub receipt: Option<Receipt>,
-}
-
-/// One item of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownItem {
-    /// A memory.
-    Memory(Box<ShownMemory>),
-    /// A directory with memories somewhere below it.
-    Prefix(DirPath),
-}
-
-/// Filters of a memory listing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MemoryQuery {
-    /// Begins and ends with `/`; the whole store if unset.
-    pub path_prefix: Option<String>,
-    /// 0: all memories below the prefix; 1: direct children only.
-    pub depth: Option<u64>,
-    /// The page to return.
-    pub page: PageRequest,
-}
-
-/// Parses a `path_prefix`: a directory path that begins and ends with `/`.
-pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
-    let invalid = |rule: String| EngineError::Invalid {
-        field: "path_prefix",
-        rule,
-    };
-    if prefix == "/" {
-        return Ok(DirPath::root());
-    }
-    let Some(path) = prefix.strip_suffix('/') else {
-        return Err(invalid("must end with `/`".to_owned()));
-    };
-    let path = MemoryPath::parse(path).map_err(|rule| invalid(rule.to_string()))?;
-    Ok(path.as_dir())
-}
-
-impl MemoryQuery {
-    fn below(&self) -> Result<DirPath, EngineError> {
-        self.path_prefix
-            .as_deref()
-            .map_or(Ok(DirPath::root()), parse_prefix)
-    }
-
-    fn depth(&self) -> Result<Depth, EngineError> {
-        match self.depth {
-            None | Some(0) => Ok(Depth::All),
-            Some(1) => Ok(Depth::Children),
-            Some(depth) => Err(EngineError::Invalid {
-                field: "depth",
-                rule: format!("must be 0 or 1, but is {depth}"),
-            }),
+impl Memories {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        contents: Arc<Contents>,
+        writer: Arc<Writer>,
+        access: AccessTimes,
+        pages: Arc<FairSlots>,
+    ) -> Self {
+        Self {
+            reader: Reader::new(Arc::clone(&context), contents, access),
+            context,
+            writer,
+            pages,
         }
     }
-}
 
-impl Engine {
     /// Reads a memory; with its content, this counts as access.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::MemoryNotFound`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.memory", level = "debug", skip_all)]
-    pub async fn memory(
+    pub async fn get(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -123,16 +83,17 @@ impl Engine {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
         let found = self
-            .0
+            .context
             .find_memory(principal.tenant_id, store_id, memory_id)
             .await?;
         let MemoryTarget::Live(memory) = found.target else {
             return Err(EngineError::MemoryNotFound);
         };
-        let shown = self.show(principal, store_id, found.expiry, memory);
+        let shown = self.reader.show(principal, store_id, found.expiry, memory);
         match view {
             View::Basic => Ok(shown),
             View::Full => self
+                .reader
                 .with_content(principal, found.store, shown)
                 .await?
                 .ok_or(EngineError::MemoryNotFound),
@@ -148,7 +109,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Invalid`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.memories", level = "debug", skip_all)]
-    pub async fn memories(
+    pub async fn list(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -157,6 +118,13 @@ impl Engine {
     ) -> Result<Page<ShownItem>, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
+        if let Some(path) = query.path()? {
+            let items = self.at_path(principal, store_id, &path, view).await?;
+            return Ok(Page {
+                items: items.into_iter().collect(),
+                next: None,
+            });
+        }
         let (below, depth) = (query.below()?, query.depth()?);
         let limit = query.page.limit(view == View::Full)?;
         let identity = Query::of(&[
@@ -166,13 +134,8 @@ impl Engine {
             below.as_str().as_bytes(),
             &[u8::from(depth == Depth::Children)],
         ]);
-        let after = match &query.page.page {
-            Some(page) => {
-                let position = self.unseal(identity, page).await?;
-                Some(String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path"))?)
-            }
-            None => None,
-        };
+        let cursors = &self.context.cursors;
+        let after = cursors.after(identity, &query.page, parse_text).await?;
         let mut listing = MemoryListing {
             below,
             depth,
@@ -182,11 +145,16 @@ impl Engine {
         };
         let tenant_id = principal.tenant_id;
         let _slot = match view {
-            View::Full => Some(self.0.large_pages.take(tenant_id).await?),
+            View::Full => Some(self.pages.take(tenant_id).await?),
             View::Basic => None,
         };
         loop {
-            let found = self.0.index.memories.list(tenant_id, store_id, &listing).await?;
+            let found = self
+                .context
+                .index
+                .memories
+                .list(tenant_id, store_id, &listing)
+                .await?;
             let mut found = found.ok_or(EngineError::StoreNotFound)?;
             let mut fitting = (limit as usize).min(found.items.len());
             if view == View::Full {
@@ -196,12 +164,12 @@ impl Engine {
             found.items.truncate(fitting);
             let last = found.items.last().filter(|_| has_more);
             let last = last.map(|item| path_of(item).to_owned());
-            let items = self.show_items(principal, store_id, found, view).await?;
+            let items = self.reader.items(principal, store_id, found, view).await?;
             let Some(last) = last else {
                 return Ok(Page { items, next: None });
             };
             if !items.is_empty() {
-                let next = Some(self.seal(identity, last.as_bytes()).await?);
+                let next = Some(self.context.cursors.seal(identity, last.as_bytes()).await?);
                 return Ok(Page { items, next });
             }
             // All memories of the page were deleted while their contents were
@@ -210,101 +178,188 @@ impl Engine {
         }
     }
 
-    /// Shows the items of a page that still exist.
-    async fn show_items(
+    /// The memory at a path, as an item of a listing.
+    async fn at_path(
         &self,
         principal: &Principal,
         store_id: StoreId,
-        page: MemoryPage,
+        path: &MemoryPath,
         view: View,
-    ) -> Result<Vec<ShownItem>, EngineError> {
-        stream::iter(page.items)
-            .map(|item| self.show_item(principal, store_id, page.store, page.expiry, item, view))
-            .buffered(FETCHES_AT_ONCE)
-            .try_filter_map(|shown| std::future::ready(Ok(shown)))
-            .try_collect()
+    ) -> Result<Option<ShownItem>, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let lookup = self.context.look_up(tenant_id, store_id, Some(path)).await?;
+        let Target::Memory(head) = lookup.target else {
+            return Ok(None);
+        };
+        let found = self
+            .context
+            .find_memory(tenant_id, store_id, head.memory_id)
+            .await?;
+        let MemoryTarget::Live(memory) = found.target else {
+            return Ok(None);
+        };
+        self.reader
+            .memory(principal, store_id, found.store, found.expiry, memory, view)
             .await
     }
 
-    /// Converts a memory without its content.
-    pub(crate) fn show(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        expiry: Expiry,
-        memory: Memory,
-    ) -> ShownMemory {
-        let key = (principal.tenant_id, store_id, memory.head.memory_id);
-        let last_accessed_at = memory.last_read_at.max(self.0.access.noted(&key));
-        let limits = &principal.limits;
-        let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
-        ShownMemory {
-            store_id,
-            expires_at: expires_at(expiry, &memory, last_accessed_at),
-            last_accessed_at,
-            memory,
-            content: None,
-            receipt: None,
-        }
-    }
-
-    async fn show_item(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        store: StoreState,
-        expiry: Expiry,
-        item: MemoryItem,
-        view: View,
-    ) -> Result<Option<ShownItem>, EngineError> {
-        let memory = match item {
-            MemoryItem::Prefix(path) => return Ok(Some(ShownItem::Prefix(path))),
-            MemoryItem::Memory { memory, .. } => *memory,
-        };
-        let path = memory.head.path.clone();
-        let shown = self.show(principal, store_id, expiry, memory);
-        let shown = match view {
-            View::Basic => Some(shown),
-            View::Full => self.with_content(principal, store, shown).await?,
-        };
-        // A memory that was moved meanwhile belongs elsewhere in the order.
-        let shown = shown.filter(|shown| shown.memory.head.path == path);
-        Ok(shown.map(|shown| ShownItem::Memory(Box::new(shown))))
-    }
-
-    /// Adds the content and notes the access; `None`: the memory was deleted.
+    /// Creates a memory, or replaces the content of the memory at the path.
     ///
-    /// A missing blob means that an edit and a removal of history ran
-    /// concurrently, so the memory is read again. If its row still names that
-    /// blob, the blob is lost.
-    pub(crate) async fn with_content(
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::PathConflict`],
+    /// [`EngineError::PreconditionFailed`], [`EngineError::StoreArchived`],
+    /// the limits, [`EngineError::StoreNotFound`],
+    /// [`EngineError::PermissionDenied`], [`EngineError::KeyReused`]. After a
+    /// failure of the index the memory may have been created.
+    #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all)]
+    pub async fn create(
         &self,
-        principal: &Principal,
-        mut store: StoreState,
-        mut shown: ShownMemory,
-    ) -> Result<Option<ShownMemory>, EngineError> {
-        let (tenant_id, store_id) = (principal.tenant_id, shown.store_id);
-        let memory_id = shown.memory.head.memory_id;
-        for _ in 0..MAX_READS {
-            let contents = &self.0.contents;
-            let content = contents
-                .of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
-                .await?;
-            if content.is_some() {
-                self.note_read(principal, store_id, memory_id);
-                return Ok(Some(ShownMemory { content, ..shown }));
-            }
-            let found = self.0.find_memory(tenant_id, store_id, memory_id).await?;
-            let MemoryTarget::Live(memory) = found.target else {
-                return Ok(None);
-            };
-            if memory.head.blob_id == shown.memory.head.blob_id {
-                return Err(blob_missing(tenant_id, store_id, memory_id));
-            }
-            store = found.store;
-            shown = self.show(principal, store_id, found.expiry, memory);
-        }
-        Err(EngineError::Damaged("its blob went missing again and again"))
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        new: NewMemory,
+    ) -> Result<ShownMemory, EngineError> {
+        require_write(principal, store_id, new.view)?;
+        let path = parse_path(&new.path)?;
+        let content = parse_content(principal, new.content)?;
+        let sent = Sent {
+            is_creation: new.on_taken != OnTaken::Replace,
+            path: Some(path.clone()),
+            content: Some(content.hash()),
+            pinned: None,
+            expires_at: new.expires_at,
+        };
+        let creation = Creation {
+            path,
+            content,
+            expiry: ExpiryChange {
+                is_pinned: None,
+                expires_at: new.expires_at,
+            },
+            on_taken: new.on_taken,
+            expected: None,
+            now: self.context.now(),
+        };
+        let outcome = self.write(principal, store_id, creation, new.idempotency, new.view);
+        conceal_write(principal, outcome.await, &sent, self.context.now())
+    }
+
+    /// Changes a memory's content, path, pin or expiry time, in at most one
+    /// version.
+    ///
+    /// An update without any difference writes no version.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and [`EngineError::MemoryNotFound`],
+    /// [`EngineError::Contended`].
+    #[tracing::instrument(name = "engine.update_memory", level = "debug", skip_all)]
+    pub async fn update(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        memory_id: MemoryId,
+        edit: MemoryEdit,
+    ) -> Result<ShownMemory, EngineError> {
+        require_write(principal, store_id, edit.view)?;
+        let (view, idempotency) = (edit.view, edit.idempotency);
+        let expiry = ExpiryChange {
+            is_pinned: edit.pinned,
+            expires_at: edit.expires_at,
+        };
+        let (path, now) = (edit.path.as_deref(), self.context.now());
+        let update = parse_update(principal, edit.content, path, expiry, edit.precondition, now)?;
+        let sent = Sent {
+            is_creation: false,
+            path: update.path.clone(),
+            content: update.content.as_ref().map(Content::hash),
+            pinned: edit.pinned,
+            expires_at: edit.expires_at,
+        };
+        let outcome = self.write(principal, store_id, Updated(memory_id, update), idempotency, view);
+        conceal_write(principal, outcome.await, &sent, self.context.now())
+    }
+
+    /// Deletes a memory; its versions are kept.
+    ///
+    /// # Errors
+    /// [`EngineError::PreconditionFailed`] when its content does not have the
+    /// expected hash, [`EngineError::MemoryNotFound`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`],
+    /// [`EngineError::Contended`]. After a failure of the index the memory may
+    /// have been deleted.
+    #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all)]
+    pub async fn delete(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        memory_id: MemoryId,
+        expected: Option<ContentHash>,
+    ) -> Result<(), EngineError> {
+        principal.require_writable(store_id)?;
+        let deletion = Update::deletion(expected);
+        let (writer, owner) = (Arc::clone(&self.writer), Arc::clone(principal));
+        let outcome = self.context.run_to_end(async move {
+            let write = writer.write(&owner, store_id, None);
+            write.run(&Updated(memory_id, deletion)).await.map(drop)
+        });
+        let refusal = |error| conceal_refusal(principal, error, None);
+        outcome.await.map_err(refusal)
+    }
+
+    /// Restores a version's content and path as a new version of its memory. A
+    /// deleted memory is restored with its old id.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`] for a version without content,
+    /// [`EngineError::VersionNotFound`], and those of
+    /// [`Self::update`].
+    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
+    pub async fn restore(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        version_id: VersionId,
+        restoration: Restoration,
+    ) -> Result<ShownMemory, EngineError> {
+        principal.require_writable(store_id)?;
+        // The answer shows path, hash and size of the version's content.
+        principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
+        let (idempotency, view) = (restoration.idempotency, restoration.view);
+        let restored = Restored {
+            version_id,
+            precondition: restoration.precondition,
+            limit_bytes: principal.limits.bytes_per_memory,
+        };
+        self.write(principal, store_id, restored, idempotency, view).await
+    }
+
+    async fn write<C>(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        change: C,
+        idempotency: Option<Idempotency>,
+        view: View,
+    ) -> Result<ShownMemory, EngineError>
+    where
+        C: Change<Error = EngineError> + Send + 'static,
+        C::Read: Into<Option<FoundMemory>>,
+    {
+        let (memories, owner) = (self.clone(), Arc::clone(principal));
+        self.context
+            .run_to_end(async move {
+                let write = memories.writer.write(&owner, store_id, idempotency);
+                let outcome = write.run_once(&change).await?;
+                let answer = Answer {
+                    context: &memories.context,
+                    reader: &memories.reader,
+                    principal: &owner,
+                    store_id,
+                    view,
+                };
+                answer.to(outcome).await
+            })
+            .await
     }
 }
 
@@ -326,84 +381,5 @@ pub(crate) fn path_of(item: &MemoryItem) -> &str {
     match item {
         MemoryItem::Memory { memory, .. } => memory.head.path.as_str(),
         MemoryItem::Prefix(path) => path.as_str(),
-    }
-}
-
-/// When a memory would expire without another read. Its period starts at its
-/// latest use or change.
-fn expires_at(expiry: Expiry, memory: &Memory, last_read_at: Option<Timestamp>) -> Option<Timestamp> {
-    let alive_at = last_read_at.max(memory.active_at).max(Some(memory.updated_at))?;
-    expiry.ends_at(alive_at).filter(|_| !memory.is_pinned)
-}
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::{ContentHash, VersionId};
-    use keepsake_index::Head;
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn at(secs: i64) -> Timestamp {
-        Timestamp::from_micros(secs * 1_000_000)
-    }
-
-    fn memory(updated_at: i64) -> Memory {
-        Memory {
-            head: Head {
-                memory_id: MemoryId::from_uuid(Uuid::nil()),
-                path: MemoryPath::parse("/a").unwrap(),
-                version_id: VersionId::from_uuid(Uuid::nil()),
-                seq: 1,
-                blob_id: VersionId::from_uuid(Uuid::nil()),
-                size_bytes: 0,
-                sha256: ContentHash::of(b""),
-                claim: None,
-            },
-            is_pinned: false,
-            created_at: at(0),
-            updated_at: at(updated_at),
-            last_read_at: None,
-            active_at: None,
-        }
-    }
-
-    #[test]
-    fn life_runs_from_the_latest_sign_of_it() {
-        let expiry = Expiry {
-            unused_after_secs: Some(1_000_000),
-            set_at: None,
-        };
-        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1_000_005)));
-        assert_eq!(expires_at(expiry, &memory(5), Some(at(9))), Some(at(1_000_009)));
-        let active = Memory {
-            active_at: Some(at(20)),
-            ..memory(5)
-        };
-        assert_eq!(expires_at(expiry, &active, Some(at(9))), Some(at(1_000_020)));
-    }
-
-    #[test]
-    fn pinned_memory_and_store_without_period_never_expire() {
-        let expiry = Expiry {
-            unused_after_secs: Some(1),
-            set_at: None,
-        };
-        let pinned = Memory {
-            is_pinned: true,
-            ..memory(5)
-        };
-        assert_eq!(expires_at(expiry, &pinned, None), None);
-        assert_eq!(expires_at(Expiry::default(), &memory(5), None), None);
-    }
-
-    #[test]
-    fn new_period_waits_a_day() {
-        let expiry = Expiry {
-            unused_after_secs: Some(60),
-            set_at: Some(at(1000)),
-        };
-        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1000 + 86_400)));
-        assert_eq!(expires_at(expiry, &memory(100_000), None), Some(at(100_060)));
     }
 }

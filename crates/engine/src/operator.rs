@@ -1,68 +1,100 @@
 //! Operations of the operator: tenants, keys, usage, audit, and jobs.
 //!
-//! These need no tenant credential, except that tenants manage their own keys
-//! with their credentials. Every change writes its audit entry in the same
-//! transaction.
+//! These need no tenant credential. Every change writes its audit entry in the
+//! same transaction.
 
-mod audit;
 mod jobs;
 mod keys;
 mod tenants;
-mod usage;
+
+use std::sync::Arc;
 
 use keepsake_core::TenantId;
-use keepsake_index::{Audited, Auditor, OverQuota, Store};
-use keepsake_telemetry::Quota;
+use keepsake_index::{AuditEntry, Audited, Auditor, Store};
+use tokio_util::sync::CancellationToken;
 
-use crate::{Engine, EngineError, Principal, RotatedKey, Rotation, StoreDraft};
+use crate::context::Context;
+use crate::jobs::Jobs;
+use crate::{
+    ApiKeys, Audit, AuditQuery, EngineError, Page, PageRequest, RotatedKey, Rotation, StoreDraft, Stores,
+    Tokens,
+};
 
-pub use jobs::JobState;
-pub use keys::{KeyDraft, MadeKey, NewKey};
-pub use tenants::{NewTenant, TenantEdit, TenantQuery, limits_of};
-pub use usage::UsageReport;
+pub use jobs::{JobState, ManualJobs};
+pub use keys::TenantKeys;
+pub use tenants::{NewTenant, TenantEdit, TenantQuery, Tenants, UsageReport, limits_of};
 
-/// The operations of the operator.
-#[derive(Debug, Clone, Copy)]
-pub struct Operator<'a> {
-    engine: &'a Engine,
-    has_token: bool,
+/// An operation of the operator, and who is named in its audit entry; cheap to
+/// clone.
+#[derive(Debug, Clone)]
+struct Operation {
+    context: Arc<Context>,
+    by: Auditor,
 }
 
-impl<'a> Operator<'a> {
-    pub(crate) const fn new(engine: &'a Engine) -> Self {
-        Self {
-            engine,
-            has_token: false,
-        }
+impl Operation {
+    /// Runs a change in a separate task, so that it completes even if the client
+    /// disconnects. Every change by the operator uses this.
+    async fn run<T, F>(&self, change: impl FnOnce(Audited) -> F) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EngineError>> + Send + 'static,
+    {
+        let audited = self.context.audited(self.by.clone());
+        self.context.run_to_end(change(audited)).await
+    }
+}
+
+/// The services that the operator uses besides its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Operated {
+    pub(crate) stores: Stores,
+    pub(crate) keys: ApiKeys,
+    pub(crate) audit: Audit,
+    pub(crate) tokens: Tokens,
+    pub(crate) jobs: Jobs,
+    /// Cancelled at shutdown, which stops manual runs of jobs.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// The operations of the operator.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// Tenants.
+    pub tenants: Tenants,
+    /// API keys of any tenant.
+    pub keys: TenantKeys,
+    /// Jobs, their runs, and manual runs.
+    pub jobs: ManualJobs,
+    operation: Operation,
+    operated: Operated,
+}
+
+impl Operator {
+    /// Operations that are audited as commands with access to the database.
+    pub(crate) fn new(context: Arc<Context>, operated: Operated) -> Self {
+        Self::audited_as(Auditor::OperatorCli, context, operated)
     }
 
     /// The same operations, audited as done by the holder of the operator
     /// token.
     #[must_use]
-    pub const fn with_token(self) -> Self {
+    pub fn with_token(&self) -> Self {
+        let context = Arc::clone(&self.operation.context);
+        Self::audited_as(Auditor::Operator, context, self.operated.clone())
+    }
+
+    fn audited_as(by: Auditor, context: Arc<Context>, operated: Operated) -> Self {
+        let operation = Operation { context, by };
+        let tenants = Tenants::new(operation.clone());
+        let (keys, jobs) = (operated.keys.clone(), operated.jobs.clone());
         Self {
-            has_token: true,
-            ..self
+            keys: TenantKeys::new(operation.clone(), tenants.clone(), keys),
+            jobs: ManualJobs::new(operation.clone(), jobs, operated.stopping.clone()),
+            tenants,
+            operation,
+            operated,
         }
-    }
-
-    fn audited(&self) -> Audited {
-        self.engine.audited(if self.has_token {
-            Auditor::Operator
-        } else {
-            Auditor::OperatorCli
-        })
-    }
-
-    /// Runs a change in a separate task, so that it completes even if the client
-    /// disconnects. Every change by the operator uses this.
-    async fn change<T, F>(&self, change: impl FnOnce(Engine, Audited) -> F) -> Result<T, EngineError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, EngineError>> + Send + 'static,
-    {
-        let change = change(self.engine.clone(), self.audited());
-        self.engine.run_to_end(change).await
     }
 
     /// Rotates the token signing key on every replica.
@@ -72,8 +104,9 @@ impl<'a> Operator<'a> {
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
     pub async fn rotate_token_key(&self, why: Rotation) -> Result<RotatedKey, EngineError> {
-        self.change(|engine, audited| async move { engine.rotate_token_key(why, &audited).await })
-            .await
+        let tokens = self.operated.tokens.clone();
+        let rotate = |audited| async move { tokens.rotate_key(why, &audited).await };
+        self.operation.run(rotate).await
     }
 
     /// Creates a store for a tenant.
@@ -83,58 +116,44 @@ impl<'a> Operator<'a> {
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create_store(&self, tenant_id: TenantId, name: &str) -> Result<Store, EngineError> {
-        let tenant = self.tenant(tenant_id).await?;
-        let limit = self.engine.0.limits.with(&tenant.limits).stores_per_tenant;
-        let store = self.engine.new_store(StoreDraft {
+        let tenant = self.tenants.get(tenant_id).await?;
+        let limits = self.operation.context.limits.with(&tenant.limits);
+        let draft = StoreDraft {
             name: name.to_owned(),
             ..StoreDraft::default()
-        })?;
-        self.change(|engine, audited| async move {
-            let index = &engine.0.index;
-            let made = index
-                .stores
-                .create(tenant_id, &store, limit, None, &audited)
-                .await?;
-            engine.made_store(tenant_id, &store, limit, made).await
-        })
-        .await
-    }
-}
-
-impl Engine {
-    /// Makes an audit entry for an action.
-    pub(crate) fn audited(&self, by: Auditor) -> Audited {
-        let at = self.now();
-        Audited {
-            id: self.0.ids.uuid(at),
-            at,
-            by,
-            entries_per_day: None,
-        }
+        };
+        let (stores, limit) = (self.operated.stores.clone(), limits.stores_per_tenant);
+        let create = |audited| async move { stores.create_for(tenant_id, draft, limit, &audited).await };
+        self.operation.run(create).await
     }
 
-    /// Makes an audit entry for an action of a tenant's credential.
-    pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
-        Audited {
-            entries_per_day: Some(principal.limits.audit_entries_per_day),
-            ..self.audited(Auditor::Credential(principal.actor.clone()))
-        }
+    /// Lists the audit entries of one tenant, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
+    pub async fn audit(
+        &self,
+        tenant_id: TenantId,
+        query: &AuditQuery,
+    ) -> Result<Page<AuditEntry>, EngineError> {
+        self.tenants.get(tenant_id).await?;
+        self.operated.audit.of_tenant(tenant_id, query).await
     }
 
-    /// Counts a refusal by a quota in the metrics and returns its error.
-    pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
-        self.0.metrics.quota_refused(match refusal {
-            OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
-            OverQuota::Sessions { .. } => Quota::SessionsPerTenant,
-            OverQuota::SessionBytes { .. } => Quota::SessionBytesPerTenant,
-            OverQuota::ApiKeys { .. } => Quota::ApiKeysPerTenant,
-        });
-        EngineError::OverQuota(refusal)
+    /// Lists the operator's actions, newest first, also on deleted tenants.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.operator_audit", level = "debug", skip_all)]
+    pub async fn operator_audit(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
+        self.operated.audit.of_operator(request).await
     }
 }
 
 /// Validates a display name or an external id.
-fn check_text(field: &'static str, text: &str) -> Result<(), EngineError> {
+pub(crate) fn check_text(field: &'static str, text: &str) -> Result<(), EngineError> {
     let is_good = (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     if is_good {
         return Ok(());

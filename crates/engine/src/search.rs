@@ -1,6 +1,6 @@
 //! Search over the memories of stores.
 //!
-//! The index of a store is kept in memory after its first search ([`cache`]).
+//! The index of a store is kept in memory after its first search (`cache`).
 //! Before each search, one query brings it up to the store's `seq`. So on every
 //! replica a memory is found once its write has returned, and is not found once
 //! its deletion has returned. Analysis and ranking are in [`keepsake_search`]
@@ -9,12 +9,14 @@
 //! A hit with its snippet counts as a read of the memory.
 
 mod cache;
+mod indexer;
 mod lru;
 mod rows;
-pub(crate) use rows::search_rows;
+mod store;
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{
@@ -22,12 +24,20 @@ use keepsake_core::{
 };
 use keepsake_index::Scope;
 use keepsake_search::{Marker, Snippet};
+use keepsake_telemetry::Cache as Looked;
+use uuid::Uuid;
 
+use crate::access::AccessTimes;
+use crate::content::Contents;
+use crate::context::Context;
 use crate::cursor::Query as Identity;
 use crate::memories::parse_prefix;
-use crate::{Engine, EngineError, Page, PageRequest, Principal};
+use crate::{EngineError, Page, PageRequest, Principal};
 
-pub(crate) use cache::Cache;
+use cache::Cache;
+pub(crate) use indexer::Indexer;
+pub(crate) use rows::search_rows;
+use store::SearchedStore;
 
 /// Number of hits of a page: the default and the maximum.
 const DEFAULT_LIMIT: u64 = 10;
@@ -36,6 +46,9 @@ const MAX_LIMIT: u64 = 50;
 /// Concurrency of one search: stores searched, and contents fetched.
 const STORES_AT_ONCE: usize = 4;
 const FETCHES_AT_ONCE: usize = 10;
+
+/// Maximum number of stores of one search, since each store is one query.
+const MAX_STORES: usize = 100;
 
 /// A search request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,8 +85,7 @@ pub struct SearchHit {
 /// A hit of one store, before its content is read.
 #[derive(Debug)]
 struct Candidate {
-    /// The store's position in the list of searched stores.
-    place: usize,
+    store_id: StoreId,
     memory_id: MemoryId,
     path: MemoryPath,
     score: f64,
@@ -88,42 +100,41 @@ impl Candidate {
     fn after(&self) -> After {
         After {
             score: self.score,
-            place: self.place,
+            store_id: self.store_id,
             path: self.path.clone(),
         }
     }
 }
 
 /// The position of a hit in the result: ordered by score, best first, then by
-/// the order of the stores, then by path.
+/// the ids of the stores, then by path.
 #[derive(Debug, Clone, PartialEq)]
 struct After {
     score: f64,
-    place: usize,
+    store_id: StoreId,
     path: MemoryPath,
 }
 
 impl After {
     fn order(&self, other: &Self) -> Ordering {
         (other.score.total_cmp(&self.score))
-            .then(self.place.cmp(&other.place))
+            .then(self.store_id.cmp(&other.store_id))
             .then_with(|| self.path.cmp(&other.path))
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let place = u32::try_from(self.place).unwrap_or(u32::MAX);
         let mut bytes = self.score.to_bits().to_be_bytes().to_vec();
-        bytes.extend_from_slice(&place.to_be_bytes());
+        bytes.extend_from_slice(self.store_id.uuid().as_bytes());
         bytes.extend_from_slice(self.path.as_str().as_bytes());
         bytes
     }
 
     fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let (score, rest) = bytes.split_first_chunk()?;
-        let (place, path) = rest.split_first_chunk()?;
+        let (store_id, path) = rest.split_first_chunk()?;
         Some(Self {
             score: f64::from_bits(u64::from_be_bytes(*score)),
-            place: usize::try_from(u32::from_be_bytes(*place)).ok()?,
+            store_id: StoreId::from_uuid(Uuid::from_bytes(*store_id)),
             path: MemoryPath::from_trusted(std::str::from_utf8(path).ok()?.to_owned()),
         })
     }
@@ -139,6 +150,10 @@ struct Asked {
 }
 
 impl SearchQuery {
+    fn directory(&self) -> Result<Option<DirPath>, EngineError> {
+        self.path_prefix.as_deref().map(parse_prefix).transpose()
+    }
+
     fn limit(&self) -> Result<usize, EngineError> {
         let limit = self.page.limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
@@ -157,19 +172,32 @@ impl SearchQuery {
         })
     }
 
-    fn identity(&self, principal: &Principal, store_ids: &[StoreId]) -> Identity {
+    /// The identity of the query for cursors. The selection of all stores is one
+    /// query, whatever stores there are.
+    fn identity(&self, principal: &Principal, selected: &Selected) -> Identity {
+        let store_ids: &[StoreId] = if selected.is_all { &[] } else { &selected.store_ids };
         let uuids: Vec<_> = store_ids.iter().map(|store_id| store_id.uuid()).collect();
         let mut parts: Vec<&[u8]> = vec![b"search"];
         let tenant = principal.tenant_id.uuid();
         parts.push(tenant.as_bytes());
         parts.push(self.query.as_bytes());
         parts.push(self.path_prefix.as_deref().unwrap_or_default().as_bytes());
+        parts.push(if selected.is_all { b"all" } else { b"" });
         parts.extend(uuids.iter().map(|uuid| uuid.as_bytes().as_slice()));
         Identity::of(&parts)
     }
 }
 
+/// The stores of a search.
+struct Selected {
+    store_ids: Vec<StoreId>,
+    /// Whether these are all stores of the credential. One that is deleted
+    /// meanwhile is then left out.
+    is_all: bool,
+}
+
 /// The hits of one store, and a guard that builds its postings when dropped.
+#[derive(Default)]
 struct Searched {
     found: Vec<Candidate>,
     to_make: Option<ToMake>,
@@ -178,27 +206,58 @@ struct Searched {
 /// Builds the postings of a store when dropped: after a search, whether it
 /// succeeded or not.
 struct ToMake {
-    engine: Engine,
+    cache: Arc<Cache>,
     tenant_id: TenantId,
     store_id: StoreId,
-    store: Arc<cache::SearchedStore>,
+    /// Evicted stores are not kept in memory until the search ends.
+    store: Weak<SearchedStore>,
 }
 
 impl Drop for ToMake {
     fn drop(&mut self) {
         // Without a runtime the process is ending and no search follows.
-        if tokio::runtime::Handle::try_current().is_ok() {
-            self.engine
-                .make_postings(self.tenant_id, self.store_id, &self.store);
+        if tokio::runtime::Handle::try_current().is_ok()
+            && let Some(store) = self.store.upgrade()
+        {
+            self.cache.make_postings(self.tenant_id, self.store_id, &store);
         }
     }
 }
 
-impl Engine {
+/// Searches stores.
+#[derive(Debug, Clone)]
+pub struct Search {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+    access: AccessTimes,
+    cache: Arc<Cache>,
+}
+
+impl Search {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        contents: Arc<Contents>,
+        access: AccessTimes,
+        indexer: Indexer,
+        max_cache_bytes: u64,
+    ) -> Self {
+        let cache = Arc::new(Cache::new(Arc::clone(&context), indexer, max_cache_bytes));
+        let of_cache = Arc::downgrade(&cache);
+        context
+            .metrics
+            .watch_cache_size(Looked::Search, move || Some(of_cache.upgrade()?.size_bytes()));
+        Self {
+            context,
+            contents,
+            access,
+            cache,
+        }
+    }
+
     /// Searches stores of a tenant; returns the best hits of all stores.
     ///
     /// Each store has its own statistics. Hits with equal scores are ordered by
-    /// `store_ids`, then by path. A hit counts as a read of its memory. A hit
+    /// the ids of their stores, then by path. A hit counts as a read of its memory. A hit
     /// whose blob no longer exists was changed meanwhile and is omitted, and so
     /// is one with damaged content. So a page may have fewer hits than
     /// requested.
@@ -207,7 +266,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Invalid`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.search", level = "debug", skip_all)]
-    pub async fn search(
+    pub async fn find(
         &self,
         principal: &Principal,
         store_ids: &[StoreId],
@@ -217,22 +276,91 @@ impl Engine {
         for store_id in store_ids {
             principal.require_store(*store_id)?;
         }
+        let selected = Selected {
+            store_ids: store_ids.to_vec(),
+            is_all: false,
+        };
+        self.find_in(principal, selected, query).await
+    }
+
+    /// Searches the chosen stores, or all stores that the credential may read if
+    /// none are chosen; archived stores are included.
+    ///
+    /// As [`Self::find`], with one query that finds the stores. A store without
+    /// a memory below the prefix is not loaded.
+    ///
+    /// # Errors
+    /// As [`Self::find`]; [`EngineError::Invalid`] when these are more than 100
+    /// stores.
+    #[tracing::instrument(name = "engine.search_all", level = "debug", skip_all)]
+    pub async fn find_everywhere(
+        &self,
+        principal: &Principal,
+        chosen: &[StoreId],
+        query: &SearchQuery,
+    ) -> Result<Page<SearchHit>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        let chosen: BTreeSet<_> = chosen.iter().copied().collect();
+        for store_id in &chosen {
+            principal.require_store(*store_id)?;
+        }
+        let too_many = || EngineError::Invalid {
+            field: "memory_store_ids",
+            rule: format!("must name the stores to search: one search reads at most {MAX_STORES}"),
+        };
+        if chosen.len() > MAX_STORES {
+            return Err(too_many());
+        }
+        let is_all = chosen.is_empty();
+        let chosen: Vec<_> = chosen.into_iter().collect();
+        let only = if is_all {
+            principal.store_ids()
+        } else {
+            Some(chosen.as_slice())
+        };
+        let directory = query.directory()?.unwrap_or_else(DirPath::root);
+        let (stores, tenant_id) = (&self.context.index.stores, principal.tenant_id);
+        // One more store shows that there are too many.
+        let found = stores
+            .with_files(tenant_id, only, &directory, MAX_STORES + 1)
+            .await?;
+        if found.len() > MAX_STORES {
+            return Err(too_many());
+        }
+        if !is_all && found.len() < chosen.len() {
+            return Err(EngineError::StoreNotFound);
+        }
+        let with_files = found.into_iter().filter(|(_, has_files)| *has_files);
+        let selected = Selected {
+            store_ids: with_files.map(|(store_id, _)| store_id).collect(),
+            is_all,
+        };
+        self.find_in(principal, selected, query).await
+    }
+
+    async fn find_in(
+        &self,
+        principal: &Principal,
+        selected: Selected,
+        query: &SearchQuery,
+    ) -> Result<Page<SearchHit>, EngineError> {
         let limit = query.limit()?;
-        let identity = query.identity(principal, store_ids);
+        let identity = query.identity(principal, &selected);
+        let cursors = &self.context.cursors;
         let mut asked = Asked {
             query: query.parse()?,
-            directory: query.path_prefix.as_deref().map(parse_prefix).transpose()?,
+            directory: query.directory()?,
             // One more hit shows whether there is another page.
             limit: limit + 1,
-            after: self.place_after(identity, &query.page).await?,
+            after: cursors.after(identity, &query.page, After::of_bytes).await?,
         };
         loop {
-            let (items, after) = self.search_page(principal, store_ids, &asked).await?;
+            let (items, after) = self.search_page(principal, &selected, &asked).await?;
             match after {
                 // All hits of this page were omitted: search for later ones.
                 Some(after) if items.is_empty() => asked.after = Some(after),
                 Some(after) => {
-                    let next = Some(self.seal(identity, &after.to_bytes()).await?);
+                    let next = Some(cursors.seal(identity, &after.to_bytes()).await?);
                     return Ok(Page { items, next });
                 }
                 None => return Ok(Page { items, next: None }),
@@ -244,13 +372,18 @@ impl Engine {
     async fn search_page(
         &self,
         principal: &Principal,
-        store_ids: &[StoreId],
+        selected: &Selected,
         asked: &Asked,
     ) -> Result<(Vec<SearchHit>, Option<After>), EngineError> {
-        let asked = Arc::new(asked.clone());
+        let asked = &Arc::new(asked.clone());
         let limit = asked.limit - 1;
-        let searched: Vec<Searched> = stream::iter(store_ids.iter().copied().enumerate())
-            .map(|(place, store_id)| self.search_store(principal, place, store_id, Arc::clone(&asked)))
+        let searched: Vec<Searched> = stream::iter(selected.store_ids.iter().copied())
+            .map(|store_id| async move {
+                match self.search_store(principal, store_id, Arc::clone(asked)).await {
+                    Err(EngineError::StoreNotFound) if selected.is_all => Ok(Searched::default()),
+                    searched => searched,
+                }
+            })
             .buffered(STORES_AT_ONCE)
             .try_collect()
             .await?;
@@ -266,34 +399,20 @@ impl Engine {
         let has_more = found.len() > limit;
         found.truncate(limit);
         let after = found.last().filter(|_| has_more).map(Candidate::after);
-        let items = self.show_hits(principal, store_ids, found).await?;
+        let items = self.show_hits(principal, found).await?;
         drop(to_make);
         Ok((items, after))
-    }
-
-    async fn place_after(
-        &self,
-        identity: Identity,
-        page: &PageRequest,
-    ) -> Result<Option<After>, EngineError> {
-        let Some(page) = &page.page else {
-            return Ok(None);
-        };
-        let position = self.unseal(identity, page).await?;
-        let after = After::of_bytes(&position).ok_or(EngineError::Internal("a cursor of no hit"))?;
-        Ok(Some(after))
     }
 
     /// Finds the best hits of one store.
     async fn search_store(
         &self,
         principal: &Principal,
-        place: usize,
         store_id: StoreId,
         asked: Arc<Asked>,
     ) -> Result<Searched, EngineError> {
         let tenant_id = principal.tenant_id;
-        let (store, load) = self.searched_store(tenant_id, store_id).await?;
+        let (store, load) = self.cache.searched_store(tenant_id, store_id).await?;
         // Held until the work ends, even if the client disconnects. A search
         // that loaded the store keeps using the slot of the load: a load that
         // waited for one of its tenant's search slots would block the loads of
@@ -302,12 +421,12 @@ impl Engine {
             load
         } else {
             store.wait_for_postings().await;
-            self.0.searched.searches.take(tenant_id).await?
+            self.cache.searches.take(tenant_id).await?
         };
         let (found, has_postings) = {
             let store = Arc::clone(&store);
             off_the_runtime(move || {
-                let found = store.search(place, &asked);
+                let found = store.search(store_id, &asked);
                 let has_postings = store.has_postings();
                 drop(slot);
                 (found, has_postings)
@@ -315,10 +434,10 @@ impl Engine {
             .await?
         };
         let to_make = (!has_postings).then(|| ToMake {
-            engine: self.clone(),
+            cache: Arc::clone(&self.cache),
             tenant_id,
             store_id,
-            store,
+            store: Arc::downgrade(&store),
         });
         Ok(Searched {
             found: found?,
@@ -330,22 +449,18 @@ impl Engine {
     async fn show_hits(
         &self,
         principal: &Principal,
-        store_ids: &[StoreId],
         found: Vec<Candidate>,
     ) -> Result<Vec<SearchHit>, EngineError> {
         let read: Vec<(Candidate, Arc<str>)> = stream::iter(found)
             .map(|candidate| async move {
                 let key = BlobKey {
                     tenant_id: principal.tenant_id,
-                    store_id: store_ids[candidate.place],
+                    store_id: candidate.store_id,
                     blob_id: candidate.blob_id,
                 };
-                let content = self.0.contents.searched(
-                    key,
-                    candidate.purge_epoch,
-                    candidate.memory_id,
-                    candidate.sha256,
-                );
+                let content =
+                    self.contents
+                        .searched(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
                 match content.await {
                     Ok(content) => Ok(content.map(|content| (candidate, content))),
                     // The damage is already logged; the other hits are
@@ -360,7 +475,7 @@ impl Engine {
             .await?;
         // Snippets analyse up to 50 contents, which uses a core as a search
         // does.
-        let slot = self.0.searched.searches.take(principal.tenant_id).await?;
+        let slot = self.cache.searches.take(principal.tenant_id).await?;
         let shown = off_the_runtime(move || {
             let show = |(candidate, content): (Candidate, Arc<str>)| {
                 let snippet = candidate.marker.snippet(&content);
@@ -371,12 +486,13 @@ impl Engine {
             shown
         })
         .await?;
-        let ids_of = |candidate: &Candidate| (store_ids[candidate.place], candidate.memory_id);
-        self.note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
+        let ids_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id);
+        self.access
+            .note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
         let mut hits = Vec::with_capacity(shown.len());
         for (candidate, Snippet { line, text }) in shown {
             hits.push(SearchHit {
-                store_id: store_ids[candidate.place],
+                store_id: candidate.store_id,
                 memory_id: candidate.memory_id,
                 path: candidate.path,
                 score: candidate.score,
@@ -403,35 +519,39 @@ async fn off_the_runtime<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    fn after(score: f64, place: usize, path: &str) -> After {
+    fn after(score: f64, number: u128, path: &str) -> After {
         After {
             score,
-            place,
+            store_id: StoreId::from_uuid(Uuid::from_u128(number)),
             path: MemoryPath::parse(path).unwrap(),
         }
     }
 
     #[test]
-    fn places_come_back_from_their_bytes() {
-        for place in [after(0.0, 0, "/a"), after(12.345_678_9, 7, "/é/b")] {
-            assert_eq!(After::of_bytes(&place.to_bytes()), Some(place));
+    fn positions_come_back_from_their_bytes() {
+        for position in [after(0.0, 0, "/a"), after(12.345_678_9, 7, "/é/b")] {
+            assert_eq!(After::of_bytes(&position.to_bytes()), Some(position));
         }
         assert_eq!(After::of_bytes(b"short"), None);
     }
 
     #[test]
     fn order_is_score_then_store_then_path() {
-        let mut places = [
+        let mut positions = [
             after(1.0, 1, "/a"),
             after(2.0, 1, "/z"),
             after(1.0, 0, "/b"),
             after(1.0, 0, "/a"),
         ];
-        places.sort_by(After::order);
-        let order = places.map(|place| (place.place, place.path.as_str().to_owned()));
+        positions.sort_by(After::order);
         assert_eq!(
-            order,
-            [(1, "/z"), (0, "/a"), (0, "/b"), (1, "/a")].map(|(place, path)| (place, path.to_owned()))
+            positions,
+            [
+                after(2.0, 1, "/z"),
+                after(1.0, 0, "/a"),
+                after(1.0, 0, "/b"),
+                after(1.0, 1, "/a"),
+            ]
         );
     }
 }

@@ -13,7 +13,6 @@ mod agent;
 mod attachments;
 mod draft;
 mod events;
-mod prompt;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,17 +25,19 @@ use keepsake_index::{
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
+use crate::auth::sessions::AttachedStores;
 use crate::auth::tokens::SESSION_SCOPES;
-use crate::cursor::Query;
+use crate::context::Context;
+use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::fair::FairSlots;
 use crate::stores::{METADATA_PAIRS, check_pairs, invalid};
 use crate::work::charge;
-use crate::{Engine, EngineError, Mounts, NewToken, Page, PageRequest, Principal};
+use crate::{EngineError, Mounts, NewToken, Page, PageRequest, Principal, Tokens};
 
 pub(crate) use activity::Activity;
-pub use attachments::{AttachmentDraft, AttachmentEdit};
+pub use attachments::{AttachmentDraft, AttachmentEdit, Attachments};
 pub use draft::{SessionDraft, SessionEdit};
-pub use events::EventQuery;
-pub use prompt::{mount_path, system_prompt};
+pub use events::{EventQuery, SessionEvents};
 
 /// Lifetime of a session's token, unless its issuing key expires earlier.
 const TOKEN_LIFE: Duration = MAX_LIFE;
@@ -84,14 +85,13 @@ pub struct SessionQuery {
 
 impl SessionQuery {
     fn identity(&self, tenant_id: TenantId) -> Query {
-        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         let store = self.store_id.map(|store_id| store_id.to_string());
         let version = self.agent_version.map(|version| version.to_string());
         Query::of(&[
             b"sessions",
             tenant_id.uuid().as_bytes(),
-            time(self.created_from).as_bytes(),
-            time(self.created_to).as_bytes(),
+            time_text(self.created_from).as_bytes(),
+            time_text(self.created_to).as_bytes(),
             store.unwrap_or_default().as_bytes(),
             &[u8::from(self.agent_id.is_some())],
             self.agent_id.as_deref().unwrap_or_default().as_bytes(),
@@ -101,7 +101,34 @@ impl SessionQuery {
     }
 }
 
-impl Engine {
+/// Creates, reads, changes and ends sessions; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    context: Arc<Context>,
+    tokens: Tokens,
+    attached: Arc<AttachedStores>,
+    activity: Arc<Activity>,
+    /// Slots for building pages, which may be large.
+    pages: Arc<FairSlots>,
+}
+
+impl Sessions {
+    pub(crate) const fn new(
+        context: Arc<Context>,
+        tokens: Tokens,
+        attached: Arc<AttachedStores>,
+        activity: Arc<Activity>,
+        pages: Arc<FairSlots>,
+    ) -> Self {
+        Self {
+            context,
+            tokens,
+            attached,
+            activity,
+            pages,
+        }
+    }
+
     /// Creates a session and a token for it.
     ///
     /// # Errors
@@ -110,15 +137,15 @@ impl Engine {
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
     /// [`EngineError::Index`]: the session may have been created.
     #[tracing::instrument(name = "engine.create_session", level = "debug", skip_all)]
-    pub async fn create_session(
+    pub async fn create(
         &self,
         principal: &Arc<Principal>,
         draft: SessionDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<MadeSession, EngineError> {
         principal.require_session_change()?;
-        let audited = self.audited_by(principal);
-        let new = draft.check(self, audited.at)?;
+        let audited = self.context.audited_by(principal);
+        let new = draft.check(&self.context, audited.at)?;
         if principal.is_bound_to_stores() && new.attachments.is_empty() {
             // Otherwise the credential could not see its session, since others
             // may attach stores that it may not see.
@@ -130,34 +157,35 @@ impl Engine {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
         // Before the session, so that no session is created without a token.
-        let token = self.session_token_of(principal, new.session_id).await?;
-        let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
-            let (index, tenant_id) = (&engine.0.index, owner.tenant_id);
-            let limits = session_limits(&owner);
-            match index
-                .sessions
-                .create(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
-                .await?
-            {
-                SessionCreation::Created(session) => Ok(MadeSession {
-                    session: *session,
-                    token: Some(token),
-                }),
-                // Others may have attached stores that the credential may not
-                // see.
-                SessionCreation::Replayed { session_id } => Ok(MadeSession {
-                    session: engine.seen_session(&owner, session_id).await?,
-                    token: None,
-                }),
-                SessionCreation::KeyReused => Err(EngineError::KeyReused),
-                SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
-                SessionCreation::OverQuota(refusal) => Err(engine.over_quota(refusal)),
-                // The tenant was deleted after the credential was checked.
-                SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
-            }
-        })
-        .await
+        let token = self.token_of(principal, new.session_id).await?;
+        let (sessions, owner) = (self.clone(), Arc::clone(principal));
+        self.context
+            .run_to_end(async move {
+                let (index, tenant_id) = (&sessions.context.index, owner.tenant_id);
+                let limits = session_limits(&owner);
+                match index
+                    .sessions
+                    .create(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
+                    .await?
+                {
+                    SessionCreation::Created(session) => Ok(MadeSession {
+                        session: *session,
+                        token: Some(token),
+                    }),
+                    // Others may have attached stores that the credential may not
+                    // see.
+                    SessionCreation::Replayed { session_id } => Ok(MadeSession {
+                        session: sessions.seen(&owner, session_id).await?,
+                        token: None,
+                    }),
+                    SessionCreation::KeyReused => Err(EngineError::KeyReused),
+                    SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
+                    SessionCreation::OverQuota(refusal) => Err(sessions.context.over_quota(refusal)),
+                    // The tenant was deleted after the credential was checked.
+                    SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
+                }
+            })
+            .await
     }
 
     /// Finds a session.
@@ -166,13 +194,9 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session", level = "debug", skip_all)]
-    pub async fn session(
-        &self,
-        principal: &Principal,
-        session_id: SessionId,
-    ) -> Result<Session, EngineError> {
+    pub async fn get(&self, principal: &Principal, session_id: SessionId) -> Result<Session, EngineError> {
         principal.require(Scope::MemoryRead)?;
-        self.seen_session(principal, session_id).await
+        self.seen(principal, session_id).await
     }
 
     /// Lists the sessions that the credential may see, by creation time.
@@ -183,7 +207,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::NotForSessions`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.sessions", level = "debug", skip_all)]
-    pub async fn sessions(
+    pub async fn list(
         &self,
         principal: &Principal,
         query: &SessionQuery,
@@ -192,10 +216,8 @@ impl Engine {
         principal.require_no_session()?;
         let limit = query.page.limit(false)?;
         let identity = query.identity(principal.tenant_id);
-        let after = match &query.page.page {
-            Some(page) => Some(position_of(&self.unseal(identity, page).await?)?),
-            None => None,
-        };
+        let cursors = &self.context.cursors;
+        let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
         let listing = SessionListing {
             created_from: query.created_from,
             created_to: query.created_to,
@@ -210,11 +232,16 @@ impl Engine {
             limit,
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
-        let _slot = self.0.large_pages.take(principal.tenant_id).await?;
-        let page = self.0.index.sessions.list(principal.tenant_id, &listing).await?;
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        let page = self
+            .context
+            .index
+            .sessions
+            .list(principal.tenant_id, &listing)
+            .await?;
         charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
         let next = match page.next {
-            Some((at, id)) => Some(self.seal(identity, &position(at, id.uuid())).await?),
+            Some((at, id)) => Some(cursors.seal(identity, &time_and_id(at, id.uuid())).await?),
             None => None,
         };
         Ok(Page {
@@ -230,7 +257,7 @@ impl Engine {
     /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`],
     /// [`EngineError::KeyReused`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.update_session", level = "debug", skip_all)]
-    pub async fn update_session(
+    pub async fn update(
         &self,
         principal: &Arc<Principal>,
         session_id: SessionId,
@@ -239,9 +266,8 @@ impl Engine {
     ) -> Result<Session, EngineError> {
         principal.require_session_change()?;
         let detail = edit.check()?;
-        self.seen_session(principal, session_id).await?;
-        self.change_session(principal, session_id, detail, idempotency)
-            .await
+        self.seen(principal, session_id).await?;
+        self.change(principal, session_id, detail, idempotency).await
     }
 
     /// Archives a session: it no longer accepts calls, and its tokens stop
@@ -253,15 +279,14 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.archive_session", level = "debug", skip_all)]
-    pub async fn archive_session(
+    pub async fn archive(
         &self,
         principal: &Arc<Principal>,
         session_id: SessionId,
     ) -> Result<Session, EngineError> {
         principal.require_session_change()?;
-        self.seen_session(principal, session_id).await?;
-        self.change_session(principal, session_id, Detail::Archive, None)
-            .await
+        self.seen(principal, session_id).await?;
+        self.change(principal, session_id, Detail::Archive, None).await
     }
 
     /// Deletes a session and its events; its stores are unchanged.
@@ -272,22 +297,19 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.delete_session", level = "debug", skip_all)]
-    pub async fn delete_session(
-        &self,
-        principal: &Arc<Principal>,
-        session_id: SessionId,
-    ) -> Result<(), EngineError> {
+    pub async fn delete(&self, principal: &Arc<Principal>, session_id: SessionId) -> Result<(), EngineError> {
         principal.require(Scope::SessionsWrite)?;
-        self.seen_session(principal, session_id).await?;
-        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        let audited = self.audited_by(principal);
-        self.run_to_end(async move {
-            let index = &engine.0.index;
-            let is_gone = index.sessions.delete(tenant_id, session_id, &audited).await?;
-            engine.0.attached.forget(tenant_id, session_id).await;
-            is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
-        })
-        .await
+        self.seen(principal, session_id).await?;
+        let (sessions, tenant_id) = (self.clone(), principal.tenant_id);
+        let audited = self.context.audited_by(principal);
+        self.context
+            .run_to_end(async move {
+                let index = &sessions.context.index;
+                let is_gone = index.sessions.delete(tenant_id, session_id, &audited).await?;
+                sessions.attached.forget(tenant_id, session_id).await;
+                is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
+            })
+            .await
     }
 
     /// Issues another token for a session.
@@ -298,29 +320,33 @@ impl Engine {
     /// [`EngineError::SessionArchived`], [`EngineError::Secret`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session_token", level = "debug", skip_all)]
-    pub async fn session_token(
+    pub async fn issue_token(
         &self,
         principal: &Principal,
         session_id: SessionId,
     ) -> Result<String, EngineError> {
         principal.require_session_change()?;
-        let session = self.seen_session(principal, session_id).await?;
+        let session = self.seen(principal, session_id).await?;
         if session.archived_at.is_some() {
             return Err(EngineError::SessionArchived);
         }
         for attachment in &session.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
-        let token = self.session_token_of(principal, session_id).await?;
+        let token = self.token_of(principal, session_id).await?;
         // The audit entry comes first, so that every returned token is audited.
-        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        let (audited, object) = (self.audited_by(principal), AuditObject::new(session_id.uuid()));
-        self.run_to_end(async move {
-            let (index, action) = (&engine.0.index, AuditAction::SessionTokenIssued);
-            let recorded = index.audit.record(tenant_id, &audited, action, object).await?;
-            recorded.map_err(|refusal| engine.over_quota(refusal))
-        })
-        .await?;
+        let (sessions, tenant_id) = (self.clone(), principal.tenant_id);
+        let (audited, object) = (
+            self.context.audited_by(principal),
+            AuditObject::new(session_id.uuid()),
+        );
+        self.context
+            .run_to_end(async move {
+                let (index, action) = (&sessions.context.index, AuditAction::SessionTokenIssued);
+                let recorded = index.audit.record(tenant_id, &audited, action, object).await?;
+                recorded.map_err(|refusal| sessions.context.over_quota(refusal))
+            })
+            .await?;
         Ok(token)
     }
 
@@ -329,11 +355,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
     /// [`EngineError::SessionArchived`], [`EngineError::Index`].
-    pub async fn session_mounts(
-        &self,
-        principal: &Principal,
-        session_id: SessionId,
-    ) -> Result<Mounts, EngineError> {
+    pub async fn mounts(&self, principal: &Principal, session_id: SessionId) -> Result<Mounts, EngineError> {
         if principal.require(Scope::MemoryWrite).is_err() {
             principal.require(Scope::MemoryRead)?;
         }
@@ -341,139 +363,127 @@ impl Engine {
             let mounts = principal.mounts().filter(|_| own == session_id);
             return mounts.cloned().ok_or(EngineError::SessionNotFound);
         }
-        let attached = self.attached_to(principal.tenant_id, session_id).await;
+        let attached = self.attached.of_session(principal.tenant_id, session_id).await;
         let attached = attached?;
         if !sees_session_of(principal.store_ids(), attached.store_ids.iter().copied()) {
             return Err(EngineError::SessionNotFound);
         }
-        let now = self.now();
-        self.0.sessions.used(principal.tenant_id, session_id, now);
+        let now = self.context.now();
+        self.activity.used(principal.tenant_id, session_id, now);
         Ok(attached.mounts.clone())
     }
 
-    async fn session_token_of(
-        &self,
-        principal: &Principal,
-        session_id: SessionId,
-    ) -> Result<String, EngineError> {
+    async fn token_of(&self, principal: &Principal, session_id: SessionId) -> Result<String, EngineError> {
         let scopes = SESSION_SCOPES.into_iter();
         let scopes = scopes.filter(|scope| principal.require(*scope).is_ok()).collect();
         let (issued_to, store_ids) = match principal.actor {
             // The key and its stores are looked up when the token is used.
             Actor::ApiKey(api_key_id) => (Some(api_key_id), None),
-            Actor::Session(_) | Actor::User(_) | Actor::ServiceAccount(_) => {
+            Actor::Session(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => {
                 (None, principal.granted_store_ids().map(<[StoreId]>::to_vec))
             }
         };
-        self.issue_token(NewToken {
-            tenant_id: principal.tenant_id,
-            actor: Actor::Session(session_id),
-            scopes,
-            store_ids,
-            issued_to,
-            life: principal.life_left(self.now())?.min(TOKEN_LIFE),
-        })
-        .await
+        self.tokens
+            .issue(NewToken {
+                tenant_id: principal.tenant_id,
+                actor: Actor::Session(session_id),
+                scopes,
+                store_ids,
+                issued_to,
+                life: life_left(principal, self.context.now())?.min(TOKEN_LIFE),
+            })
+            .await
     }
 
     /// Finds a session if the credential may see it.
-    async fn seen_session(
-        &self,
-        principal: &Principal,
-        session_id: SessionId,
-    ) -> Result<Session, EngineError> {
+    async fn seen(&self, principal: &Principal, session_id: SessionId) -> Result<Session, EngineError> {
         let found = self
-            .0
+            .context
             .index
             .sessions
             .find(principal.tenant_id, session_id)
             .await?;
         let mut session = found.ok_or(EngineError::SessionNotFound)?;
         match principal.session_id() {
-            Some(own) if own == session_id => principal.narrow(&mut session),
+            Some(own) if own == session_id => narrow(principal, &mut session),
             None if session.is_within(principal.store_ids()) => {}
             Some(_) | None => return Err(EngineError::SessionNotFound),
         }
         Ok(session)
     }
 
-    async fn change_session(
+    async fn change(
         &self,
         principal: &Principal,
         session_id: SessionId,
         detail: Detail,
         idempotency: Option<Idempotency>,
     ) -> Result<Session, EngineError> {
-        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let (sessions, tenant_id) = (self.clone(), principal.tenant_id);
         let change = SessionChange {
             detail,
             // Checked again in the transaction: others may attach stores
             // meanwhile.
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             limits: session_limits(principal),
-            audited: self.audited_by(principal),
+            audited: self.context.audited_by(principal),
         };
-        self.run_to_end(async move {
-            let index = &engine.0.index;
-            let changed = index
-                .sessions
-                .change(tenant_id, session_id, &change, idempotency.as_ref())
-                .await;
-            // Also when the outcome is unknown: the change may have been
-            // committed.
-            engine.0.attached.forget(tenant_id, session_id).await;
-            match changed? {
-                SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
-                SessionUpdate::KeyReused => Err(EngineError::KeyReused),
-                SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
-                SessionUpdate::OverQuota(refusal) => Err(engine.over_quota(refusal)),
-                SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
-                SessionUpdate::Refused(SessionRefusal::NoAttachment) => Err(EngineError::ResourceNotFound),
-                SessionUpdate::Refused(SessionRefusal::Attachment(refusal)) => {
-                    Err(refused(refusal, "memory_store_id"))
+        self.context
+            .run_to_end(async move {
+                let index = &sessions.context.index;
+                let changed = index
+                    .sessions
+                    .change(tenant_id, session_id, &change, idempotency.as_ref())
+                    .await;
+                // Also when the outcome is unknown: the change may have been
+                // committed.
+                sessions.attached.forget(tenant_id, session_id).await;
+                match changed? {
+                    SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
+                    SessionUpdate::KeyReused => Err(EngineError::KeyReused),
+                    SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
+                    SessionUpdate::OverQuota(refusal) => Err(sessions.context.over_quota(refusal)),
+                    SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
+                    SessionUpdate::Refused(SessionRefusal::NoAttachment) => {
+                        Err(EngineError::ResourceNotFound)
+                    }
+                    SessionUpdate::Refused(SessionRefusal::Attachment(refusal)) => {
+                        Err(refused(refusal, "memory_store_id"))
+                    }
+                    SessionUpdate::Refused(SessionRefusal::TooManyPairs { count }) => {
+                        check_pairs("metadata", count)?;
+                        Err(EngineError::Internal("too many pairs were too few"))
+                    }
                 }
-                SessionUpdate::Refused(SessionRefusal::TooManyPairs { count }) => {
-                    check_pairs("metadata", count)?;
-                    Err(EngineError::Internal("too many pairs were too few"))
-                }
-            }
-        })
-        .await
+            })
+            .await
     }
 }
 
-impl Principal {
-    /// Checks the scopes to change sessions and to see them in the answer.
-    fn require_session_change(&self) -> Result<(), EngineError> {
-        self.require(Scope::SessionsWrite)?;
-        self.require(Scope::MemoryRead)
+/// Maximum lifetime of a token issued to this credential.
+fn life_left(principal: &Principal, now: Timestamp) -> Result<Duration, EngineError> {
+    let Some(expires_at) = principal.expires_at else {
+        return Ok(TOKEN_LIFE);
+    };
+    let left = expires_at.as_micros().saturating_sub(now.as_micros());
+    match u64::try_from(left) {
+        // An issuer's token is still accepted for the leeway after its
+        // expiry.
+        Err(_) | Ok(0) => Err(TokenError::Expired.into()),
+        Ok(left) => Ok(Duration::from_micros(left)),
     }
+}
 
-    /// Maximum lifetime of a token issued to this credential.
-    fn life_left(&self, now: Timestamp) -> Result<Duration, EngineError> {
-        let Some(expires_at) = self.expires_at else {
-            return Ok(TOKEN_LIFE);
-        };
-        let left = expires_at.as_micros().saturating_sub(now.as_micros());
-        match u64::try_from(left) {
-            // An issuer's token is still accepted for the leeway after its
-            // expiry.
-            Err(_) | Ok(0) => Err(TokenError::Expired.into()),
-            Ok(left) => Ok(Duration::from_micros(left)),
-        }
+/// Removes the stores from a session that its token was not granted, and
+/// shows all as read-only to a token that may not write.
+fn narrow(principal: &Principal, session: &mut Session) {
+    if let Some(granted) = principal.granted_store_ids() {
+        let is_granted = |attachment: &Attachment| granted.contains(&attachment.store_id);
+        session.attachments.retain(is_granted);
     }
-
-    /// Removes the stores from a session that its token was not granted, and
-    /// shows all as read-only to a token that may not write.
-    fn narrow(&self, session: &mut Session) {
-        if let Some(granted) = self.granted_store_ids() {
-            let is_granted = |attachment: &Attachment| granted.contains(&attachment.store_id);
-            session.attachments.retain(is_granted);
-        }
-        if self.require(Scope::MemoryWrite).is_err() {
-            for attachment in &mut session.attachments {
-                attachment.access = Access::ReadOnly;
-            }
+    if principal.require(Scope::MemoryWrite).is_err() {
+        for attachment in &mut session.attachments {
+            attachment.access = Access::ReadOnly;
         }
     }
 }
@@ -502,19 +512,6 @@ fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
         AttachmentRefusal::TooMany => format!("must leave at most {MAX_ATTACHMENTS} memory stores attached"),
     };
     EngineError::Invalid { field, rule }
-}
-
-/// The position in a listing, as a cursor contains it.
-fn position(at: Timestamp, id: uuid::Uuid) -> Vec<u8> {
-    [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
-}
-
-fn position_of(position: &[u8]) -> Result<(Timestamp, uuid::Uuid), EngineError> {
-    let parts = position.split_at_checked(8).and_then(|(at, id)| {
-        let at = i64::from_be_bytes(at.try_into().ok()?);
-        Some((Timestamp::from_micros(at), uuid::Uuid::from_slice(id).ok()?))
-    });
-    parts.ok_or(EngineError::Internal("a cursor of no session"))
 }
 
 /// Approximate size of a session, without its metadata.

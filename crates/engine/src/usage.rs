@@ -1,9 +1,13 @@
 //! Usage of a store: which memories expire next, and which were never read.
 
+use std::sync::Arc;
+
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{Expiry, SESSION_KEEPS_FOR, Store, UsedMemory};
 
-use crate::{Engine, EngineError, PageRequest, Principal};
+use crate::access::AccessTimes;
+use crate::context::Context;
+use crate::{EngineError, PageRequest, Principal, Stores};
 
 /// The contents and the usage of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +53,23 @@ pub struct MemoryUse {
     pub expires_at: Option<Timestamp>,
 }
 
-impl Engine {
+/// Reports the usage of stores.
+#[derive(Debug)]
+pub struct Usage {
+    context: Arc<Context>,
+    stores: Stores,
+    access: AccessTimes,
+}
+
+impl Usage {
+    pub(crate) const fn new(context: Arc<Context>, stores: Stores, access: AccessTimes) -> Self {
+        Self {
+            context,
+            stores,
+            access,
+        }
+    }
+
     /// Returns a store's usage and limits, the memories that expire next, and
     /// the memories that were never read; `limit` of each, 20 if unset.
     ///
@@ -58,24 +78,24 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
-    pub async fn store_usage(
+    pub async fn of_store(
         &self,
         principal: &Principal,
         store_id: StoreId,
         limit: Option<u64>,
     ) -> Result<StoreUsageReport, EngineError> {
-        let store = self.store(principal, store_id).await?;
+        let store = self.stores.get(principal, store_id).await?;
         let page = PageRequest { limit, page: None };
         let limit = page.limit(false)?;
         let found = self
-            .0
+            .context
             .index
             .usage
             .of_store(principal.tenant_id, store_id, limit)
             .await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
         let used_at = self
-            .0
+            .context
             .index
             .unused
             .last_session_use(principal.tenant_id, store_id)
@@ -91,18 +111,18 @@ impl Engine {
             .iter()
             .filter(|memory| memory.last_accessed_at.is_some())
             .count() as u64;
-        let mut expiring_next: Vec<_> = found
-            .idle
-            .into_iter()
+        let mut expiring_next: Vec<_> = (found.idle.into_iter().chain(found.timed))
             .map(use_of)
             .filter(|memory| memory.expires_at.is_some())
             .collect();
-        expiring_next.sort_by_key(|memory| memory.expires_at);
+        expiring_next.sort_by_key(|memory| (memory.expires_at, memory.memory_id));
+        expiring_next.dedup_by_key(|memory| memory.memory_id);
+        expiring_next.truncate(limit as usize);
         Ok(StoreUsageReport {
             store,
             limits: limits.clone(),
             expiry,
-            in_use_until: kept_until.filter(|until| *until > self.now()),
+            in_use_until: kept_until.filter(|until| *until > self.context.now()),
             versions: found.versions,
             version_bytes: found.version_bytes,
             never_read_count: found.never_read_count.saturating_sub(noted),
@@ -121,10 +141,7 @@ impl Engine {
         expiry: Expiry,
         memory: UsedMemory,
     ) -> MemoryUse {
-        let noted = self
-            .0
-            .access
-            .noted_by(&(principal.tenant_id, store_id, memory.memory_id));
+        let noted = self.access.noted(principal.tenant_id, store_id, memory.memory_id);
         let (read_at, read_by) = match noted {
             Some((at, by)) if Some(at) > memory.last_read_at => (Some(at), Some(by)),
             _ => (memory.last_read_at, memory.read_by),
@@ -140,7 +157,7 @@ impl Engine {
             read_by,
             expires_at: alive_at
                 .filter(|_| !memory.is_pinned)
-                .and_then(|alive_at| expiry.ends_at(alive_at)),
+                .and_then(|alive_at| expiry.earliest(alive_at, memory.expires_at)),
         }
     }
 }

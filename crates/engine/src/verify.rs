@@ -2,17 +2,20 @@
 //! names exists and matches the row, and every counter matches a recount.
 //! Changes nothing.
 
+use std::sync::Arc;
+
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, ContentHash, DirPath, StoreId, TenantId};
 use keepsake_index::{NamedBlob, StoreCount, TenantCount};
 
-use crate::{Engine, EngineError};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Rows read per query.
 const BATCH: u32 = 1000;
 /// Maximum number of problems that are reported individually.
-const PROBLEMS_TOLD: usize = 10_000;
+const MAX_REPORTED: usize = 10_000;
 /// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
@@ -78,15 +81,25 @@ pub enum Problem {
 }
 
 impl Verification {
-    fn tell(&mut self, problem: Problem) {
+    fn report(&mut self, problem: Problem) {
         self.problem_count += 1;
-        if self.problems.len() < PROBLEMS_TOLD {
+        if self.problems.len() < MAX_REPORTED {
             self.problems.push(problem);
         }
     }
 }
 
-impl Engine {
+/// Verifies the stored data.
+#[derive(Debug)]
+pub struct Verifier {
+    context: Arc<Context>,
+}
+
+impl Verifier {
+    pub(crate) const fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
     /// Verifies every store, tenant and blob; reads `at_once` blobs
     /// concurrently.
     ///
@@ -95,16 +108,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Index`], [`EngineError::Blobs`]: no result.
-    pub async fn verify(
+    pub async fn run(
         &self,
         at_once: usize,
         mut tell: impl FnMut(Progress) + Send,
     ) -> Result<Verification, EngineError> {
         let mut found = Verification::default();
         let mut progress = Progress::default();
-        self.verify_stores(&mut found, &mut progress, &mut tell).await?;
-        self.verify_tenants(&mut found).await?;
-        self.verify_blobs(at_once.max(1), &mut found, &mut progress, &mut tell)
+        self.stores(&mut found, &mut progress, &mut tell).await?;
+        self.tenants(&mut found).await?;
+        self.blobs(at_once.max(1), &mut found, &mut progress, &mut tell)
             .await?;
         Ok(found)
     }
@@ -115,7 +128,7 @@ impl Engine {
     /// [`EngineError::Index`].
     pub async fn path_of_blob(&self, key: &BlobKey) -> Result<Option<String>, EngineError> {
         let found = self
-            .0
+            .context
             .index
             .versions
             .find(key.tenant_id, key.store_id, key.blob_id)
@@ -126,13 +139,13 @@ impl Engine {
             .map(|path| path.as_str().to_owned()))
     }
 
-    async fn verify_stores(
+    async fn stores(
         &self,
         found: &mut Verification,
         progress: &mut Progress,
         tell: &mut (impl FnMut(Progress) + Send),
     ) -> Result<(), EngineError> {
-        let upkeep = &self.0.index.upkeep;
+        let upkeep = &self.context.index.upkeep;
         let mut after = None;
         loop {
             let stores = upkeep.stores_after(after, BATCH).await?;
@@ -143,7 +156,7 @@ impl Engine {
                 found.stores += 1;
                 found.versions += u64::try_from(count.version_count.counted).unwrap_or_default();
                 if count.has_drifted() || count.lost_heads > 0 {
-                    found.tell(Problem::Store {
+                    found.report(Problem::Store {
                         tenant_id: *tenant_id,
                         store_id: *store_id,
                         count: Box::new(count),
@@ -159,17 +172,23 @@ impl Engine {
         }
     }
 
-    async fn verify_tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
+    async fn tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
         let mut after = None;
         loop {
-            let tenants = self.0.index.upkeep.tenants_after(after, BATCH).await?;
+            let tenants = self.context.index.upkeep.tenants_after(after, BATCH).await?;
             for tenant_id in &tenants {
-                let Some(count) = self.0.index.upkeep.recount_tenant(*tenant_id, false).await? else {
+                let Some(count) = self
+                    .context
+                    .index
+                    .upkeep
+                    .recount_tenant(*tenant_id, false)
+                    .await?
+                else {
                     continue; // gone meanwhile
                 };
                 found.tenants += 1;
                 if count.has_drifted() {
-                    found.tell(Problem::Tenant {
+                    found.report(Problem::Tenant {
                         tenant_id: *tenant_id,
                         count,
                     });
@@ -188,15 +207,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] if one of the stores fails.
     pub async fn misplaced_content(&self) -> Result<Option<BlobKey>, EngineError> {
-        let named = self.0.index.upkeep.named_blobs(None, 1).await?;
+        let named = self.context.index.upkeep.named_blobs(None, 1).await?;
         let Some(row) = named.first().filter(|row| row.is_live) else {
             return Ok(None);
         };
-        let is_there = self.0.blobs.contains(&row.key).await?;
+        let is_there = self.context.blobs.contains(&row.key).await?;
         Ok((!is_there).then_some(row.key))
     }
 
-    async fn verify_blobs(
+    async fn blobs(
         &self,
         at_once: usize,
         found: &mut Verification,
@@ -205,8 +224,13 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let mut after: Option<BlobKey> = None;
         loop {
-            let mut rows = self.0.index.upkeep.named_blobs(after.as_ref(), BATCH).await?;
-            leave_what_may_go_on(&mut rows, BATCH as usize);
+            let mut rows = self
+                .context
+                .index
+                .upkeep
+                .named_blobs(after.as_ref(), BATCH)
+                .await?;
+            drop_last_key(&mut rows, BATCH as usize);
             let Some(last) = rows.last().map(|row| row.key) else {
                 return Ok(());
             };
@@ -216,13 +240,13 @@ impl Engine {
                 .map(<[NamedBlob]>::to_vec)
                 .collect();
             let mut looks = stream::iter(of_one_blob)
-                .map(|rows| async move { self.verify_blob(&rows).await })
+                .map(|rows| async move { self.blob(&rows).await })
                 .buffer_unordered(at_once);
             while let Some((size_bytes, problem)) = looks.try_next().await? {
                 found.blobs += 1;
                 found.bytes += size_bytes;
                 if let Some(problem) = problem {
-                    found.tell(problem);
+                    found.report(problem);
                 }
                 progress.blobs = found.blobs;
                 tell(*progress);
@@ -232,13 +256,13 @@ impl Engine {
     }
 
     /// Reads a blob and compares it with all rows that name it.
-    async fn verify_blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
+    async fn blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
         let key = rows[0].key;
         let max_bytes = rows.iter().map(|row| row.size_bytes).max().unwrap_or_default();
-        let (found_bytes, sha256) = match self.0.blobs.get(&key, max_bytes).await {
+        let (found_bytes, sha256) = match self.context.blobs.get(&key, max_bytes).await {
             Ok(Some(bytes)) => (bytes.len() as u64, Some(ContentHash::of(&bytes))),
             Ok(None) => {
-                let is_named = self.0.index.upkeep.blob_is_named(&key).await?;
+                let is_named = self.context.index.upkeep.blob_is_named(&key).await?;
                 return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
             }
             Err(BlobError::TooLarge { found_bytes, .. }) => (found_bytes, None),
@@ -258,7 +282,7 @@ impl Engine {
 
 /// Removes the last key of a full batch, because more rows with that key may
 /// follow in the next batch.
-fn leave_what_may_go_on(rows: &mut Vec<NamedBlob>, full: usize) {
+fn drop_last_key(rows: &mut Vec<NamedBlob>, full: usize) {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
         return;
     };

@@ -1,15 +1,24 @@
-//! The history of a store: reading versions.
+//! The history of a store: reading and redacting versions.
+//!
+//! A redaction first clears the version's row, in a transaction that queues the
+//! blob and increments the store's purge epoch, so that every cache drops its
+//! entries. The blob is removed afterwards; if that fails, it stays queued.
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{MemoryId, StoreId, Timestamp, VersionId};
-use keepsake_index::{Operation, Scope, StoreState, Version, VersionListing};
+use keepsake_core::{BlobKey, MemoryId, StoreId, Timestamp, VersionId};
+use keepsake_index::{
+    DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
+    VersionListing,
+};
 
-use crate::cursor::Query;
+use crate::content::Contents;
+use crate::context::Context;
+use crate::cursor::{Query, parse_number, time_text};
 use crate::memories::View;
-use crate::{Engine, EngineError, Page, PageRequest, Principal};
+use crate::{EngineError, Page, PageRequest, Principal};
 
 /// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
@@ -45,7 +54,6 @@ pub struct VersionQuery {
 
 impl VersionQuery {
     fn identity(&self, principal: &Principal, store_id: StoreId) -> Query {
-        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         let actors: Vec<_> = self
             .actors
             .iter()
@@ -61,20 +69,45 @@ impl VersionQuery {
                 .as_bytes(),
             self.operation.map_or("", Operation::name).as_bytes(),
             actors.join("\n").as_bytes(),
-            time(self.created_from).as_bytes(),
-            time(self.created_to).as_bytes(),
+            time_text(self.created_from).as_bytes(),
+            time_text(self.created_to).as_bytes(),
         ])
     }
 }
 
-impl Engine {
+/// Maximum number of reported versions with the same content.
+const MAX_SAME_CONTENT: u32 = 1000;
+
+/// A version whose content was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedactedVersion {
+    /// The version as it is now.
+    pub version: ShownVersion,
+    /// Versions of the store that still have the same content, newest first, at
+    /// most 1,000; `None`: the version was redacted earlier, and its content is
+    /// no longer known.
+    pub content_also_in: Option<Vec<VersionId>>,
+}
+
+/// Reads and redacts versions; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Versions {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+}
+
+impl Versions {
+    pub(crate) const fn new(context: Arc<Context>, contents: Arc<Contents>) -> Self {
+        Self { context, contents }
+    }
+
     /// Reads a version.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::VersionNotFound`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.version", level = "debug", skip_all)]
-    pub async fn version(
+    pub async fn get(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -85,10 +118,10 @@ impl Engine {
         principal.require_store(store_id)?;
         principal.require_no_session()?;
         let (store, version) = self
-            .0
+            .context
             .find_version(principal.tenant_id, store_id, version_id)
             .await?;
-        self.show_version(principal, store_id, store, version, view).await
+        self.show(principal, store_id, store, version, view).await
     }
 
     /// Lists versions, newest first.
@@ -97,7 +130,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Invalid`], and failures of index and blob store.
     #[tracing::instrument(name = "engine.versions", level = "debug", skip_all)]
-    pub async fn versions(
+    pub async fn list(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -109,15 +142,8 @@ impl Engine {
         principal.require_no_session()?;
         let limit = query.page.limit(view == View::Full)?;
         let identity = query.identity(principal, store_id);
-        let before = match &query.page.page {
-            Some(page) => {
-                let position = self.unseal(identity, page).await?;
-                let seq = <[u8; 8]>::try_from(position)
-                    .map_err(|_| EngineError::Internal("a cursor of no version"))?;
-                Some(i64::from_be_bytes(seq))
-            }
-            None => None,
-        };
+        let cursors = &self.context.cursors;
+        let before = cursors.after(identity, &query.page, parse_number).await?;
         let mut actors = query.actors.clone();
         actors.dedup();
         let is_contradiction = actors.len() > 1;
@@ -132,7 +158,7 @@ impl Engine {
             limit: limit + 1,
         };
         let found = self
-            .0
+            .context
             .index
             .versions
             .list(principal.tenant_id, store_id, &listing)
@@ -141,22 +167,20 @@ impl Engine {
         if is_contradiction {
             found.versions.clear();
         }
-        let has_more = found.versions.len() > limit as usize;
-        found.versions.truncate(limit as usize);
-        let next = match found.versions.last() {
-            Some(last) if has_more => Some(self.seal(identity, &last.seq.to_be_bytes()).await?),
-            _ => None,
-        };
-        let store = found.store;
-        let items = stream::iter(found.versions)
-            .map(|version| self.show_version(principal, store_id, store, version, view))
+        let position = |version: &Version| version.seq.to_be_bytes().to_vec();
+        let page = cursors.page(identity, found.versions, limit, position).await?;
+        let items = stream::iter(page.items)
+            .map(|version| self.show(principal, store_id, found.store, version, view))
             .buffered(FETCHES_AT_ONCE)
             .try_collect()
             .await?;
-        Ok(Page { items, next })
+        Ok(Page {
+            items,
+            next: page.next,
+        })
     }
 
-    async fn show_version(
+    async fn show(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -167,14 +191,14 @@ impl Engine {
         let tenant_id = principal.tenant_id;
         let mut content = None;
         if view == View::Full {
-            let contents = &self.0.contents;
+            let contents = &self.contents;
             content = contents
                 .of_version(tenant_id, store_id, store.purge_epoch, &version)
                 .await?;
             if content.is_none() && version.content.is_some() {
                 // Redacted since the look-up.
                 version = self
-                    .0
+                    .context
                     .find_version(tenant_id, store_id, version.version_id)
                     .await?
                     .1;
@@ -185,5 +209,127 @@ impl Engine {
             version,
             content,
         })
+    }
+
+    /// Removes a version's content, path, size and hash, and its blob.
+    ///
+    /// Idempotent. The blob is removed at once if the object store is
+    /// available, otherwise later. It is kept while other versions share it.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`] when a live memory has this content now,
+    /// [`EngineError::VersionNotFound`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::PermissionDenied`]. After a failure of the index it may
+    /// have been removed.
+    #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all)]
+    pub async fn redact(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<RedactedVersion, EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        let (versions, owner) = (self.clone(), Arc::clone(principal));
+        let redaction = async move { versions.redact_now(&owner, store_id, version_id).await };
+        self.context.run_to_end(redaction).await
+    }
+
+    async fn redact_now(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<RedactedVersion, EngineError> {
+        let tenant_id = principal.tenant_id;
+        // Queried before the redaction, which removes the hash. If this query
+        // fails, the client can retry; after the redaction it could not be
+        // answered.
+        let (_, before) = self.context.find_version(tenant_id, store_id, version_id).await?;
+        let mut also_in = match before.content {
+            Some(content) => {
+                self.context
+                    .index
+                    .versions
+                    .with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1)
+                    .await?
+            }
+            None => Vec::new(),
+        };
+        also_in.retain(|other| *other != version_id);
+        also_in.truncate(MAX_SAME_CONTENT as usize);
+        let redaction = Redaction {
+            store_id,
+            version_id,
+            audited: self.context.audited_by(principal),
+        };
+        let condemned = match self
+            .context
+            .index
+            .redactions
+            .redact(tenant_id, &redaction)
+            .await?
+        {
+            RedactionOutcome::Redacted { condemned } => condemned,
+            RedactionOutcome::AlreadyRedacted => {
+                return Ok(RedactedVersion {
+                    version: self.without_content(principal, store_id, version_id).await?,
+                    content_also_in: None,
+                });
+            }
+            RedactionOutcome::HoldsLiveContent { .. } => {
+                return Err(EngineError::Conflict(
+                    "the version holds a live memory's current content: edit or delete the memory first",
+                ));
+            }
+            RedactionOutcome::NoVersion => return Err(EngineError::VersionNotFound),
+            RedactionOutcome::NoStore => return Err(EngineError::StoreNotFound),
+        };
+        if let Some(blob_id) = condemned {
+            let key = BlobKey {
+                tenant_id,
+                store_id,
+                blob_id,
+            };
+            self.remove_condemned(key).await;
+        }
+        Ok(RedactedVersion {
+            version: self.without_content(principal, store_id, version_id).await?,
+            content_also_in: Some(also_in),
+        })
+    }
+
+    async fn without_content(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<ShownVersion, EngineError> {
+        let (_, version) = self
+            .context
+            .find_version(principal.tenant_id, store_id, version_id)
+            .await?;
+        Ok(ShownVersion {
+            store_id,
+            version,
+            content: None,
+        })
+    }
+
+    /// Removes a queued blob at once; on failure it stays in the queue.
+    async fn remove_condemned(&self, key: BlobKey) {
+        if let Err(error) = self.context.erase_blob(&key).await {
+            tracing::warn!(blob.key = %key, error = %error, "blob.erase failed; the deletion queue tries again");
+            return;
+        }
+        let done = DueDeletion {
+            key,
+            attempts: 0,
+            reason: DeletionReason::Redacted,
+        };
+        let queue = &self.context.index.blob_deletions;
+        if let Err(error) = queue.finish(&[done], self.context.now(), None).await {
+            tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");
+        }
     }
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument;
-
+use crate::EngineError;
 use crate::shares::Share;
-use crate::{Engine, EngineError};
 
 tokio::task_local! {
     /// The shares held by the current request.
@@ -45,23 +43,13 @@ pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     }
 }
 
-impl Engine {
-    /// Runs a change to its end, even if the client disconnects.
-    pub(crate) async fn run_to_end<T, F>(&self, change: F) -> Result<T, EngineError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, EngineError>> + Send + 'static,
-    {
-        let held = HELD.try_with(Arc::clone).ok();
-        let change = async move {
-            match held {
-                Some(held) => holding(held, change).await,
-                None => change.await,
-            }
-        };
-        match self.0.writes.spawn(change.in_current_span()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(EngineError::Internal("a write's task ended without an answer")),
+/// The same work, which keeps the shares of the current request until its end.
+pub(crate) fn keep_held<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    let held = HELD.try_with(Arc::clone).ok();
+    async move {
+        match held {
+            Some(held) => holding(held, work).await,
+            None => work.await,
         }
     }
 }

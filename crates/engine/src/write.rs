@@ -15,10 +15,12 @@
 
 mod claims;
 mod commit;
+mod import;
 mod locks;
 mod policy;
 mod reads;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use keepsake_core::sensitive::Finding;
@@ -28,7 +30,8 @@ use keepsake_core::{
     VersionId,
 };
 use keepsake_index::{
-    Change as Committed, Expiry, Guard, Head, Idempotency, Memory, Pin, PinOutcome, StoreState, StoredContent,
+    Change as Committed, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin, PinOutcome,
+    Replayed, StoreState, StoredContent,
 };
 
 use crate::content::Contents;
@@ -37,11 +40,14 @@ use crate::{EngineError, Principal};
 
 use claims::ClaimBackoff;
 pub(crate) use commit::Text;
+pub(crate) use import::{NotImported, PastPart, PastRedaction, PastVersion};
 use locks::{PathLock, PathLocks};
 pub(crate) use reads::{Obstacle, PathRead, PathTarget, Reads, VersionRead};
 
 /// Attempts from a fresh read before a change fails as contended.
 const MAX_ATTEMPTS: u32 = 8;
+/// Memories that a change of many claims after a lost race; others win it rarely.
+const MAX_CLAIMS: usize = 16;
 
 /// A change of one store's memories, as a surface decides it.
 pub(crate) trait Change: Sync {
@@ -75,8 +81,11 @@ pub(crate) trait Change: Sync {
 pub(crate) enum Decision {
     /// Commit these changes together.
     Commit(Proposal),
-    /// Set the pin of a memory, or only record the call. Writes no version.
-    Pin(Memory, Option<bool>),
+    /// Set the pin or the expiry time of a memory, or only record the call.
+    /// Writes no version.
+    Pin(Memory, ExpiryChange),
+    /// Nothing is to be done.
+    Nothing,
     /// Start over: the reads contradict each other.
     ReadAgain,
 }
@@ -88,6 +97,10 @@ pub(crate) struct Proposal {
     pub(crate) store: Option<StoreState>,
     pub(crate) changes: Vec<Proposed>,
     pub(crate) guard: Option<Guard>,
+    /// Memories that stay as they were read, except for their pins.
+    pub(crate) kept: Vec<Kept>,
+    /// What becomes of each operation of a batch, for the record of the call.
+    pub(crate) results: Option<String>,
 }
 
 /// A proposed change of one memory.
@@ -114,8 +127,7 @@ pub(crate) enum Origin {
 pub(crate) struct NewState {
     pub(crate) path: MemoryPath,
     pub(crate) content: NewContent,
-    /// `None`: unchanged.
-    pub(crate) is_pinned: Option<bool>,
+    pub(crate) expiry: ExpiryChange,
 }
 
 /// The content after a change.
@@ -138,24 +150,28 @@ impl Decision {
             store,
             changes: vec![change],
             guard: None,
+            kept: Vec::new(),
+            results: None,
         })
     }
 
-    /// The memory before the change, if it is a change of one live memory.
-    fn head(&self) -> Option<&Head> {
-        match self {
-            Self::Commit(proposal) => match proposal.changes.as_slice() {
-                [
-                    Proposed {
-                        from: Origin::Live(head),
-                        ..
-                    },
-                ] => Some(head),
-                _ => None,
-            },
-            Self::Pin(memory, _) => Some(&memory.head),
-            Self::ReadAgain => None,
-        }
+    /// Leaves a memory as it is, and records the call.
+    pub(crate) fn pin_unchanged(memory: &Memory) -> Self {
+        Self::Pin(memory.clone(), ExpiryChange::default())
+    }
+
+    /// The memories before the change, in the order of their paths. A guard stands for
+    /// all memories of a directory.
+    fn heads(&self) -> Vec<&Head> {
+        let mut heads: Vec<_> = match self {
+            Self::Commit(proposal) if proposal.guard.is_none() => {
+                proposal.changes.iter().filter_map(Proposed::head).collect()
+            }
+            Self::Pin(memory, _) => vec![&memory.head],
+            Self::Commit(_) | Self::Nothing | Self::ReadAgain => Vec::new(),
+        };
+        heads.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        heads
     }
 }
 
@@ -165,7 +181,10 @@ impl Proposed {
         let to = NewState {
             path,
             content,
-            is_pinned: None,
+            expiry: ExpiryChange {
+                is_pinned: None,
+                expires_at: None,
+            },
         };
         Self { from, to: Some(to) }
     }
@@ -178,6 +197,14 @@ impl Proposed {
         Self {
             from: Origin::Live(before),
             to: None,
+        }
+    }
+
+    /// The live memory before the change.
+    pub(crate) const fn head(&self) -> Option<&Head> {
+        match &self.from {
+            Origin::Live(head) => Some(head),
+            Origin::New | Origin::Deleted(..) => None,
         }
     }
 
@@ -215,6 +242,8 @@ pub(crate) enum Refusal {
     Content(ContentError),
     /// The store's policy refuses the content; lines are those of the request.
     Sensitive(SensitiveDataPolicy, Vec<Finding>),
+    /// The content of these changes of several is refused.
+    Contents(Vec<(usize, Refusal)>),
     /// Other changes of the same memory won the race every time.
     Contended,
 }
@@ -224,7 +253,9 @@ pub(crate) enum Outcome<R> {
     /// New versions were written.
     Written(Box<Written>, R),
     /// No version was written; contains the memory with its pin.
-    Unchanged(Memory, R),
+    Unchanged(Box<Memory>, R),
+    /// Nothing was to be done.
+    Nothing(R),
     /// An identical earlier call made it; contains its last version.
     Replayed(i64),
 }
@@ -250,6 +281,7 @@ pub(crate) struct Written {
 enum Attempt {
     Written(Box<Written>),
     Unchanged(Memory),
+    Nothing,
     Replayed(i64),
     Refused(Refusal),
     /// The state has changed since it was read.
@@ -338,16 +370,17 @@ impl Write<'_> {
     /// changed. Any other [`EngineError::Index`]: the change may or may not have been
     /// committed.
     pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<Outcome<C::Read>, C::Error> {
-        let mut lock = match change.path() {
-            Some(path) => Some(self.lock(path, 0).await),
-            None => None,
-        };
-        let mut attempts = 0;
+        let mut locks = Vec::new();
+        if let Some(path) = change.path() {
+            locks.push(self.lock(path, 0).await);
+        }
+        let (mut attempts, mut lost) = (0, Vec::new());
         loop {
-            let (read, decision) = self.decide(change, &mut lock).await?;
-            let claimed = match &decision {
-                Decision::Commit(_) => decision.head().map(|head| head.memory_id),
-                Decision::Pin(..) | Decision::ReadAgain => None,
+            let (read, decision) = self.decide(change, &mut locks).await?;
+            self.claim_changed(&lost, &decision).await?;
+            lost = match &decision {
+                Decision::Commit(_) => versions_of(&decision),
+                Decision::Pin(..) | Decision::Nothing | Decision::ReadAgain => Vec::new(),
             };
             let mut attempt = self.carry_out(decision).await?;
             if let Attempt::Refused(refusal) = attempt {
@@ -356,12 +389,14 @@ impl Write<'_> {
             }
             match attempt {
                 Attempt::Written(written) => return Ok(Outcome::Written(written, read)),
-                Attempt::Unchanged(memory) => return Ok(Outcome::Unchanged(memory, read)),
+                Attempt::Unchanged(memory) => return Ok(Outcome::Unchanged(Box::new(memory), read)),
+                Attempt::Nothing => return Ok(Outcome::Nothing(read)),
                 Attempt::Replayed(seq) => return Ok(Outcome::Replayed(seq)),
                 Attempt::Stale | Attempt::Refused(_) => {}
             }
-            if let Some(memory_id) = claimed {
-                self.claim(memory_id).await?;
+            if let [(memory_id, _)] = lost.as_slice() {
+                self.claim(*memory_id).await?;
+                lost.clear();
             }
             attempts += 1;
             if attempts == MAX_ATTEMPTS {
@@ -371,33 +406,61 @@ impl Write<'_> {
         }
     }
 
-    /// Reads and decides, holding the lock of the memory's path, once no other replica
-    /// claims the next edit of the memory.
+    /// Reads and decides, holding the locks of the memories' paths, once no other
+    /// replica claims the next edit of one of the memories.
     async fn decide<C: Change>(
         &self,
         change: &C,
-        lock: &mut Option<PathLock>,
+        locks: &mut Vec<PathLock>,
     ) -> Result<(C::Read, Decision), C::Error> {
         let mut backoff = ClaimBackoff::default();
         loop {
             let since = self.writer.locks.releases();
             let read = change.read(self).await?;
             let decision = change.decide(&read)?;
-            let Some(head) = decision.head() else {
-                return Ok((read, decision));
-            };
-            let path = head.path.as_str();
-            if !lock.as_ref().is_some_and(|lock| lock.is_of(path)) {
-                // Released first: a change waits for one path while it holds none.
-                *lock = None;
-                if lock.insert(self.lock(path, since).await).was_changed {
+            let heads = decision.heads();
+            if !heads.iter().all(|head| is_locked(locks, head.path.as_str())) {
+                // Released first, then taken in the order of the paths: no two changes
+                // wait for each other.
+                locks.clear();
+                for head in &heads {
+                    locks.push(self.lock(head.path.as_str(), since).await);
+                }
+                if locks.iter().any(|lock| lock.was_changed) {
                     continue;
                 }
             }
-            if !self.yields_to_claim(head, &mut backoff).await {
+            let mut has_waited = false;
+            for head in heads {
+                has_waited |= self.yields_to_claim(head, &mut backoff).await;
+                if has_waited {
+                    break;
+                }
+            }
+            if !has_waited {
                 return Ok((read, decision));
             }
         }
+    }
+
+    /// Claims those of many memories whose change by others made this one lose a race.
+    async fn claim_changed(
+        &self,
+        lost: &[(MemoryId, VersionId)],
+        decision: &Decision,
+    ) -> Result<(), EngineError> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let lost: HashMap<_, _> = lost.iter().copied().collect();
+        let is_changed = |(memory_id, version_id): &(MemoryId, VersionId)| {
+            lost.get(memory_id).is_some_and(|read| read != version_id)
+        };
+        let now = versions_of(decision);
+        for (memory_id, _) in now.into_iter().filter(is_changed).take(MAX_CLAIMS) {
+            self.claim(memory_id).await?;
+        }
+        Ok(())
     }
 
     async fn lock(&self, path: &str, since: u64) -> PathLock {
@@ -408,22 +471,22 @@ impl Write<'_> {
     async fn carry_out(&self, decision: Decision) -> Result<Attempt, EngineError> {
         match decision {
             Decision::Commit(proposal) => self.commit(proposal).await,
-            Decision::Pin(memory, is_pinned) => self.pin(memory, is_pinned).await,
+            Decision::Pin(memory, expiry) => self.pin(memory, expiry).await,
+            Decision::Nothing => Ok(Attempt::Nothing),
             Decision::ReadAgain => Ok(Attempt::Stale),
         }
     }
 
-    /// Sets the pin, or only records the call; writes no version.
-    async fn pin(&self, memory: Memory, is_pinned: Option<bool>) -> Result<Attempt, EngineError> {
-        let changes = is_pinned.is_some_and(|is_pinned| is_pinned != memory.is_pinned);
-        if !changes && self.idempotency.is_none() {
+    /// Sets pin and expiry time, or only records the call; writes no version.
+    async fn pin(&self, memory: Memory, expiry: ExpiryChange) -> Result<Attempt, EngineError> {
+        if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
             return Ok(Attempt::Unchanged(memory));
         }
         let pin = Pin {
             store_id: self.store_id,
             memory_id: memory.head.memory_id,
             expected: memory.head.version_id,
-            is_pinned,
+            expiry,
             idempotency: self.idempotency,
             now: self.context().now(),
         };
@@ -435,7 +498,14 @@ impl Write<'_> {
             .pin(self.principal.tenant_id, &pin)
             .await?
         {
-            PinOutcome::Done { is_pinned } => Ok(Attempt::Unchanged(Memory { is_pinned, ..memory })),
+            PinOutcome::Done {
+                is_pinned,
+                expires_at,
+            } => Ok(Attempt::Unchanged(Memory {
+                is_pinned,
+                expires_at,
+                ..memory
+            })),
             PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
             PinOutcome::Stale => Ok(Attempt::Stale),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
@@ -449,6 +519,14 @@ impl Write<'_> {
     /// # Errors
     /// [`EngineError::KeyReused`] when the key was used for another request.
     pub(crate) async fn earlier_call(&self) -> Result<Option<i64>, EngineError> {
+        Ok(self.earlier_record().await?.and_then(|first| first.seq))
+    }
+
+    /// What an earlier identical call recorded, if there was one.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyReused`] when the key was used for another request.
+    pub(crate) async fn earlier_record(&self) -> Result<Option<Replayed>, EngineError> {
         let Some(call) = &self.idempotency else {
             return Ok(None);
         };
@@ -459,9 +537,20 @@ impl Write<'_> {
             .await?
         {
             Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
-            first => Ok(first.and_then(|first| first.seq)),
+            first => Ok(first),
         }
     }
+}
+
+/// The memories before a change, with their versions.
+fn versions_of(decision: &Decision) -> Vec<(MemoryId, VersionId)> {
+    let heads = decision.heads().into_iter();
+    heads.map(|head| (head.memory_id, head.version_id)).collect()
+}
+
+/// Whether one of the locks, which are in the order of their paths, is of this path.
+fn is_locked(locks: &[PathLock], path: &str) -> bool {
+    locks.binary_search_by(|lock| lock.path().cmp(path)).is_ok()
 }
 
 #[cfg(test)]

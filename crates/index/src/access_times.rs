@@ -29,15 +29,9 @@ const ROWS: [&str; 2] = [
 
 /// When memories were last read.
 #[derive(Debug, Clone)]
-pub struct AccessTimes {
-    database: Database,
-}
+pub struct AccessTimes(pub(crate) Database);
 
 impl AccessTimes {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Writes the latest reads of memories of any tenant, in one transaction; a time
     /// never moves back.
     ///
@@ -52,7 +46,7 @@ impl AccessTimes {
         latest.dedup_by_key(|row| memory(row));
         let rows: Value = latest.into_iter().map(to_json).collect();
         let rows = rows.to_string();
-        let mut tx = self.database.write("flush_access", Role::Shared(None)).await?;
+        let mut tx = self.0.write("flush_access", Role::Shared(None)).await?;
         if tx.is_postgres() {
             tx.query(LOCK_STORES).bind(&rows).execute().await?;
         }

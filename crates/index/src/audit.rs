@@ -1,11 +1,11 @@
 //! The audit: written in the transaction of what it records, read newest first.
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{TenantId, Timestamp};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role, Tx};
+use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, OverQuota};
 use crate::numbers::unsigned;
 
@@ -29,25 +29,18 @@ const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS
 
 /// What tenants and the operator did; no method changes an entry.
 #[derive(Debug, Clone)]
-pub struct AuditLog {
-    database: Database,
-}
+pub struct AuditLog(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct EntryRow {
-    id: Uuid,
-    at: i64,
-    actor: String,
-    action: String,
-    object_id: Option<Uuid>,
-    store_id: Option<Uuid>,
-}
+from_row!(AuditEntry {
+    id,
+    at,
+    actor,
+    action,
+    object_id,
+    store_id
+});
 
 impl AuditLog {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// What concerns one tenant, newest first.
     ///
     /// # Errors
@@ -59,10 +52,10 @@ impl AuditLog {
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (at, id) = bound(listing.before);
         let [actor, other_actor] = listing.actors();
-        let mut tx = self.database.read("audit", Role::Tenant(tenant_id)).await?;
+        let mut tx = self.0.read("audit", Role::Tenant(tenant_id)).await?;
         let rows = tx
             .query(AssertSqlSafe(list_of_tenant(listing)))
-            .bind(tenant_id.uuid())
+            .bind(tenant_id)
             .bind(at)
             .bind(id)
             .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
@@ -71,11 +64,11 @@ impl AuditLog {
             .bind(actor.as_deref())
             .bind(other_actor.as_deref())
             .bind(listing.object_id)
-            .bind(i64::from(listing.limit))
-            .all::<EntryRow>()
+            .bind(listing.limit)
+            .all()
             .await?;
         tx.commit().await?;
-        Ok(rows.into_iter().map(AuditEntry::from).collect())
+        Ok(rows)
     }
 
     /// Records an action that writes nothing else, unless the tenant's quota of
@@ -90,7 +83,7 @@ impl AuditLog {
         action: AuditAction,
         object: AuditObject,
     ) -> Result<Result<(), OverQuota>, IndexError> {
-        let mut tx = self.database.write("record", Role::Tenant(tenant_id)).await?;
+        let mut tx = self.0.write("record", Role::Tenant(tenant_id)).await?;
         let recorded = record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
         if recorded.is_ok() {
             tx.commit().await?;
@@ -108,26 +101,9 @@ impl AuditLog {
         limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (at, id) = bound(before);
-        let mut tx = self
-            .database
-            .read_one("operator_audit", Role::Shared(None))
-            .await?;
-        let query = tx.query(LIST_OF_OPERATOR).bind(at).bind(id);
-        let rows = query.bind(i64::from(limit)).all::<EntryRow>().await?;
-        Ok(rows.into_iter().map(AuditEntry::from).collect())
-    }
-}
-
-impl From<EntryRow> for AuditEntry {
-    fn from(row: EntryRow) -> Self {
-        Self {
-            id: row.id,
-            at: Timestamp::from_micros(row.at),
-            actor: row.actor,
-            action: row.action,
-            object_id: row.object_id,
-            store_id: row.store_id.map(StoreId::from_uuid),
-        }
+        let mut tx = self.0.read_one("operator_audit", Role::Shared(None)).await?;
+        let rows = tx.query(LIST_OF_OPERATOR).bind((at, id, limit)).all().await?;
+        Ok(rows)
     }
 }
 
@@ -205,8 +181,9 @@ async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u6
     if audited.by.actor().is_none() {
         return Ok(0);
     }
-    let query = tx.query(COUNT).bind(tenant_id.uuid()).bind(audited.day());
-    Ok(unsigned(query.scalar().await?))
+    Ok(unsigned(
+        tx.query(COUNT).bind((tenant_id, audited.day())).scalar().await?,
+    ))
 }
 
 async fn insert(
@@ -216,16 +193,9 @@ async fn insert(
     action: AuditAction,
     object: AuditObject,
 ) -> Result<(), IndexError> {
-    tx.query(INSERT)
-        .bind(tenant_id.uuid())
-        .bind(audited.id)
-        .bind(audited.at.as_micros())
-        .bind(audited.by.to_string())
-        .bind(action.name())
-        .bind(object.id)
-        .bind(object.store_id.map(StoreId::uuid))
-        .execute()
-        .await?;
+    let query = tx.query(INSERT).bind((tenant_id, audited.id, audited.at));
+    let query = query.bind((audited.by.to_string(), action.name(), object.id));
+    query.bind(object.store_id).execute().await?;
     if audited.by.is_operator() {
         record_of_operator(tx, audited, action.name(), Some(object.id)).await?;
     }
@@ -239,13 +209,8 @@ pub(crate) async fn record_of_operator(
     action: &str,
     object_id: Option<Uuid>,
 ) -> Result<(), IndexError> {
-    tx.query(INSERT_OF_OPERATOR)
-        .bind(audited.id)
-        .bind(audited.at.as_micros())
-        .bind(audited.by.to_string())
-        .bind(action)
-        .bind(object_id)
-        .execute()
-        .await?;
+    let query = tx.query(INSERT_OF_OPERATOR).bind((audited.id, audited.at));
+    let query = query.bind((audited.by.to_string(), action, object_id));
+    query.execute().await?;
     Ok(())
 }

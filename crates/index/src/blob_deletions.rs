@@ -1,12 +1,11 @@
 //! The queue of blobs to delete.
 
-use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, Timestamp};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role};
-use crate::model::{DeletionReason, DueDeletion, RunFence};
+use crate::database::{Database, Role, from_row};
+use crate::model::{DueDeletion, RunFence};
 use crate::numbers::hex;
 use crate::stores::lock_store;
 
@@ -65,24 +64,11 @@ const POSTPONE: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_be
 
 /// The queue of blobs to delete.
 #[derive(Debug, Clone)]
-pub struct BlobDeletions {
-    database: Database,
-}
+pub struct BlobDeletions(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct DueRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    blob_id: Uuid,
-    attempts: i64,
-    reason: String,
-}
+from_row!(DueDeletion { attempts, reason; key });
 
 impl BlobDeletions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Queues a blob under its store's lock, unless a version references it; answers
     /// whether it is queued now.
     ///
@@ -91,16 +77,11 @@ impl BlobDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
-        let mut tx = self.database.write("condemn_orphan", Role::Job(None)).await?;
+        let mut tx = self.0.write("condemn_orphan", Role::Job(None)).await?;
         // A commit that references the blob either has landed and is visible below, or
         // comes later and is refused.
         lock_store(&mut tx, key.tenant_id, key.store_id).await?;
-        let query = tx
-            .query(CONDEMN_ORPHAN)
-            .bind(key.tenant_id.uuid())
-            .bind(key.store_id.uuid());
-        let query = query.bind(key.blob_id.uuid()).bind(not_before.as_micros());
-        let condemned = query.execute().await?;
+        let condemned = tx.query(CONDEMN_ORPHAN).bind((key, not_before)).execute().await?;
         tx.commit().await?;
         Ok(condemned > 0)
     }
@@ -110,10 +91,8 @@ impl BlobDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
-        let mut tx = self.database.read_one("due_deletions", Role::Job(None)).await?;
-        let query = tx.query(DUE).bind(now.as_micros()).bind(i64::from(limit));
-        let rows = query.all::<DueRow>().await?;
-        rows.into_iter().map(DueRow::into_deletion).collect()
+        let mut tx = self.0.read_one("due_deletions", Role::Job(None)).await?;
+        tx.query(DUE).bind((now, limit)).all().await
     }
 
     /// Removes deleted blobs from the queue, each for the reason with which it was
@@ -134,18 +113,14 @@ impl BlobDeletions {
         let blobs: Value = deleted.iter().map(to_json).collect();
         let (blobs, until) = (blobs.to_string(), orphans_until.as_micros());
         let (job, fence) = (fence.map(|fence| fence.job), fence.map(|fence| fence.fence));
-        let mut tx = self.database.write_one("deletions_done", Role::Job(None)).await?;
+        let mut tx = self.0.write_one("deletions_done", Role::Job(None)).await?;
         let is_held = if tx.is_postgres() {
-            let query = tx.query(FINISH_ON_POSTGRES).bind(blobs).bind(until);
-            query.bind(job).bind(fence).scalar().await?
+            let query = tx.query(FINISH_ON_POSTGRES).bind((blobs, until, job, fence));
+            query.scalar().await?
         } else {
-            let is_held = tx.query(IS_LEASE_HELD).bind(job).bind(fence).scalar().await?;
+            let is_held = tx.query(IS_LEASE_HELD).bind((job, fence)).scalar().await?;
             if is_held {
-                tx.query(FINISH_ON_SQLITE)
-                    .bind(blobs)
-                    .bind(until)
-                    .execute()
-                    .await?;
+                tx.query(FINISH_ON_SQLITE).bind((blobs, until)).execute().await?;
             }
             is_held
         };
@@ -164,35 +139,16 @@ impl BlobDeletions {
         not_before: Timestamp,
         fence: &RunFence,
     ) -> Result<(), IndexError> {
-        let mut tx = self
-            .database
-            .write_one("deletion_failed", Role::Job(None))
-            .await?;
+        let mut tx = self.0.write_one("deletion_failed", Role::Job(None)).await?;
         tx.query(POSTPONE)
-            .bind(failed.key.tenant_id.uuid())
-            .bind(failed.key.store_id.uuid())
-            .bind(failed.key.blob_id.uuid())
-            .bind(not_before.as_micros())
+            .bind(&failed.key)
+            .bind(not_before)
             .bind(failed.reason.name())
             .bind(fence.job)
             .bind(fence.fence)
             .execute()
             .await?;
         tx.commit().await
-    }
-}
-
-impl DueRow {
-    fn into_deletion(self) -> Result<DueDeletion, IndexError> {
-        Ok(DueDeletion {
-            key: BlobKey {
-                tenant_id: TenantId::from_uuid(self.tenant_id),
-                store_id: StoreId::from_uuid(self.store_id),
-                blob_id: VersionId::from_uuid(self.blob_id),
-            },
-            attempts: u32::try_from(self.attempts).unwrap_or(u32::MAX),
-            reason: DeletionReason::of_row(&self.reason)?,
-        })
     }
 }
 

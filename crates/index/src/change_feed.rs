@@ -16,7 +16,7 @@ pub(crate) async fn announce(
     object_id: Option<Uuid>,
     at: Timestamp,
 ) -> Result<(), IndexError> {
-    let query = tx.query(INSERT).bind(at.as_micros()).bind(kind);
-    query.bind(tenant_id.uuid()).bind(object_id).execute().await?;
+    let query = tx.query(INSERT).bind((at, kind, tenant_id, object_id));
+    query.execute().await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use keepsake_core::{
 use uuid::Uuid;
 
 use crate::database::Tx;
-use crate::model::{Expiry, Head, Operation};
+use crate::model::{Expiry, ExpiryChange, Head, Operation};
 use crate::numbers::signed;
 use crate::search::SearchRow;
 use crate::{IndexError, postgres, sqlite};
@@ -46,6 +46,10 @@ pub struct Commit {
     pub policy: Option<SensitiveDataPolicy>,
     /// The changes; at most one per memory.
     pub changes: Vec<Change>,
+    /// Memories that get no version; none of them is in `changes`.
+    pub kept: Vec<Kept>,
+    /// What became of each operation of a batch, for the record of an idempotent call.
+    pub results: Option<String>,
 }
 
 /// The identity of an idempotent call.
@@ -97,6 +101,17 @@ pub struct Guard {
     pub directory: DirPath,
     /// Files below it when it was read.
     pub files: u64,
+}
+
+/// A memory that gets no version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// The memory.
+    pub memory_id: MemoryId,
+    /// The head that the caller read. The commit is refused if it has changed.
+    pub expected: VersionId,
+    /// The change of the time at which it expires.
+    pub expiry: ExpiryChange,
 }
 
 /// One memory's change.
@@ -156,8 +171,8 @@ pub struct HeadChange {
     pub content: Option<Content>,
     /// The content's first line; `None` if the content is unchanged.
     pub first_line: Option<String>,
-    /// Whether the memory is pinned from now on; `None`: unchanged.
-    pub is_pinned: Option<bool>,
+    /// The change of the time at which the memory expires.
+    pub expiry: ExpiryChange,
     /// The content's search terms; `None` if the content is unchanged.
     pub search: Option<SearchRow>,
 }
@@ -242,7 +257,7 @@ pub enum Refusal {
 
 /// The effect of a commit on one directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DirectoryDelta {
+pub(crate) struct DirectoryDelta {
     /// Files below it.
     pub files: i64,
     /// Bytes of the files below it.
@@ -253,7 +268,7 @@ pub struct DirectoryDelta {
 
 /// The effects of a commit's changes.
 #[derive(Debug, Default)]
-pub struct CommitPlan {
+pub(crate) struct CommitPlan {
     /// Change of the number of live memories.
     pub count_delta: i64,
     /// Change of the bytes of live memories.
@@ -270,7 +285,7 @@ pub struct CommitPlan {
 
 impl CommitPlan {
     /// Computes the effects of `changes`.
-    pub fn of(changes: &[Change]) -> Self {
+    pub(crate) fn of(changes: &[Change]) -> Self {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {

@@ -5,12 +5,11 @@
 //!
 //! [`HeadChange::content`]: crate::HeadChange::content
 
-use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use uuid::Uuid;
+use keepsake_core::{BlobKey, StoreId, TenantId};
 
 use crate::IndexError;
-use crate::database::{Database, Role};
-use crate::numbers::unsigned;
+use crate::database::{Database, Role, from_row};
+use crate::numbers::FIRST_KEY;
 use crate::stores::lock_store;
 
 const READ: [&str; 2] = [
@@ -39,9 +38,7 @@ const LIST_TENANT: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(byte
 
 /// Content in the database.
 #[derive(Debug, Clone)]
-pub struct Contents {
-    database: Database,
-}
+pub struct Contents(pub(crate) Database);
 
 /// A content in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,44 +49,27 @@ pub struct KeptContent {
     pub bytes: Option<Vec<u8>>,
 }
 
-#[derive(sqlx::FromRow)]
-struct ContentRow {
-    size_bytes: i64,
-    bytes: Option<Vec<u8>>,
+struct ListedRow {
+    key: BlobKey,
+    size_bytes: u64,
 }
 
-#[derive(sqlx::FromRow)]
-struct ListedRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    blob_id: Uuid,
-    size_bytes: i64,
+from_row! {
+    KeptContent { size_bytes, bytes }
+    ListedRow { size_bytes; key }
 }
 
 impl Contents {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Reads a content of at most `max_bytes`; `None`: there is no such content.
     ///
     /// # Errors
     /// [`IndexError`].
     pub async fn read(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<KeptContent>, IndexError> {
         let role = Role::Tenant(key.tenant_id);
-        let mut tx = self.database.read_one("read_content", role).await?;
+        let mut tx = self.0.read_one("read_content", role).await?;
         let text = tx.choose(READ);
-        let query = tx
-            .query(text)
-            .bind(key.tenant_id.uuid())
-            .bind(key.store_id.uuid());
-        let query = query.bind(key.blob_id.uuid());
-        let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-        let row: Option<ContentRow> = query.bind(max_bytes).optional().await?;
-        Ok(row.map(|row| KeptContent {
-            size_bytes: unsigned(row.size_bytes),
-            bytes: row.bytes,
-        }))
+        let query = tx.query(text).bind(key);
+        query.bind(max_bytes).optional().await
     }
 
     /// Inserts content that comes from elsewhere, if a version names it; returns
@@ -99,14 +79,11 @@ impl Contents {
     /// [`IndexError`].
     pub async fn insert(&self, key: &BlobKey, bytes: &[u8]) -> Result<bool, IndexError> {
         let role = Role::Job(Some(key.tenant_id));
-        let mut tx = self.database.write("insert_content", role).await?;
+        let mut tx = self.0.write("insert_content", role).await?;
         // What queues blobs for deletion holds this lock too.
         lock_store(&mut tx, key.tenant_id, key.store_id).await?;
-        let query = tx
-            .query(INSERT)
-            .bind(key.tenant_id.uuid())
-            .bind(key.store_id.uuid());
-        let inserted = query.bind(key.blob_id.uuid()).bind(bytes).execute().await?;
+        let query = tx.query(INSERT).bind(key);
+        let inserted = query.bind(bytes).execute().await?;
         tx.commit().await?;
         Ok(inserted > 0)
     }
@@ -117,12 +94,9 @@ impl Contents {
     /// [`IndexError`].
     pub async fn delete(&self, key: &BlobKey) -> Result<bool, IndexError> {
         let role = Role::Job(Some(key.tenant_id));
-        let mut tx = self.database.write_one("delete_content", role).await?;
-        let query = tx
-            .query(DELETE)
-            .bind(key.tenant_id.uuid())
-            .bind(key.store_id.uuid());
-        let deleted = query.bind(key.blob_id.uuid()).execute().await?;
+        let mut tx = self.0.write_one("delete_content", role).await?;
+        let query = tx.query(DELETE).bind(key);
+        let deleted = query.execute().await?;
         tx.commit().await?;
         Ok(deleted > 0)
     }
@@ -133,11 +107,8 @@ impl Contents {
     /// [`IndexError`].
     pub async fn delete_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
         let role = Role::Job(Some(tenant_id));
-        let mut tx = self.database.write_one("delete_contents", role).await?;
-        let query = tx
-            .query(DELETE_STORE)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid());
+        let mut tx = self.0.write_one("delete_contents", role).await?;
+        let query = tx.query(DELETE_STORE).bind((tenant_id, store_id));
         let deleted = query.execute().await?;
         tx.commit().await?;
         Ok(deleted)
@@ -154,24 +125,15 @@ impl Contents {
         after: Option<&BlobKey>,
         limit: u32,
     ) -> Result<Vec<(BlobKey, u64)>, IndexError> {
-        let mut tx = self.database.read_one("list_contents", Role::Job(None)).await?;
-        let [tenant, store, blob] = after.map_or([Uuid::nil(); 3], |key| {
-            [key.tenant_id.uuid(), key.store_id.uuid(), key.blob_id.uuid()]
-        });
+        let mut tx = self.0.read_one("list_contents", Role::Job(None)).await?;
+        let after = after.unwrap_or(&FIRST_KEY);
         let query = match tenant_id {
-            Some(tenant_id) => tx.query(LIST_TENANT).bind(tenant_id.uuid()),
-            None => tx.query(LIST).bind(tenant),
+            Some(tenant_id) => tx
+                .query(LIST_TENANT)
+                .bind((tenant_id, after.store_id, after.blob_id)),
+            None => tx.query(LIST).bind(after),
         };
-        let query = query.bind(store).bind(blob);
-        let rows: Vec<ListedRow> = query.bind(i64::from(limit)).all().await?;
-        let listed = |row: ListedRow| {
-            let key = BlobKey {
-                tenant_id: TenantId::from_uuid(row.tenant_id),
-                store_id: StoreId::from_uuid(row.store_id),
-                blob_id: VersionId::from_uuid(row.blob_id),
-            };
-            (key, unsigned(row.size_bytes))
-        };
-        Ok(rows.into_iter().map(listed).collect())
+        let rows: Vec<ListedRow> = query.bind(limit).all().await?;
+        Ok(rows.into_iter().map(|row| (row.key, row.size_bytes)).collect())
     }
 }

@@ -5,6 +5,7 @@
 //! become spans, and are repeated after a broken connection.
 
 mod tx;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use tracing::{Instrument, Span};
 
 use tx::Connection;
 #[cfg(test)]
-pub(crate) use tx::with_ids;
+pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};
+pub(crate) use values::{FromRow, Row, from_row};
 
 use crate::model::Auditor;
 use crate::{IndexError, PostgresIndex, SqliteIndex};

@@ -1,5 +1,6 @@
 //! Errors of the index.
 
+use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use crate::postgres::{Failure, is_connection_lost};
 pub enum IndexError {
     /// The database could not be reached, or is temporarily unavailable. Nothing was
     /// changed.
-    #[error("the database is not available: {0}")]
+    #[error("the database is not available: {}", text_of(.0))]
     Unavailable(#[source] sqlx::Error),
     /// The connection was lost or the response timed out: a change may or may not be
     /// committed.
-    #[error("the database did not answer: {0}")]
+    #[error("the database did not answer: {}", text_of(.0))]
     OutcomeUnknown(#[source] sqlx::Error),
     /// The database's disk is full or read-only; nothing was changed.
     #[error("the database's disk takes no writes: {0}")]
@@ -31,7 +32,7 @@ pub enum IndexError {
         needed: i64,
     },
     /// A migration failed.
-    #[error("migration failed: {0}")]
+    #[error("migration failed: {}", text_of(.0))]
     Migration(#[from] sqlx::migrate::MigrateError),
     /// The URL does not name a database of this kind.
     #[error("{0}")]
@@ -45,7 +46,7 @@ pub enum IndexError {
         what: &'static str,
     },
     /// Any other error of the database.
-    #[error("the database refused: {0}")]
+    #[error("the database refused: {}", text_of(.0))]
     Database(#[source] sqlx::Error),
 }
 
@@ -96,6 +97,19 @@ impl IndexError {
     }
 }
 
+/// The text of a driver's error, without the line of Postgres's own source that the
+/// driver appends to a message of Postgres.
+pub(crate) fn text_of(error: &(dyn Error + 'static)) -> String {
+    let mut cause = Some(error);
+    while let Some(error_or_cause) = cause {
+        if let Some(sqlx::Error::Database(answer)) = error_or_cause.downcast_ref() {
+            return error.to_string().replace(&answer.to_string(), answer.message());
+        }
+        cause = error_or_cause.source();
+    }
+    error.to_string()
+}
+
 /// The driver's error for a call without a response within `limit`.
 pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
     let message = format!("no answer from the database within {limit:?}");
@@ -116,8 +130,8 @@ impl From<sqlx::Error> for IndexError {
             Sql::Database(ref answer) => {
                 match answer.code().map_or(Meaning::Refusal, |code| meaning_of(&code)) {
                     Meaning::NotNow => Self::Unavailable(error),
-                    Meaning::DiskFull => Self::DiskFull(error.to_string()),
-                    Meaning::DiskFailed => Self::DiskFailed(error.to_string()),
+                    Meaning::DiskFull => Self::DiskFull(text_of(&error)),
+                    Meaning::DiskFailed => Self::DiskFailed(text_of(&error)),
                     Meaning::Refusal => Self::Database(error),
                 }
             }

@@ -1,4 +1,5 @@
-//! Expiry: finds memories that were unused for their store's period.
+//! Expiry: finds memories that were unused for their store's period, or whose expiry time
+//! has come.
 //!
 //! The last sign of life of a memory is its latest read, write or restoration.
 //! Reads are flushed with a delay, so the index knows the last sign of life only up
@@ -6,15 +7,13 @@
 
 use std::time::Duration;
 
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
-use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::commit::{Change, Commit, CommitOutcome, commit_changes};
-use crate::database::{Database, Role, Tx};
-use crate::memories::{ExpiryRow, HeadRow};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{Expiry, Head};
+use crate::numbers::FIRST_STORE;
 use crate::stores::lock_store;
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
@@ -40,11 +39,17 @@ pub(crate) const IDLE_BY_TENANT: &str = "SELECT s.tenant_id, s.store_id, s.expir
 
 /// Selects live memories of a store, after a given one. The access time is a
 /// subquery per memory, so that no plan starts with all access times.
-pub(crate) const LIVES: &str = "SELECT m.memory_id, m.pinned, m.updated_at, \
+pub(crate) const LIVES: &str = "SELECT m.memory_id, m.pinned, m.expires_at, m.updated_at, \
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
         AND a.memory_id = m.memory_id) AS active_at \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id > $3 AND m.deleted_at IS NULL \
     ORDER BY m.memory_id LIMIT $4";
+
+/// Selects memories whose expiry time has come, after a given one.
+pub(crate) const DUE: &str = "SELECT m.expires_at, m.tenant_id, m.store_id, m.memory_id FROM memory m \
+    WHERE m.expires_at IS NOT NULL AND NOT m.pinned AND m.expires_at <= $5 \
+    AND (m.expires_at, m.tenant_id, m.store_id, m.memory_id) > ($4, $1, $2, $3) \
+    ORDER BY m.expires_at, m.tenant_id, m.store_id, m.memory_id LIMIT $6";
 
 /// The period of an existing store, and its tenant's limits.
 pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at, t.limits \
@@ -65,7 +70,7 @@ const SET_IDLE_SINCE: &str =
 /// condition on live memories, because that would match a partial index without the
 /// whole key.
 pub(crate) const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.updated_at, m.deleted_at IS NULL AS is_live, \
+    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.updated_at, m.deleted_at IS NULL AS is_live, \
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
         AND a.memory_id = m.memory_id) AS active_at \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id IN_IDS($3)";
@@ -129,12 +134,32 @@ pub struct Life {
     pub memory_id: MemoryId,
     /// Whether it never expires.
     pub is_pinned: bool,
+    /// Its expiry time.
+    pub expires_at: Option<Timestamp>,
     /// The latest read, write or restoration, as far as it is flushed.
     pub alive_at: Timestamp,
 }
 
+/// A memory whose expiry time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    /// When it expired.
+    pub expires_at: Timestamp,
+    /// Its tenant.
+    pub tenant_id: TenantId,
+    /// Its store.
+    pub store_id: StoreId,
+    /// The memory.
+    pub memory_id: MemoryId,
+}
+
 impl Life {
-    /// Whether the memory had expired by `until`.
+    /// Whether its expiry time has come.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        !self.is_pinned && self.expires_at.is_some_and(|expires_at| expires_at <= now)
+    }
+
+    /// Whether the memory was unused for its period by `until`.
     pub fn is_over(&self, expiry: Expiry, until: Timestamp) -> bool {
         let ends_at = expiry.ends_at(self.alive_at);
         !self.is_pinned && ends_at.is_some_and(|ends_at| ends_at <= until)
@@ -145,15 +170,27 @@ impl Life {
 /// an agent may be working on a copy of them.
 pub const SESSION_KEEPS_FOR: Duration = Duration::from_hours(24);
 
+/// Why memories expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpirationCause {
+    /// They were unused for their store's period.
+    Unused {
+        /// The period used to select them.
+        expiry: Expiry,
+        /// The time by which they had expired.
+        until: Timestamp,
+    },
+    /// Their expiry time has come.
+    Due,
+}
+
 /// Memories to expire.
 #[derive(Debug, Clone)]
 pub struct Expiration {
     /// The store.
     pub store_id: StoreId,
-    /// The period used to select them.
-    pub expiry: Expiry,
-    /// The time by which they had expired.
-    pub until: Timestamp,
+    /// Why they expire.
+    pub cause: ExpirationCause,
     /// The memories, each with the id of the version that deletes it.
     pub memories: Vec<(MemoryId, VersionId)>,
     /// The time of the deletion.
@@ -163,16 +200,12 @@ pub struct Expiration {
 }
 
 impl Expiration {
-    /// Whether a use of a session at `used_at` keeps the memories.
-    pub(crate) fn is_kept_by(&self, used_at: Option<Timestamp>) -> bool {
-        used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until)
-    }
-
     /// The commit that deletes the memories that are still expired.
     pub(crate) fn commit(&self, found: Vec<(Head, Life)>) -> Commit {
-        let over = found
-            .into_iter()
-            .filter(|(_, life)| life.is_over(self.expiry, self.until));
+        let over = found.into_iter().filter(|(_, life)| match self.cause {
+            ExpirationCause::Unused { expiry, until } => life.is_over(expiry, until),
+            ExpirationCause::Due => life.is_due(self.now),
+        });
         let changes = over.filter_map(|(head, life)| {
             let version_of = |(memory_id, version_id)| (memory_id == life.memory_id).then_some(version_id);
             Some(Change {
@@ -195,61 +228,74 @@ impl Expiration {
             purge_epoch: None,
             policy: None,
             changes: changes.collect(),
+            kept: Vec::new(),
+            results: None,
         }
     }
 }
 
 /// Finds and deletes unused memories; for the jobs.
 #[derive(Debug, Clone)]
-pub struct UnusedMemories {
-    database: Database,
+pub struct UnusedMemories(pub(crate) Database);
+
+/// The effective period of a store.
+struct EffectivePeriod(Expiry);
+
+/// A memory, unless it is deleted.
+struct LiveRow(Option<(Head, Life)>);
+
+from_row!(Due {
+    expires_at,
+    tenant_id,
+    store_id,
+    memory_id
+});
+
+impl FromRow for EffectivePeriod {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let limits = row.get("limits")?;
+        Ok(Self(row.read::<Expiry>()?.or_limits(&limits)))
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct FlushRow {
-    through: Option<i64>,
-    of_living: Option<i64>,
+impl FromRow for IdleStore {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            tenant_id: row.get("tenant_id")?,
+            store_id: row.get("store_id")?,
+            expiry: row.read::<EffectivePeriod>()?.0,
+            idle_since: row.get("idle_since")?,
+        })
+    }
 }
 
-/// The period of a store, and its tenant's limits.
-#[derive(sqlx::FromRow)]
-struct PeriodRow {
-    #[sqlx(flatten)]
-    expiry: ExpiryRow,
-    limits: Json<LimitOverrides>,
+impl FromRow for Life {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let updated_at = row.get("updated_at")?;
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            is_pinned: row.get("pinned")?,
+            expires_at: row.get("expires_at")?,
+            alive_at: row
+                .get::<Option<_>>("active_at")?
+                .max(Some(updated_at))
+                .unwrap_or(updated_at),
+        })
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct IdleRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    idle_since: i64,
-    #[sqlx(flatten)]
-    period: PeriodRow,
-}
-
-#[derive(sqlx::FromRow)]
-struct LifeRow {
-    memory_id: Uuid,
-    pinned: bool,
-    updated_at: i64,
-    active_at: Option<i64>,
-}
-
-#[derive(sqlx::FromRow)]
-struct FoundRow {
-    is_live: bool,
-    #[sqlx(flatten)]
-    head: HeadRow,
-    #[sqlx(flatten)]
-    life: LifeRow,
+impl FromRow for LiveRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let is_live: bool = row.get("is_live")?;
+        Ok(Self(if is_live {
+            Some((row.read()?, row.read()?))
+        } else {
+            None
+        }))
+    }
 }
 
 impl UnusedMemories {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// The progress of the replicas in flushing read times.
     ///
     /// A replica without a heartbeat for [`FORGOTTEN_AFTER`] counts as dead, and its
@@ -259,16 +305,12 @@ impl UnusedMemories {
     /// # Errors
     /// [`IndexError`].
     pub async fn access_flush(&self, now: Timestamp) -> Result<AccessFlush, IndexError> {
-        let mut tx = self.database.read_one("access_flush", Role::Job(None)).await?;
-        let query = tx
-            .query(ACCESS_FLUSH)
-            .bind(now.minus(FORGOTTEN_AFTER).as_micros());
-        let row: FlushRow = query.bind(now.minus(LIVES_FOR).as_micros()).one().await?;
+        let mut tx = self.0.read_one("access_flush", Role::Job(None)).await?;
+        let query = tx.query(ACCESS_FLUSH).bind(now.minus(FORGOTTEN_AFTER));
+        let (through, of_living): (_, Option<Timestamp>) = query.bind(now.minus(LIVES_FOR)).one().await?;
         Ok(AccessFlush {
-            through: row.through.map(Timestamp::from_micros),
-            is_stalled: row
-                .of_living
-                .is_some_and(|through| through < now.minus(LIVES_FOR).as_micros()),
+            through,
+            is_stalled: of_living.is_some_and(|through| through < now.minus(LIVES_FOR)),
         })
     }
 
@@ -278,25 +320,13 @@ impl UnusedMemories {
     /// # Errors
     /// [`IndexError`].
     pub async fn idle_stores(&self, wanted: &IdleStores) -> Result<Vec<IdleStore>, IndexError> {
-        let (tenant, store) = wanted
-            .after
-            .map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
-                (tenant.uuid(), store.uuid())
-            });
-        let mut tx = self.database.read_one("idle_stores", Role::Job(None)).await?;
+        let mut tx = self.0.read_one("idle_stores", Role::Job(None)).await?;
         let query = tx.query(match wanted.period_of {
             PeriodOf::Store => IDLE_BY_STORE,
             PeriodOf::Tenant => IDLE_BY_TENANT,
         });
-        let query = query.bind(tenant).bind(store).bind(wanted.until.as_micros());
-        let rows: Vec<IdleRow> = query.bind(i64::from(wanted.limit)).all().await?;
-        let store = |row: IdleRow| IdleStore {
-            tenant_id: TenantId::from_uuid(row.tenant_id),
-            store_id: StoreId::from_uuid(row.store_id),
-            expiry: row.period.effective(),
-            idle_since: Timestamp::from_micros(row.idle_since),
-        };
-        Ok(rows.into_iter().map(store).collect())
+        let after = wanted.after.unwrap_or(FIRST_STORE);
+        query.bind((after, wanted.until, wanted.limit)).all().await
     }
 
     /// The live memories of a store, ordered by id.
@@ -310,11 +340,34 @@ impl UnusedMemories {
         after: Option<MemoryId>,
         limit: u32,
     ) -> Result<Vec<Life>, IndexError> {
-        let mut tx = self.database.read_one("lives", Role::Job(None)).await?;
-        let query = tx.query(LIVES).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let query = query.bind(after.map_or(Uuid::nil(), MemoryId::uuid));
-        let rows: Vec<LifeRow> = query.bind(i64::from(limit)).all().await?;
-        Ok(rows.iter().map(LifeRow::life).collect())
+        let mut tx = self.0.read_one("lives", Role::Job(None)).await?;
+        let query = tx.query(LIVES).bind((tenant_id, store_id));
+        let query = query.bind((after.map_or(Uuid::nil(), MemoryId::uuid), limit));
+        query.all().await
+    }
+
+    /// Memories whose expiry time had come by `until`, the earliest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn due(
+        &self,
+        after: Option<Due>,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<Due>, IndexError> {
+        let mut tx = self.0.read_one("due_memories", Role::Job(None)).await?;
+        let first = Due {
+            expires_at: Timestamp::from_micros(i64::MIN),
+            tenant_id: FIRST_STORE.0,
+            store_id: FIRST_STORE.1,
+            memory_id: MemoryId::from_uuid(Uuid::nil()),
+        };
+        let after = after.unwrap_or(first);
+        let query = tx
+            .query(DUE)
+            .bind((after.tenant_id, after.store_id, after.memory_id));
+        query.bind((after.expires_at, until, limit)).all().await
     }
 
     /// The last use, or the creation, of a session that has the store attached and is
@@ -330,7 +383,7 @@ impl UnusedMemories {
         store_id: StoreId,
     ) -> Result<Option<Timestamp>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read("last_session_use", role).await?;
+        let mut tx = self.0.read("last_session_use", role).await?;
         let used_at = last_session_use(&mut tx, tenant_id, store_id).await?;
         tx.commit().await?;
         Ok(used_at)
@@ -338,23 +391,21 @@ impl UnusedMemories {
 
     /// Deletes expired memories in one commit without an actor; returns their number.
     ///
-    /// Checks each memory again under the store's lock. A memory that was read, written
-    /// or pinned in the meantime is kept. All are kept if the period has changed, or if
-    /// a session uses the store.
+    /// Checks each memory again under the store's lock. A memory that was pinned in the
+    /// meantime is kept, and one whose expiry time was changed. An unused memory is
+    /// also kept if it was read or written, if the period has changed, or if a session
+    /// uses the store.
     ///
     /// # Errors
     /// [`IndexError`].
     pub async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
         let store_id = expiration.store_id;
-        let mut tx = self.database.write("expire", Role::Tenant(tenant_id)).await?;
+        let mut tx = self.0.write("expire", Role::Tenant(tenant_id)).await?;
         // The following statements see every commit from before the lock was acquired.
         lock_store(&mut tx, tenant_id, store_id).await?;
-        let query = tx.query(PERIOD).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let period: Option<PeriodRow> = query.optional().await?;
-        if period.map(|row| row.effective()) != Some(expiration.expiry) {
-            return Ok(0);
-        }
-        if expiration.is_kept_by(last_session_use(&mut tx, tenant_id, store_id).await?) {
+        if let ExpirationCause::Unused { expiry, until } = expiration.cause
+            && !is_unused(&mut tx, (tenant_id, store_id), expiry, until).await?
+        {
             return Ok(0);
         }
         let commit = expiration.commit(heads(&mut tx, tenant_id, expiration).await?);
@@ -381,14 +432,26 @@ impl UnusedMemories {
         store_id: StoreId,
         idle_since: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("set_idle_since", Role::Job(None)).await?;
-        let query = tx
-            .query(SET_IDLE_SINCE)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid());
-        query.bind(idle_since.as_micros()).execute().await?;
+        let mut tx = self.0.write_one("set_idle_since", Role::Job(None)).await?;
+        let query = tx.query(SET_IDLE_SINCE).bind((tenant_id, store_id, idle_since));
+        query.execute().await?;
         tx.commit().await
     }
+}
+
+/// Whether the store still has this period, and no session used it within a day.
+async fn is_unused(
+    tx: &mut Tx,
+    (tenant_id, store_id): (TenantId, StoreId),
+    expiry: Expiry,
+    until: Timestamp,
+) -> Result<bool, IndexError> {
+    let period: Option<EffectivePeriod> = tx.query(PERIOD).bind((tenant_id, store_id)).optional().await?;
+    if period.map(|period| period.0) != Some(expiry) {
+        return Ok(false);
+    }
+    let used_at = last_session_use(tx, tenant_id, store_id).await?;
+    Ok(used_at.is_none_or(|used_at| used_at.plus(SESSION_KEEPS_FOR) <= until))
 }
 
 async fn last_session_use(
@@ -396,10 +459,7 @@ async fn last_session_use(
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<Timestamp>, IndexError> {
-    let query = tx
-        .query(LAST_SESSION_USE)
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid());
+    let query = tx.query(LAST_SESSION_USE).bind((tenant_id, store_id));
     let used_at: Option<i64> = query.scalar().await?;
     Ok(used_at.map(Timestamp::from_micros))
 }
@@ -409,33 +469,8 @@ async fn heads(
     tenant_id: TenantId,
     expiration: &Expiration,
 ) -> Result<Vec<(Head, Life)>, IndexError> {
-    let memories = expiration.memories.iter();
-    let ids = memories.map(|(memory_id, _)| memory_id.uuid()).collect();
-    let query = tx.query_with_ids(HEADS).bind(tenant_id.uuid());
-    let query = query.bind(expiration.store_id.uuid()).bind_ids(Some(ids));
-    let rows: Vec<FoundRow> = query.all().await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows.into_iter().filter(|row| row.is_live) {
-        let life = row.life.life();
-        found.extend(row.head.into_head()?.map(|head| (head, life)));
-    }
-    Ok(found)
-}
-
-impl PeriodRow {
-    /// The effective period of the store.
-    fn effective(&self) -> Expiry {
-        self.expiry.expiry().or_limits(&self.limits)
-    }
-}
-
-impl LifeRow {
-    fn life(&self) -> Life {
-        let alive_at = self.active_at.unwrap_or(self.updated_at).max(self.updated_at);
-        Life {
-            memory_id: MemoryId::from_uuid(self.memory_id),
-            is_pinned: self.pinned,
-            alive_at: Timestamp::from_micros(alive_at),
-        }
-    }
+    let ids: Vec<_> = expiration.memories.iter().map(|(id, _)| *id).collect();
+    let query = tx.query_with_lists(HEADS).bind((tenant_id, expiration.store_id));
+    let rows: Vec<LiveRow> = query.bind_ids(Some(&ids)).all().await?;
+    Ok(rows.into_iter().filter_map(|row| row.0).collect())
 }

@@ -9,7 +9,7 @@ use keepsake_core::{StoreId, TenantId};
 use crate::IndexError;
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::Grant;
-use crate::numbers::{signed, unsigned};
+use crate::numbers::unsigned;
 
 const OF_TENANT: &str = "SELECT granted_bytes FROM tenant WHERE tenant_id = $1";
 
@@ -68,15 +68,9 @@ impl Account {
 
 /// Grants of a tenant's bytes to its stores.
 #[derive(Debug, Clone)]
-pub struct Grants {
-    database: Database,
-}
+pub struct Grants(pub(crate) Database);
 
 impl Grants {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Grants a store enough of its tenant's bytes to hold `needed_bytes`.
     ///
     /// Grants in chunks while the tenant has room; without room, recalls unused grants
@@ -92,10 +86,7 @@ impl Grants {
         needed_bytes: u64,
         tenant_limit_bytes: u64,
     ) -> Result<Grant, IndexError> {
-        let mut tx = self
-            .database
-            .write("grant_bytes", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("grant_bytes", Role::Tenant(tenant_id)).await?;
         let Some(mut account) = read(&mut tx, tenant_id, store_id).await? else {
             return Ok(Grant::NoStore);
         };
@@ -106,13 +97,10 @@ impl Grants {
         // A recalled grant stays recalled even if the new grant is refused, because it
         // was unused.
         account.own = new_grant.unwrap_or(account.own);
-        let query = tx
-            .query(SET_OF_STORE)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid());
-        query.bind(signed(account.own)).execute().await?;
-        let query = tx.query(SET_OF_TENANT).bind(tenant_id.uuid());
-        query.bind(signed(account.total())).execute().await?;
+        let query = tx.query(SET_OF_STORE).bind((tenant_id, store_id, account.own));
+        query.execute().await?;
+        let query = tx.query(SET_OF_TENANT).bind((tenant_id, account.total()));
+        query.execute().await?;
         tx.commit().await?;
         Ok(match new_grant {
             Some(_) => Grant::Granted,
@@ -126,11 +114,11 @@ impl Grants {
 /// Reads the grants of a tenant, and locks the tenant; `None`: no such store.
 async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Account>, IndexError> {
     let query = tx.query_locking(OF_TENANT, RowLock::NoKeyUpdate);
-    let of_tenant: Option<i64> = query.bind(tenant_id.uuid()).optional_scalar().await?;
+    let of_tenant: Option<i64> = query.bind(tenant_id).optional_scalar().await?;
     let Some(of_tenant) = of_tenant.map(unsigned) else {
         return Ok(None);
     };
-    let query = tx.query(OF_STORE).bind(tenant_id.uuid()).bind(store_id.uuid());
+    let query = tx.query(OF_STORE).bind((tenant_id, store_id));
     let own: Option<i64> = query.optional_scalar().await?;
     Ok(own.map(unsigned).map(|own| Account {
         own,
@@ -143,16 +131,11 @@ async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Opt
 async fn recall(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
     if tx.is_postgres() {
         let query = tx.query_locking(STORES_OF_RECALL, RowLock::NoKeyUpdate);
-        query
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
-            .execute()
-            .await?;
+        query.bind((tenant_id, store_id)).execute().await?;
     }
-    let query = tx.query(RECALL).bind(tenant_id.uuid());
-    query.bind(store_id.uuid()).execute().await?;
-    let query = tx.query(OF_OTHER_STORES).bind(tenant_id.uuid());
-    Ok(unsigned(query.bind(store_id.uuid()).scalar().await?))
+    tx.query(RECALL).bind((tenant_id, store_id)).execute().await?;
+    let query = tx.query(OF_OTHER_STORES).bind((tenant_id, store_id));
+    Ok(unsigned(query.scalar().await?))
 }
 
 #[cfg(test)]

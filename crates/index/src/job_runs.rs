@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::IndexError;
 use crate::audit::record_of_operator;
-use crate::database::{Database, Role, Tx};
+use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{Audited, JobRun, RunPlace, job_action};
 
 const TAKE_LEASE: &str = "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
@@ -40,7 +40,7 @@ const NOTE_MANUAL: &str = "UPDATE job_run SET by_hand = true, is_dry_run = $3 WH
 const LIST: &str = "SELECT r.slot, r.started_at, r.ended_at, \
         coalesce(r.ended_at IS NULL AND j.owner IS NOT NULL AND j.fence = r.fence AND j.lease_until > $2, false) \
             AS is_running, \
-        r.by_hand, r.is_dry_run, r.owner, r.counts, r.error \
+        r.by_hand, r.is_dry_run, r.owner, nullif(r.counts, 'null') AS counts, r.error \
     FROM job_run r LEFT JOIN job j ON j.name = r.name \
     WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5";
 
@@ -49,28 +49,13 @@ pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
 
 /// Leases and records of scheduled jobs.
 #[derive(Debug, Clone)]
-pub struct JobRuns {
-    database: Database,
-}
+pub struct JobRuns(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct RunRow {
-    slot: i64,
-    started_at: i64,
-    ended_at: Option<i64>,
-    is_running: bool,
-    by_hand: bool,
-    is_dry_run: bool,
-    owner: Option<Uuid>,
-    counts: Option<Json<Value>>,
-    error: Option<String>,
+from_row! {
+    JobRun { slot, started_at, ended_at, is_running, by_hand, is_dry_run, owner, counts, error }
 }
 
 impl JobRuns {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Takes the lease of a job for one slot of its schedule.
     ///
     /// Answers the fence of the lease, higher than every one before it, or `None`
@@ -88,26 +73,14 @@ impl JobRuns {
         now: Timestamp,
         lease_until: Timestamp,
     ) -> Result<Option<i64>, IndexError> {
-        let mut tx = self.database.write("claim_run", Role::Shared(None)).await?;
-        let query = tx
-            .query(TAKE_LEASE)
-            .bind(job)
-            .bind(owner)
-            .bind(lease_until.as_micros());
-        let fence: Option<i64> = query.bind(now.as_micros()).optional_scalar().await?;
+        let mut tx = self.0.write("claim_run", Role::Shared(None)).await?;
+        let query = tx.query(TAKE_LEASE).bind((job, owner, lease_until, now));
+        let fence: Option<i64> = query.optional_scalar().await?;
         let Some(fence) = fence else {
             return Ok(None);
         };
-        let query = tx
-            .query(BEGIN_RUN)
-            .bind(job)
-            .bind(slot.as_micros())
-            .bind(now.as_micros());
-        let query = query.bind(owner).bind(fence);
-        let begun = query
-            .bind(now.minus(FAILED_RUN_RESTS).as_micros())
-            .execute()
-            .await?;
+        let query = tx.query(BEGIN_RUN).bind((job, slot, now, owner, fence));
+        let begun = query.bind(now.minus(FAILED_RUN_RESTS)).execute().await?;
         if begun == 0 {
             return Ok(None); // the slot was run: dropping the transaction gives the lease back
         }
@@ -126,9 +99,9 @@ impl JobRuns {
         lease_until: Timestamp,
         cursor: Option<&str>,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.database.write_one("renew_run", Role::Shared(None)).await?;
-        let query = tx.query(RENEW_LEASE).bind(job).bind(fence);
-        let renewed = query.bind(lease_until.as_micros()).bind(cursor).execute().await?;
+        let mut tx = self.0.write_one("renew_run", Role::Shared(None)).await?;
+        let query = tx.query(RENEW_LEASE).bind((job, fence, lease_until, cursor));
+        let renewed = query.execute().await?;
         tx.commit().await?;
         Ok(renewed > 0)
     }
@@ -148,16 +121,12 @@ impl JobRuns {
         counts: &Value,
         error: Option<&str>,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.database.write("finish_run", Role::Shared(None)).await?;
+        let mut tx = self.0.write("finish_run", Role::Shared(None)).await?;
         if release(&mut tx, job, fence).await? == 0 {
             return Ok(false);
         }
-        let query = tx
-            .query(END_RUN)
-            .bind(job)
-            .bind(slot.as_micros())
-            .bind(ended_at.as_micros());
-        query.bind(Json(counts)).bind(error).execute().await?;
+        let query = tx.query(END_RUN).bind((job, slot, ended_at, Json(counts), error));
+        query.execute().await?;
         tx.commit().await?;
         Ok(true)
     }
@@ -168,7 +137,7 @@ impl JobRuns {
     /// # Errors
     /// [`IndexError`].
     pub async fn release(&self, job: &str, fence: i64) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("release_run", Role::Shared(None)).await?;
+        let mut tx = self.0.write_one("release_run", Role::Shared(None)).await?;
         release(&mut tx, job, fence).await?;
         tx.commit().await
     }
@@ -178,7 +147,7 @@ impl JobRuns {
     /// # Errors
     /// [`IndexError`].
     pub async fn cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
-        let mut tx = self.database.read_one("job_cursor", Role::Shared(None)).await?;
+        let mut tx = self.0.read_one("job_cursor", Role::Shared(None)).await?;
         let cursor: Option<Option<String>> = tx.query(CURSOR).bind(job).optional_scalar().await?;
         Ok(cursor.flatten())
     }
@@ -195,9 +164,9 @@ impl JobRuns {
         is_dry_run: bool,
         audited: &Audited,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write("note_manual_run", Role::Shared(None)).await?;
-        let query = tx.query(NOTE_MANUAL).bind(job).bind(slot.as_micros());
-        query.bind(is_dry_run).execute().await?;
+        let mut tx = self.0.write("note_manual_run", Role::Shared(None)).await?;
+        let query = tx.query(NOTE_MANUAL).bind((job, slot, is_dry_run));
+        query.execute().await?;
         record_of_operator(&mut tx, audited, &job_action(job, is_dry_run), None).await?;
         tx.commit().await
     }
@@ -216,33 +185,12 @@ impl JobRuns {
         let (started_at, slot) = before.map_or((i64::MAX, i64::MAX), |(at, slot)| {
             (at.as_micros(), slot.as_micros())
         });
-        let mut tx = self.database.read_one("job_runs", Role::Shared(None)).await?;
-        let query = tx.query(LIST).bind(job).bind(now.as_micros());
-        let query = query.bind(started_at).bind(slot).bind(i64::from(limit));
-        let rows: Vec<RunRow> = query.all().await?;
-        Ok(rows.into_iter().map(JobRun::from).collect())
-    }
-}
-
-impl From<RunRow> for JobRun {
-    fn from(row: RunRow) -> Self {
-        Self {
-            slot: Timestamp::from_micros(row.slot),
-            started_at: Timestamp::from_micros(row.started_at),
-            ended_at: row.ended_at.map(Timestamp::from_micros),
-            is_running: row.is_running,
-            by_hand: row.by_hand,
-            is_dry_run: row.is_dry_run,
-            owner: row.owner,
-            counts: row
-                .counts
-                .map(|counts| counts.0)
-                .filter(|counts| !counts.is_null()),
-            error: row.error,
-        }
+        let mut tx = self.0.read_one("job_runs", Role::Shared(None)).await?;
+        let query = tx.query(LIST).bind((job, now, started_at, slot, limit));
+        query.all().await
     }
 }
 
 async fn release(tx: &mut Tx, job: &str, fence: i64) -> Result<u64, IndexError> {
-    tx.query(RELEASE_LEASE).bind(job).bind(fence).execute().await
+    tx.query(RELEASE_LEASE).bind((job, fence)).execute().await
 }

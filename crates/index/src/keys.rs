@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
 use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
-use crate::database::{Database, Role, Tx};
+use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{
-    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, KeyUse, OverQuota, Scope,
+    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, KeyUse, OverQuota,
 };
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
@@ -26,10 +26,10 @@ const INSERT_CREDENTIAL: [&str; 2] = [
     "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)",
 ];
 
-const FIND: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+const FIND: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
     FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
 
-const LIST: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+const LIST: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
     FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3";
 
 /// Whether a key may make another one: it is valid and its tenant is active.
@@ -47,27 +47,14 @@ pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
 
 /// API keys of one tenant.
 #[derive(Debug, Clone)]
-pub struct ApiKeys {
-    database: Database,
-}
+pub struct ApiKeys(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct KeyRow {
-    api_key_id: Uuid,
-    name: String,
-    scopes: Json<Vec<Scope>>,
-    store_ids: Option<Json<Vec<StoreId>>>,
-    created_at: i64,
-    expires_at: Option<i64>,
-    last_used_at: Option<i64>,
-    revoked_at: Option<i64>,
+from_row! {
+    ApiKey { api_key_id, tenant_id, name, scopes, store_ids, created_at, expires_at }
+    IssuedKey { last_used_at, revoked_at; key }
 }
 
 impl ApiKeys {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Records an API key under the hash of its secret, unless the tenant has
     /// `keys_limit` of them.
     ///
@@ -85,7 +72,7 @@ impl ApiKeys {
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError> {
         let role = Role::of_auditor(key.tenant_id, &audited.by);
-        let mut tx = self.database.write("create_api_key", role).await?;
+        let mut tx = self.0.write("create_api_key", role).await?;
         if let Some(refusal) = refuse(&mut tx, key.tenant_id, keys_limit, idempotency, audited).await? {
             return Ok(refusal);
         }
@@ -110,7 +97,7 @@ impl ApiKeys {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
     ) -> Result<Option<IssuedKey>, IndexError> {
-        let mut tx = self.database.read("api_key", Role::Tenant(tenant_id)).await?;
+        let mut tx = self.0.read("api_key", Role::Tenant(tenant_id)).await?;
         let found = find(&mut tx, tenant_id, api_key_id).await?;
         tx.commit().await?;
         Ok(found)
@@ -126,12 +113,12 @@ impl ApiKeys {
         before: Option<ApiKeyId>,
         limit: u32,
     ) -> Result<Vec<IssuedKey>, IndexError> {
-        let mut tx = self.database.read("api_keys", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(LIST).bind(tenant_id.uuid());
-        let query = query.bind(before.map_or(Uuid::max(), ApiKeyId::uuid));
-        let rows = query.bind(i64::from(limit)).all::<KeyRow>().await?;
+        let mut tx = self.0.read("api_keys", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(LIST).bind(tenant_id);
+        let query = query.bind((before.map_or(Uuid::max(), ApiKeyId::uuid), limit));
+        let keys = query.all().await?;
         tx.commit().await?;
-        Ok(rows.into_iter().map(|row| row.into_key(tenant_id)).collect())
+        Ok(keys)
     }
 
     /// Revokes a key; `None`: there is no such key.
@@ -148,7 +135,7 @@ impl ApiKeys {
     ) -> Result<Option<IssuedKey>, IndexError> {
         let key_id = api_key_id.uuid();
         let role = Role::of_auditor(tenant_id, &audited.by);
-        let mut tx = self.database.write("revoke_api_key", role).await?;
+        let mut tx = self.0.write("revoke_api_key", role).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
             return Ok(None);
         }
@@ -158,8 +145,8 @@ impl ApiKeys {
         if before.revoked_at.is_some() {
             return Ok(Some(before));
         }
-        let query = tx.query(REVOKE).bind(tenant_id.uuid()).bind(key_id);
-        query.bind(audited.at.as_micros()).execute().await?;
+        let query = tx.query(REVOKE).bind((tenant_id, key_id, audited.at));
+        query.execute().await?;
         announce(&mut tx, "api_key", tenant_id, Some(key_id), audited.at).await?;
         let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
@@ -180,25 +167,7 @@ impl ApiKeys {
             .iter()
             .map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
         let table = ["api_key", "api_key_id"];
-        last_used::flush(&self.database, "flush_key_use", table, uses).await
-    }
-}
-
-impl KeyRow {
-    fn into_key(self, tenant_id: TenantId) -> IssuedKey {
-        IssuedKey {
-            key: ApiKey {
-                api_key_id: ApiKeyId::from_uuid(self.api_key_id),
-                tenant_id,
-                name: self.name,
-                scopes: self.scopes.0,
-                store_ids: self.store_ids.map(|ids| ids.0),
-                created_at: Timestamp::from_micros(self.created_at),
-                expires_at: self.expires_at.map(Timestamp::from_micros),
-            },
-            last_used_at: self.last_used_at.map(Timestamp::from_micros),
-            revoked_at: self.revoked_at.map(Timestamp::from_micros),
-        }
+        last_used::flush(&self.0, "flush_key_use", table, uses).await
     }
 }
 
@@ -207,9 +176,7 @@ async fn find(
     tenant_id: TenantId,
     api_key_id: ApiKeyId,
 ) -> Result<Option<IssuedKey>, IndexError> {
-    let query = tx.query(FIND).bind(tenant_id.uuid()).bind(api_key_id.uuid());
-    let row: Option<KeyRow> = query.optional().await?;
-    Ok(row.map(|row| row.into_key(tenant_id)))
+    tx.query(FIND).bind((tenant_id, api_key_id)).optional().await
 }
 
 /// Why a key is not created. Locks the tenant.
@@ -226,25 +193,21 @@ async fn refuse(
     if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
         // Under the tenant's lock, which revoking takes too: a request that ends
         // after its key was revoked makes no key.
-        let query = tx.query(MAY_MAKE_KEYS).bind(tenant_id.uuid()).bind(maker.uuid());
-        if !query.bind(audited.at.as_micros()).scalar::<bool>().await? {
+        let query = tx.query(MAY_MAKE_KEYS).bind((tenant_id, *maker, audited.at));
+        if !query.scalar::<bool>().await? {
             return Ok(Some(KeyCreation::MakerRevoked));
         }
     }
     if let Some(call) = idempotency
         && let Some(earlier) = earlier_call(tx, tenant_id, &call.scope_sha256, call.since).await?
     {
-        return Ok(Some(match earlier.same_key(call) {
+        return Ok(Some(match earlier.same_object(call) {
             Some(api_key_id) => KeyCreation::Replayed { api_key_id },
             None => KeyCreation::KeyReused,
         }));
     }
     let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
-    let query = tx
-        .query(COUNT)
-        .bind(tenant_id.uuid())
-        .bind(counted_from.as_micros());
-    let keys = unsigned(query.scalar().await?);
+    let keys = unsigned(tx.query(COUNT).bind((tenant_id, counted_from)).scalar().await?);
     Ok(
         (keys >= keys_limit).then_some(KeyCreation::OverQuota(OverQuota::ApiKeys {
             count: keys + 1,
@@ -255,19 +218,12 @@ async fn refuse(
 
 async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {
     let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
-    tx.query(INSERT)
-        .bind(tenant_id.uuid())
-        .bind(key_id)
-        .bind(&key.name)
-        .bind(Json(&key.scopes))
-        .bind(key.store_ids.as_ref().map(Json))
-        .bind(key.created_at.as_micros())
-        .bind(key.expires_at.map(Timestamp::as_micros))
-        .execute()
-        .await?;
+    let query = tx.query(INSERT).bind((tenant_id, key_id, &key.name));
+    let query = query.bind((Json(&key.scopes), key.store_ids.as_ref().map(Json)));
+    query.bind((key.created_at, key.expires_at)).execute().await?;
     tx.query(tx.choose(INSERT_CREDENTIAL))
         .bind(secret_sha256.as_slice())
-        .bind(tenant_id.uuid())
+        .bind(tenant_id)
         .bind(key_id)
         .execute()
         .await?;

@@ -23,6 +23,7 @@ mod directories;
 mod error;
 mod expiry;
 mod grants;
+mod imports;
 mod job_runs;
 mod keys;
 mod last_used;
@@ -54,30 +55,31 @@ use keepsake_telemetry::Metrics;
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use blob_deletions::BlobDeletions;
-pub use commit::{
-    Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
-};
+pub use commit::{Change, Commit, CommitOutcome, Guard, HeadChange, Idempotency, Kept, Refusal};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use error::IndexError;
 pub use expiry::{
-    AccessFlush, Expiration, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR, UnusedMemories,
+    AccessFlush, Due, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+    UnusedMemories,
 };
 pub use grants::Grants;
+pub use imports::{HistoryPart, ImportOutcome, Imports};
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 pub use memories::Memories;
+pub use migrations::Migrated;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
-    Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry,
-    FoundMemory, FoundVersion, Grant, Head, IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory,
-    MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore, Operation, OverQuota, Pin, PinOutcome,
-    Redaction, RedactionOutcome, Replayed, RunFence, RunPlace, Scope, Store, StoreChange, StoreCreation,
-    StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant, TenantChange,
-    TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate, TenantUsage,
-    UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
+    Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, ExpiresAt,
+    Expiry, ExpiryChange, FoundMemories, FoundMemory, FoundVersion, Grant, Head, IssuedKey, JobRun,
+    KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
+    Operation, OverQuota, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunFence, RunPlace, Scope,
+    Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent,
+    Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus,
+    TenantUpdate, TenantUsage, UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
 };
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::PlantedBug;
@@ -105,8 +107,8 @@ pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount,
 pub use usage::{StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
-/// How long expiry waits for the reads of a replica that is not heard of any
-/// more and has not ended: longer than a network is away, at most.
+/// How long expiry waits for the reads of a replica that sends no heartbeat and has
+/// not ended; longer than network failures usually last.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// Metadata of every tenant on one of the databases; cheap to clone.
@@ -130,6 +132,8 @@ pub struct Index {
     pub erasures: Erasures,
     /// Grants of a tenant's bytes to its stores.
     pub grants: Grants,
+    /// The import of histories.
+    pub imports: Imports,
     /// Leases and records of scheduled jobs.
     pub job_runs: JobRuns,
     /// Memories.
@@ -180,30 +184,31 @@ impl From<SqliteIndex> for Index {
 impl Index {
     fn new(database: Database) -> Self {
         Self {
-            access_times: AccessTimes::new(database.clone()),
-            keys: ApiKeys::new(database.clone()),
-            audit: AuditLog::new(database.clone()),
-            blob_deletions: BlobDeletions::new(database.clone()),
-            contents: Contents::new(database.clone()),
-            credentials: Credentials::new(database.clone()),
-            erasures: Erasures::new(database.clone()),
-            grants: Grants::new(database.clone()),
-            job_runs: JobRuns::new(database.clone()),
+            access_times: AccessTimes(database.clone()),
+            keys: ApiKeys(database.clone()),
+            audit: AuditLog(database.clone()),
+            blob_deletions: BlobDeletions(database.clone()),
+            contents: Contents(database.clone()),
+            credentials: Credentials(database.clone()),
+            erasures: Erasures(database.clone()),
+            grants: Grants(database.clone()),
+            imports: Imports(database.clone()),
+            job_runs: JobRuns(database.clone()),
             memories: Memories::new(database.clone()),
-            redactions: Redactions::new(database.clone()),
-            replicas: Replicas::new(database.clone()),
-            retention: Retention::new(database.clone()),
-            search: SearchTerms::new(database.clone()),
-            secrets: ServerSecrets::new(database.clone()),
-            sessions: Sessions::new(database.clone()),
-            store_deletions: StoreDeletions::new(database.clone()),
-            stores: Stores::new(database.clone()),
-            tenant_deletions: TenantDeletions::new(database.clone()),
-            tenants: Tenants::new(database.clone()),
-            unused: UnusedMemories::new(database.clone()),
-            upkeep: Upkeep::new(database.clone()),
-            usage: Usage::new(database.clone()),
-            versions: Versions::new(database.clone()),
+            redactions: Redactions(database.clone()),
+            replicas: Replicas(database.clone()),
+            retention: Retention(database.clone()),
+            search: SearchTerms(database.clone()),
+            secrets: ServerSecrets(database.clone()),
+            sessions: Sessions(database.clone()),
+            store_deletions: StoreDeletions(database.clone()),
+            stores: Stores(database.clone()),
+            tenant_deletions: TenantDeletions(database.clone()),
+            tenants: Tenants(database.clone()),
+            unused: UnusedMemories(database.clone()),
+            upkeep: Upkeep(database.clone()),
+            usage: Usage(database.clone()),
+            versions: Versions(database.clone()),
             database,
         }
     }

@@ -1,18 +1,20 @@
 //! Memories of one store: reads of heads, and the one way to change them.
 
 use futures::future::BoxFuture;
-use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use serde_json::json;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Commit, CommitOutcome};
-use crate::database::{Backend, Database, Role, RowLock, Tx};
+use crate::database::{Backend, Database, FromRow, Role, Row, Tx, from_row};
 use crate::listing::{Span, end_of};
 use crate::model::{
-    Claim, Depth, Directory, Entry, Expiry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing,
-    MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, StoreState, Target,
+    Claim, Depth, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryItem,
+    MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, StoreState, Target,
 };
-use crate::numbers::{hash_of, unsigned};
+use crate::stores::lock_live_store;
 use crate::{IndexError, postgres, sqlite};
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
@@ -20,12 +22,29 @@ const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_
     AND deleted_at IS NULL AND EXISTS (SELECT 1 FROM store s \
         WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) ORDER BY path";
 
-const ROOT: &str = "SELECT d.files, d.bytes, d.visible_children FROM store s JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = '/' \
+/// The store, and the memories with the ids `$3` and those at the paths `$4`.
+pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+    s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
+    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
+    m.deleted_at FROM store s LEFT JOIN ( \
+        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
+            pinned, expires_at, created_at, updated_at, deleted_at FROM memory \
+        WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3) \
+        UNION ALL \
+        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
+            pinned, expires_at, created_at, updated_at, deleted_at FROM memory BY_INDEX(memory_path) \
+        WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($4) AND deleted_at IS NULL \
+    ) m ON true \
+    LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-const LOCK_STORE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+/// Which of the paths `$3` are directories.
+pub(crate) const DIRECTORIES_AT: &str =
+    "SELECT path FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
+
+const ROOT: &str = "SELECT d.files, d.bytes AS size_bytes, d.visible_children AS total_entries FROM store s JOIN directory d \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = '/' \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 const CLAIM: &str = "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
@@ -36,8 +55,27 @@ const CLAIM: &str = "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
 const HEAD_SEQ: &str = "SELECT CASE WHEN version_id = $4 AND deleted_at IS NULL THEN head_seq END FROM memory \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3";
 
-const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned) \
-    WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 RETURNING pinned";
+const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
+        expires_at = nullif(coalesce($5, expires_at), 0) \
+    WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 RETURNING pinned, expires_at";
+
+/// The visible children of a directory by name, as one JSON array: each row would be a
+/// separate message from SQLite's thread. On SQLite they are merged from two index ranges
+/// that each stop at the limit, and a file's path is computed from its parent and name,
+/// so that the index covers the query.
+const CHILDREN: [&str; 2] = [
+    "SELECT coalesce(jsonb_agg(jsonb_build_array((kind = 4)::integer, path, size_bytes) ORDER BY name), '[]') \
+        FROM visible_children($1, $2, $3, $4)",
+    "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
+    SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    UNION ALL \
+    SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    ORDER BY name LIMIT $4)",
+];
 
 /// Memories of one store.
 #[derive(Debug, Clone)]
@@ -47,68 +85,114 @@ pub struct Memories {
     pub(crate) bug: Option<std::sync::Arc<dyn crate::PlantedBug>>,
 }
 
-/// A head, if the row has one.
-#[derive(Debug, sqlx::FromRow)]
-pub(crate) struct HeadRow {
-    path: Option<String>,
-    size_bytes: Option<i64>,
-    memory_id: Option<Uuid>,
-    version_id: Option<Uuid>,
-    head_seq: Option<i64>,
-    blob_id: Option<Uuid>,
-    sha256: Option<Vec<u8>>,
-    claimed_by: Option<Uuid>,
-    claimed_until: Option<i64>,
+/// One of several memories; without an id, the row has only the store.
+struct FoundRow {
+    memory_id: Option<MemoryId>,
+    found: FoundMemory,
 }
 
-/// What reads need of a store. In a list, only the first row has it.
-#[derive(Debug, sqlx::FromRow)]
-pub(crate) struct StoreStateRow {
-    is_archived: bool,
-    purge_epoch: Option<i64>,
+/// An item of a list, if the row has one. On Postgres only the first row has the store.
+struct ItemRow {
+    store: Option<StoreState>,
+    expiry: Expiry,
+    item: Option<MemoryItem>,
 }
 
-#[derive(Debug, sqlx::FromRow)]
-pub(crate) struct ExpiryRow {
-    expires_unused_after: Option<i64>,
-    period_set_at: Option<i64>,
+from_row! {
+    StoreState { is_archived, purge_epoch }
+    Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
+    Claim { replica = "claimed_by", until = "claimed_until" }
+    Memory { is_pinned = "pinned", expires_at, created_at, updated_at, last_read_at, active_at; head }
 }
 
-/// A memory or a directory, if the row has one.
-#[derive(sqlx::FromRow)]
-struct MemoryRow {
-    #[sqlx(flatten)]
-    store: StoreStateRow,
-    #[sqlx(flatten)]
-    expiry: ExpiryRow,
-    #[sqlx(flatten)]
-    head: HeadRow,
-    pinned: Option<bool>,
-    created_at: Option<i64>,
-    updated_at: Option<i64>,
-    last_read_at: Option<i64>,
-    active_at: Option<i64>,
-    deleted_at: Option<i64>,
-    first_line: Option<String>,
+impl FromRow for Head {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            path: row.get("path")?,
+            version_id: row.get("version_id")?,
+            seq: row.get("head_seq")?,
+            blob_id: row.get("blob_id")?,
+            size_bytes: row.get("size_bytes")?,
+            sha256: row.get("sha256")?,
+            claim: row.read_unless_null("claimed_by")?,
+        })
+    }
 }
 
-/// What is at a path.
-#[derive(sqlx::FromRow)]
-pub(crate) struct PathRow {
-    #[sqlx(flatten)]
-    store: StoreStateRow,
-    #[sqlx(flatten)]
-    head: HeadRow,
-    /// Only a directory has a number of files.
-    files: Option<i64>,
-    total_entries: Option<i64>,
+impl FromRow for Directory {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            files: row.get("files")?,
+            size_bytes: row.get("size_bytes")?,
+            total_entries: row.get("total_entries")?,
+            entries: Vec::new(),
+        })
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct RootRow {
-    files: i64,
-    bytes: i64,
-    visible_children: i64,
+impl FromRow for Lookup {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let target = match row.read_unless_null("memory_id")? {
+            Some(head) => Target::Memory(head),
+            None => row
+                .read_unless_null("files")?
+                .map_or(Target::Missing, Target::Directory),
+        };
+        Ok(Self {
+            store: row.read()?,
+            target,
+        })
+    }
+}
+
+impl FromRow for FoundMemory {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let is_deleted = row.get::<Option<Timestamp>>("deleted_at")?.is_some();
+        let target = if is_deleted {
+            MemoryTarget::Deleted {
+                version_id: row.get("version_id")?,
+                created_at: row.get("created_at")?,
+                is_pinned: row.get("pinned")?,
+                last_read_at: row.get("last_read_at")?,
+                active_at: row.get("active_at")?,
+            }
+        } else {
+            let memory = row.read_unless_null("memory_id")?;
+            memory.map_or(MemoryTarget::Missing, MemoryTarget::Live)
+        };
+        Ok(Self {
+            store: row.read()?,
+            expiry: row.read()?,
+            target,
+        })
+    }
+}
+
+impl FromRow for FoundRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            found: row.read()?,
+        })
+    }
+}
+
+impl FromRow for ItemRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let item = match row.read_unless_null("memory_id")? {
+            Some(memory) => Some(MemoryItem::Memory {
+                memory: Box::new(memory),
+                first_line: row.get::<Option<_>>("first_line")?.unwrap_or_default(),
+            }),
+            None => row.get::<Option<_>>("path")?.map(MemoryItem::Prefix),
+        };
+        Ok(Self {
+            store: row.read_unless_null("purge_epoch")?,
+            expiry: row.read()?,
+            item,
+        })
+    }
 }
 
 impl Memories {
@@ -120,7 +204,7 @@ impl Memories {
         }
     }
 
-    /// Finds what is at a path, in one query; `None`: no such store.
+    /// Finds the target of a path, in one query; `None`: no such store.
     ///
     /// `path` is `None` for the root. A directory comes with at most `max_entries`
     /// of its listing, two levels deep in display order, and their total; with 0,
@@ -156,24 +240,14 @@ impl Memories {
         max_entries: u64,
     ) -> Result<Option<Directory>, IndexError> {
         let mut tx = self.database.read("root", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(ROOT).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let root: Option<RootRow> = query.optional().await?;
-        let Some(root) = root else {
+        let root: Option<Directory> = tx.query(ROOT).bind((tenant_id, store_id)).optional().await?;
+        let Some(mut root) = root else {
             return Ok(None);
         };
         let place = Place { tenant_id, store_id };
-        let entries = if tx.is_postgres() {
-            postgres::head::children(&mut tx, place, "/", max_entries).await?
-        } else {
-            sqlite::head::children(&mut tx, place, "/", max_entries).await?
-        };
+        root.entries = children(&mut tx, place, "/", max_entries).await?;
         tx.commit().await?;
-        Ok(Some(Directory {
-            files: unsigned(root.files),
-            size_bytes: unsigned(root.bytes),
-            total_entries: unsigned(root.visible_children),
-            entries,
-        }))
+        Ok(Some(root))
     }
 
     /// Every live memory below a directory, in path order.
@@ -187,19 +261,16 @@ impl Memories {
         directory: &DirPath,
     ) -> Result<Vec<Head>, IndexError> {
         let mut tx = self.database.read("heads_below", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(HEADS_BELOW).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let query = query.bind(directory.as_str()).bind(end_of(directory));
-        let rows: Vec<HeadRow> = query.all().await?;
+        let query = tx.query(HEADS_BELOW).bind((tenant_id, store_id));
+        let heads = query.bind((directory.as_str(), end_of(directory))).all().await?;
         tx.commit().await?;
-        rows.into_iter()
-            .filter_map(|row| row.into_head().transpose())
-            .collect()
+        Ok(heads)
     }
 
     /// Makes all changes of `commit` or none, in one transaction.
     ///
     /// Checks, in this order and under the store's lock: the store, a replay,
-    /// archiving, that every head is the one that was read, that new paths are
+    /// archiving, that every head is unchanged since it was read, that new paths are
     /// free, the limits, the store's grant of bytes, and that no blob of the commit
     /// is condemned. A [`CommitOutcome::Refused`] has changed nothing.
     ///
@@ -237,13 +308,8 @@ impl Memories {
         until: Timestamp,
     ) -> Result<bool, IndexError> {
         let mut tx = self.database.write("claim_edit", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(CLAIM).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let query = query.bind(memory_id.uuid()).bind(replica);
-        let claimed = query
-            .bind(now.as_micros())
-            .bind(until.as_micros())
-            .execute()
-            .await?;
+        let query = tx.query(CLAIM).bind((tenant_id, store_id, memory_id, replica));
+        let claimed = query.bind((now, until)).execute().await?;
         tx.commit().await?;
         Ok(claimed > 0)
     }
@@ -276,9 +342,42 @@ impl Memories {
     ) -> Result<Option<FoundMemory>, IndexError> {
         let mut tx = self.database.read_one("memory", Role::Tenant(tenant_id)).await?;
         let text = tx.choose([postgres::head::MEMORY, sqlite::head::MEMORY]);
-        let query = tx.query(text).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let row: Option<MemoryRow> = query.bind(memory_id.uuid()).optional().await?;
-        row.map(MemoryRow::into_found).transpose()
+        let query = tx.query(text).bind((tenant_id, store_id, memory_id));
+        query.optional().await
+    }
+
+    /// Finds memories by their ids and at paths, and which of the paths are
+    /// directories; `None`: no such store.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find_all(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        ids: &[MemoryId],
+        paths: &[&str],
+    ) -> Result<Option<FoundMemories>, IndexError> {
+        let mut tx = self.database.read("memories", Role::Tenant(tenant_id)).await?;
+        let query = tx.query_with_lists(FIND_ALL).bind((tenant_id, store_id));
+        let query = query.bind_ids(Some(ids)).bind(json!(paths).to_string());
+        let rows: Vec<FoundRow> = query.all().await?;
+        let directories: Vec<_> = paths.iter().map(|path| format!("{path}/")).collect();
+        let query = tx.query_with_lists(DIRECTORIES_AT).bind((tenant_id, store_id));
+        let directories: Vec<String> = query.bind(json!(directories).to_string()).scalars().await?;
+        tx.commit().await?;
+        let Some(FoundRow { found, .. }) = rows.first() else {
+            return Ok(None);
+        };
+        Ok(Some(FoundMemories {
+            store: found.store,
+            expiry: found.expiry,
+            memories: rows
+                .into_iter()
+                .filter_map(|row| Some((row.memory_id?, row.found)))
+                .collect(),
+            directories: directories.into_iter().map(DirPath::from_trusted).collect(),
+        }))
     }
 
     /// Lists memories in byte order of their paths; `None`: no such store.
@@ -302,31 +401,26 @@ impl Memories {
             Depth::Children => [postgres::head::MEMORIES, sqlite::head::CHILDREN_BELOW],
         });
         let after_name = span.as_ref().map(|span| span.after_name);
-        let rows: Vec<MemoryRow> = tx
+        let rows: Vec<ItemRow> = tx
             .query(text)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
+            .bind(tenant_id)
+            .bind(store_id)
             .bind(listing.below.as_str())
             .bind(span.as_ref().map(|span| span.from))
             .bind(span.as_ref().map(|span| span.end.as_str()))
             .bind(after_name.filter(|_| listing.depth == Depth::Children))
-            .bind(i64::from(listing.limit))
+            .bind(listing.limit)
             .all()
             .await?;
-        let Some(first) = rows.first() else {
-            return Ok(None);
-        };
-        Ok(Some(MemoryPage {
-            store: first.store.state(),
-            expiry: first.expiry.expiry(),
-            items: rows
-                .into_iter()
-                .filter_map(|row| row.into_item().transpose())
-                .collect::<Result<_, _>>()?,
+        let page = rows.first().and_then(|row| Some((row.store?, row.expiry)));
+        Ok(page.map(|(store, expiry)| MemoryPage {
+            store,
+            expiry,
+            items: rows.into_iter().filter_map(|row| row.item).collect(),
         }))
     }
 
-    /// Sets a memory's pin, if its head is the one that was read.
+    /// Sets a memory's pin or expiry time, if its head is unchanged since it was read.
     ///
     /// Checks, in this order and under the store's lock: the store, a replay,
     /// archiving, and the head.
@@ -335,7 +429,7 @@ impl Memories {
     /// [`IndexError`].
     pub async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
         let mut tx = self.database.write("pin", Role::Tenant(tenant_id)).await?;
-        let Some(store) = lock_store(&mut tx, tenant_id, pin.store_id).await? else {
+        let Some(store) = lock_live_store(&mut tx, tenant_id, pin.store_id).await? else {
             return Ok(PinOutcome::NoStore);
         };
         if let Some(call) = &pin.idempotency
@@ -350,17 +444,13 @@ impl Memories {
         if store.is_archived {
             return Ok(PinOutcome::Archived);
         }
-        let query = tx
-            .query(HEAD_SEQ)
-            .bind(tenant_id.uuid())
-            .bind(pin.store_id.uuid());
-        let query = query.bind(pin.memory_id.uuid()).bind(pin.expected.uuid());
-        let Some(head_seq) = query.optional_scalar().await?.flatten() else {
+        let query = tx.query(HEAD_SEQ).bind((tenant_id, pin.store_id, pin.memory_id));
+        let Some(head_seq) = query.bind(pin.expected).optional_scalar().await?.flatten() else {
             return Ok(PinOutcome::Stale);
         };
-        let query = tx.query(SET_PIN).bind(tenant_id.uuid()).bind(pin.store_id.uuid());
-        let query = query.bind(pin.memory_id.uuid()).bind(pin.is_pinned);
-        let is_pinned = query.scalar().await?;
+        let query = tx.query(SET_PIN).bind((tenant_id, pin.store_id, pin.memory_id));
+        let query = query.bind((pin.expiry.is_pinned, pin.expiry.stored_time()));
+        let (is_pinned, expires_at) = query.one().await?;
         let made = CallMade {
             object_id: pin.memory_id.uuid(),
             store_id: Some(pin.store_id),
@@ -368,7 +458,10 @@ impl Memories {
         };
         record_call(&mut tx, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
         tx.commit().await?;
-        Ok(PinOutcome::Done { is_pinned })
+        Ok(PinOutcome::Done {
+            is_pinned,
+            expires_at,
+        })
     }
 }
 
@@ -379,139 +472,23 @@ pub(crate) struct Place {
     pub(crate) store_id: StoreId,
 }
 
-/// Locks a store against commits until the end of the transaction; `None`: no such
-/// store.
-async fn lock_store(
+/// The visible children of a directory, in display order.
+pub(crate) async fn children(
     tx: &mut Tx,
-    tenant_id: TenantId,
-    store_id: StoreId,
-) -> Result<Option<StoreState>, IndexError> {
-    let query = tx.query_locking(LOCK_STORE, RowLock::NoKeyUpdate);
-    let query = query.bind(tenant_id.uuid()).bind(store_id.uuid());
-    let row: Option<StoreStateRow> = query.optional().await?;
-    Ok(row.map(|row| row.state()))
-}
-
-pub(crate) const INCOMPLETE: IndexError = IndexError::Corrupt {
-    table: "memory",
-    what: "a row without all columns of a memory",
-};
-
-impl HeadRow {
-    /// The head; `None`: the row has none.
-    pub(crate) fn into_head(self) -> Result<Option<Head>, IndexError> {
-        let Some(memory_id) = self.memory_id else {
-            return Ok(None);
-        };
-        let claim = self.claimed_by.zip(self.claimed_until);
-        Ok(Some(Head {
-            memory_id: MemoryId::from_uuid(memory_id),
-            path: MemoryPath::from_trusted(self.path.ok_or(INCOMPLETE)?),
-            version_id: VersionId::from_uuid(self.version_id.ok_or(INCOMPLETE)?),
-            seq: self.head_seq.ok_or(INCOMPLETE)?,
-            // A deleted memory has no content.
-            blob_id: VersionId::from_uuid(self.blob_id.ok_or(INCOMPLETE)?),
-            size_bytes: unsigned(self.size_bytes.ok_or(INCOMPLETE)?),
-            sha256: hash_of(&self.sha256.ok_or(INCOMPLETE)?, "memory")?,
-            claim: claim.map(|(replica, until)| Claim {
-                replica,
-                until: Timestamp::from_micros(until),
-            }),
-        }))
-    }
-}
-
-impl PathRow {
-    /// The entry of a directory that the row holds.
-    pub(crate) fn into_entry(self, is_directory: bool) -> Result<Entry, IndexError> {
-        Ok(Entry {
-            path: self.head.path.ok_or(INCOMPLETE)?,
-            is_directory,
-            size_bytes: unsigned(self.head.size_bytes.ok_or(INCOMPLETE)?),
-        })
-    }
-
-    /// What is at the path; `entries` are the directory's.
-    pub(crate) fn into_lookup(self, entries: Vec<Entry>) -> Result<Lookup, IndexError> {
-        let store = self.store.state();
-        let target = if let Some(files) = self.files {
-            Target::Directory(Directory {
-                files: unsigned(files),
-                size_bytes: unsigned(self.head.size_bytes.unwrap_or_default()),
-                total_entries: unsigned(self.total_entries.unwrap_or_default()),
-                entries,
-            })
-        } else {
-            self.head.into_head()?.map_or(Target::Missing, Target::Memory)
-        };
-        Ok(Lookup { store, target })
-    }
-}
-
-impl StoreStateRow {
-    pub(crate) fn state(&self) -> StoreState {
-        StoreState {
-            is_archived: self.is_archived,
-            purge_epoch: self.purge_epoch.unwrap_or_default(),
-        }
-    }
-}
-
-impl ExpiryRow {
-    pub(crate) fn expiry(&self) -> Expiry {
-        Expiry {
-            unused_after_secs: self.expires_unused_after.map(unsigned),
-            set_at: self.period_set_at.map(Timestamp::from_micros),
-        }
-    }
-}
-
-impl MemoryRow {
-    fn into_found(self) -> Result<FoundMemory, IndexError> {
-        let (store, expiry) = (self.store.state(), self.expiry.expiry());
-        let target = match (self.head.memory_id, self.deleted_at) {
-            (None, _) => MemoryTarget::Missing,
-            (Some(_), Some(_)) => MemoryTarget::Deleted {
-                version_id: VersionId::from_uuid(self.head.version_id.ok_or(INCOMPLETE)?),
-                created_at: Timestamp::from_micros(self.created_at.ok_or(INCOMPLETE)?),
-                is_pinned: self.pinned.ok_or(INCOMPLETE)?,
-                last_read_at: self.last_read_at.map(Timestamp::from_micros),
-                active_at: self.active_at.map(Timestamp::from_micros),
-            },
-            (Some(_), None) => MemoryTarget::Live(self.into_memory()?.ok_or(INCOMPLETE)?),
-        };
-        Ok(FoundMemory {
-            store,
-            expiry,
-            target,
-        })
-    }
-
-    fn into_memory(self) -> Result<Option<Memory>, IndexError> {
-        let Some(head) = self.head.into_head()? else {
-            return Ok(None);
-        };
-        Ok(Some(Memory {
-            head,
-            is_pinned: self.pinned.ok_or(INCOMPLETE)?,
-            created_at: Timestamp::from_micros(self.created_at.ok_or(INCOMPLETE)?),
-            updated_at: Timestamp::from_micros(self.updated_at.ok_or(INCOMPLETE)?),
-            last_read_at: self.last_read_at.map(Timestamp::from_micros),
-            active_at: self.active_at.map(Timestamp::from_micros),
-        }))
-    }
-
-    /// The item of a list; `None`: the row has only the store.
-    fn into_item(mut self) -> Result<Option<MemoryItem>, IndexError> {
-        if self.head.memory_id.is_none() {
-            let directory = self.head.path.map(DirPath::from_trusted);
-            return Ok(directory.map(MemoryItem::Prefix));
-        }
-        let first_line = self.first_line.take().unwrap_or_default();
-        let memory = self.into_memory()?;
-        Ok(memory.map(|memory| MemoryItem::Memory {
-            memory: Box::new(memory),
-            first_line,
-        }))
-    }
+    place: Place,
+    directory: &str,
+    limit: u64,
+) -> Result<Vec<Entry>, IndexError> {
+    let children: Json<Vec<(i64, String, u64)>> = tx
+        .query(tx.choose(CHILDREN))
+        .bind((place.tenant_id, place.store_id))
+        .bind((directory, limit))
+        .scalar()
+        .await?;
+    let entry = |(is_directory, path, size_bytes)| Entry {
+        path,
+        is_directory: is_directory == 1,
+        size_bytes,
+    };
+    Ok(children.0.into_iter().map(entry).collect())
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use sqlx::SqlSafeStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator};
 
 /// Reads a file of `migrations/`.
 macro_rules! sql {
@@ -64,6 +64,34 @@ fn migrator(list: &'static List) -> Migrator {
     // schema.
     migrator.set_ignore_missing(true);
     migrator
+}
+
+/// What a migration changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migrated {
+    /// The number of migrations that were applied.
+    pub applied: usize,
+    /// Whether the database had no schema before.
+    pub is_new: bool,
+}
+
+/// Applies the migrations that a database lacks. Safe to run in several processes at
+/// once.
+pub(crate) async fn run<C: Migrate>(
+    migrator: &Migrator,
+    connection: &mut C,
+) -> Result<Migrated, MigrateError> {
+    // The migrator takes the same lock again, which one connection may.
+    connection.lock().await?;
+    connection.ensure_migrations_table(&migrator.table_name).await?;
+    let before = connection.list_applied_migrations(&migrator.table_name).await?;
+    migrator.run_direct(None, connection, false).await?;
+    let after = connection.list_applied_migrations(&migrator.table_name).await?;
+    connection.unlock().await?;
+    Ok(Migrated {
+        applied: after.len() - before.len(),
+        is_new: before.is_empty(),
+    })
 }
 
 /// The version of the newest migration.

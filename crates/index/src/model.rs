@@ -8,6 +8,8 @@ mod store;
 mod tenant;
 mod version;
 
+use serde_json::{Map, Value};
+
 pub(crate) use audit::job_action;
 pub use audit::{
     AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor, OverQuota,
@@ -16,8 +18,8 @@ pub use audit::{
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};
 pub use memory::{
-    Claim, Depth, Directory, Entry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
-    MemoryTarget, Pin, PinOutcome, Replayed, Target,
+    Claim, Depth, Directory, Entry, ExpiresAt, ExpiryChange, FoundMemories, FoundMemory, Head, Lookup,
+    Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, Target,
 };
 pub use store::{
     Expiry, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,
@@ -30,3 +32,28 @@ pub use tenant::{
 pub use version::{
     FoundVersion, Operation, Redaction, RedactionOutcome, StoredContent, Version, VersionListing, VersionPage,
 };
+
+/// Sets metadata pairs, or removes those without a value.
+///
+/// # Errors
+/// The number of pairs, if it grows above `limit`. Metadata that exceeds a lowered limit
+/// may still shrink.
+pub(crate) fn merge_metadata(
+    metadata: &mut Map<String, Value>,
+    changes: &[(String, Option<String>)],
+    limit: usize,
+) -> Result<(), usize> {
+    let before = metadata.len();
+    for (key, value) in changes {
+        match value {
+            Some(value) => metadata.insert(key.clone(), Value::String(value.clone())),
+            None => metadata.remove(key),
+        };
+    }
+    let count = metadata.len();
+    if count > limit && count > before {
+        Err(count)
+    } else {
+        Ok(())
+    }
+}

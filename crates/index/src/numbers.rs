@@ -1,9 +1,17 @@
 //! Conversions between the values of rows and those of the domain.
 
-use keepsake_core::ContentHash;
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use uuid::Uuid;
 
-use crate::IndexError;
+/// A store before every other store.
+pub(crate) const FIRST_STORE: (TenantId, StoreId) = (FIRST_KEY.tenant_id, FIRST_KEY.store_id);
+
+/// A key before every other key.
+pub(crate) const FIRST_KEY: BlobKey = BlobKey {
+    tenant_id: TenantId::from_uuid(Uuid::nil()),
+    store_id: StoreId::from_uuid(Uuid::nil()),
+    blob_id: VersionId::from_uuid(Uuid::nil()),
+};
 
 /// Converts a count or size from a row, which is never negative.
 pub(crate) fn unsigned(number: i64) -> u64 {
@@ -18,13 +26,4 @@ pub(crate) fn signed(number: u64) -> i64 {
 /// An id as JSON parameters contain it: SQLite reads it with `unhex`.
 pub(crate) fn hex(uuid: Uuid) -> String {
     uuid.simple().to_string()
-}
-
-/// Reads a SHA-256 from a row of `table`.
-pub(crate) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
-    let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| IndexError::Corrupt {
-        table,
-        what: "a hash that is not 32 bytes",
-    })?;
-    Ok(bytes.into())
 }

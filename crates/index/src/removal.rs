@@ -24,14 +24,15 @@ mod tenants;
 
 use std::collections::BTreeMap;
 
-use keepsake_core::{Actor, DirPath, ErasureId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{
+    Actor, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
-use uuid::Uuid;
 
 use crate::IndexError;
 use crate::commit::CommitPlan;
-use crate::database::{Query, RowLock, Tx};
+use crate::database::{Query, RowLock, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::{Audited, DeletionReason, Operation};
 use crate::numbers::{signed, unsigned};
@@ -42,6 +43,7 @@ pub use erasures::{
     MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use redactions::Redactions;
+pub(crate) use redactions::redact_imported;
 pub use retention::{History, Outdated, Retention, VersionBatch, VersionsTaken};
 pub use stores::StoreDeletions;
 pub use tenants::TenantDeletions;
@@ -143,7 +145,7 @@ struct Removal<'t> {
 }
 
 /// A store's row, as a removal reads it.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy)]
 struct StoreRow {
     seq: i64,
     granted_bytes: i64,
@@ -161,18 +163,18 @@ enum Versions<'a> {
     /// Versions by their sequence numbers.
     At(&'a [i64]),
     /// Versions of these memories, at most `limit`.
-    Of { memories: &'a [Uuid], limit: i64 },
+    Of { memories: &'a [MemoryId], limit: i64 },
 }
 
 /// A version, as its redaction reads it.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone)]
 struct ContentRow {
     seq: i64,
-    memory_id: Uuid,
-    op: String,
-    blob_id: Option<Uuid>,
+    memory_id: MemoryId,
+    op: Operation,
+    blob_id: Option<VersionId>,
     size_bytes: Option<i64>,
-    redacted_at: Option<i64>,
+    redacted_at: Option<Timestamp>,
 }
 
 /// How blobs are queued for deletion.
@@ -216,11 +218,16 @@ struct RemovedMemories {
     live: [i64; 2],
 }
 
-#[derive(sqlx::FromRow)]
 struct MemoryRow {
     path: String,
-    size_bytes: Option<i64>,
+    size_bytes: Option<u64>,
     is_live: bool,
+}
+
+from_row! {
+    StoreRow { seq, granted_bytes, is_deleted }
+    ContentRow { seq, memory_id, op, blob_id, size_bytes, redacted_at }
+    MemoryRow { path, size_bytes, is_live }
 }
 
 impl<'t> Removal<'t> {
@@ -235,21 +242,20 @@ impl<'t> Removal<'t> {
     /// A statement about the store; `$1` and `$2` are bound.
     fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
         let (tenant_id, store_id) = (self.tenant_id, self.store_id);
-        self.tx.query(sql).bind(tenant_id.uuid()).bind(store_id.uuid())
+        self.tx.query(sql).bind((tenant_id, store_id))
     }
 
-    /// The same with lists; see [`Tx::query_with_ids`].
-    fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
+    /// The same with lists; see [`Tx::query_with_lists`].
+    fn query_with_lists(&mut self, sql: &str) -> Query<'_> {
         let (tenant_id, store_id) = (self.tenant_id, self.store_id);
-        let query = self.tx.query_with_ids(sql).bind(tenant_id.uuid());
-        query.bind(store_id.uuid())
+        self.tx.query_with_lists(sql).bind((tenant_id, store_id))
     }
 
     /// Takes the lock of the store's commits. With [`RowLock::Update`] the flush of
     /// access times waits too, as it must when memories are deleted.
     async fn lock(&mut self, lock: RowLock) -> Result<Option<StoreRow>, IndexError> {
-        let query = self.tx.query_locking(STORE, lock).bind(self.tenant_id.uuid());
-        query.bind(self.store_id.uuid()).optional().await
+        let query = self.tx.query_locking(STORE, lock).bind(self.tenant_id);
+        query.bind(self.store_id).optional().await
     }
 
     /// Locks a store that is not deleted; `None`: there is none.
@@ -269,13 +275,13 @@ impl<'t> Removal<'t> {
                 (0, vec![(version.blob_id, version.size_bytes)])
             }
             Versions::At(places) => {
-                let query = self.query_with_ids(DELETE_VERSIONS);
+                let query = self.query_with_lists(DELETE_VERSIONS);
                 let rows = query.bind(json!(places).to_string()).all().await?;
                 (rows.len() as u64, rows)
             }
             Versions::Of { memories, limit } => {
-                let query = self.query_with_ids(DELETE_VERSIONS_OF);
-                let rows = query.bind_ids(Some(memories.to_vec())).bind(limit).all().await?;
+                let query = self.query_with_lists(DELETE_VERSIONS_OF);
+                let rows = query.bind_ids(Some(memories)).bind(limit).all().await?;
                 (rows.len() as u64, rows)
             }
         };
@@ -290,30 +296,30 @@ impl<'t> Removal<'t> {
         self.count([0, 0, signed(versions), bytes]).await?;
         Ok(RemovedVersions {
             versions,
-            blobs: blobs.into_iter().map(VersionId::from_uuid).collect(),
+            blobs,
             bytes: unsigned(bytes),
         })
     }
 
     /// Removes a version's content from its row, and the path of a deleted memory.
     async fn redact(&mut self, version: &ContentRow, audited: &Audited) -> Result<(), IndexError> {
-        self.query(REDACT)
-            .bind(version.seq)
-            .bind(audited.at.as_micros())
-            .bind(audited.by.actor().map(Actor::kind))
-            .bind(audited.by.actor().map(Actor::id))
-            .execute()
-            .await?;
-        if version.op == Operation::Deleted.name() {
-            let query = self.query(CLEAR_PATH).bind(version.memory_id);
-            query.bind(version.seq).execute().await?;
+        let query = self.query(REDACT).bind((version.seq, audited.at));
+        let query = query.bind(audited.by.actor().map(Actor::kind));
+        query.bind(audited.by.actor().map(Actor::id)).execute().await?;
+        if version.op == Operation::Deleted {
+            let query = self.query(CLEAR_PATH).bind((version.memory_id, version.seq));
+            query.execute().await?;
         }
         Ok(())
     }
 
     /// Queues the unreferenced ones of `blobs`, and returns them. A blob that is
     /// already queued is returned too; only an erasure takes over its entry.
-    async fn queue_unreferenced(&mut self, blobs: Vec<Uuid>, queue: Queue) -> Result<Vec<Uuid>, IndexError> {
+    async fn queue_unreferenced(
+        &mut self,
+        blobs: Vec<VersionId>,
+        queue: Queue,
+    ) -> Result<Vec<VersionId>, IndexError> {
         if blobs.is_empty() {
             return Ok(blobs);
         }
@@ -325,33 +331,32 @@ impl<'t> Removal<'t> {
                  not_before = CASE WHEN excluded.erasure_id IS NULL THEN d.not_before ELSE excluded.not_before END, \
                  erasure_id = coalesce(excluded.erasure_id, d.erasure_id) RETURNING blob_id"
         );
-        self.query_with_ids(&text)
-            .bind_ids(Some(blobs))
-            .bind(queue.not_before.as_micros())
-            .bind(queue.reason.name())
-            .bind(queue.erasure_id.map(ErasureId::uuid))
-            .scalars()
-            .await
+        let query = self.query_with_lists(&text).bind_ids(Some(&blobs));
+        let query = query.bind((queue.not_before, queue.reason.name()));
+        query.bind(queue.erasure_id).scalars().await
     }
 
     /// Deletes memories with their access times and search documents, and takes the
     /// live ones out of their directories. The caller counts them.
-    async fn delete_memories(&mut self, memories: &[Uuid]) -> Result<RemovedMemories, IndexError> {
-        let query = self.query_with_ids(DELETE_MEMORIES);
-        let rows: Vec<MemoryRow> = query.bind_ids(Some(memories.to_vec())).all().await?;
+    async fn delete_memories(&mut self, memories: &[MemoryId]) -> Result<RemovedMemories, IndexError> {
+        let query = self.query_with_lists(DELETE_MEMORIES);
+        let rows: Vec<MemoryRow> = query.bind_ids(Some(memories)).all().await?;
         let mut counts = [0; 2];
         for (count, text) in counts
             .iter_mut()
             .zip([DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS])
         {
-            let query = self.query_with_ids(text).bind_ids(Some(memories.to_vec()));
+            let query = self.query_with_lists(text).bind_ids(Some(memories));
             *count = query.execute().await?;
         }
         let [access_times, search_documents] = counts;
         let deleted = rows.len() as u64;
-        let live = rows.into_iter().filter(|row| row.is_live).map(|row| {
-            let size_bytes = unsigned(row.size_bytes.unwrap_or_default());
-            (MemoryPath::from_trusted(row.path), size_bytes)
+        let live = rows.into_iter().filter(|row| row.is_live);
+        let live = live.map(|row| {
+            (
+                MemoryPath::from_trusted(row.path),
+                row.size_bytes.unwrap_or_default(),
+            )
         });
         let plan = CommitPlan::leaving(&live.collect::<Vec<_>>());
         if !plan.directories.is_empty() {
@@ -367,7 +372,7 @@ impl<'t> Removal<'t> {
 
     async fn move_directories(&mut self, plan: &CommitPlan) -> Result<(), IndexError> {
         let paths: Value = plan.directories.keys().map(DirPath::as_str).collect();
-        let query = self.query_with_ids(DIRECTORIES).bind(paths.to_string());
+        let query = self.query_with_lists(DIRECTORIES).bind(paths.to_string());
         let existing: Vec<(String, i64)> = query.all().await?;
         let directories = Directories::of(&plan.directories, &existing.into_iter().collect());
         let moved = directories.moved.iter().map(|(path, delta)| {
@@ -382,7 +387,7 @@ impl<'t> Removal<'t> {
         let text = self.tx.choose(MOVE_DIRECTORIES);
         self.query(text).bind(moved).execute().await?;
         let emptied: Value = directories.emptied.iter().map(DirPath::as_str).collect();
-        let query = self.query_with_ids(DELETE_DIRECTORIES);
+        let query = self.query_with_lists(DELETE_DIRECTORIES);
         query.bind(emptied.to_string()).execute().await?;
         Ok(())
     }
@@ -420,9 +425,9 @@ async fn delete_batch(
             break;
         }
         let text = AssertSqlSafe(delete_first(table, key, order, store_id.is_some()));
-        let query = tx.query(text).bind(tenant_id.uuid()).bind(left);
+        let query = tx.query(text).bind((tenant_id, left));
         let query = match store_id {
-            Some(store_id) => query.bind(store_id.uuid()),
+            Some(store_id) => query.bind(store_id),
             None => query,
         };
         let rows = query.execute().await?;

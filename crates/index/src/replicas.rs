@@ -1,4 +1,4 @@
-//! Replicas of the server: which live, and how far each has written its reads.
+//! Replicas of the server: their heartbeats, and how far each has written its reads.
 
 use std::time::Duration;
 
@@ -25,15 +25,9 @@ pub const LIVES_FOR: Duration = Duration::from_secs(90);
 
 /// Replicas of the server.
 #[derive(Debug, Clone)]
-pub struct Replicas {
-    database: Database,
-}
+pub struct Replicas(pub(crate) Database);
 
 impl Replicas {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Records that a replica lives, and how far its access times are written.
     ///
     /// # Errors
@@ -45,9 +39,9 @@ impl Replicas {
         now: Timestamp,
         access_flushed_through: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("heartbeat", Role::Shared(None)).await?;
-        let query = tx.query(BEAT).bind(replica).bind(role).bind(now.as_micros());
-        query.bind(access_flushed_through.as_micros()).execute().await?;
+        let mut tx = self.0.write_one("heartbeat", Role::Shared(None)).await?;
+        let query = tx.query(BEAT).bind((replica, role, now, access_flushed_through));
+        query.execute().await?;
         tx.commit().await
     }
 
@@ -56,7 +50,7 @@ impl Replicas {
     /// # Errors
     /// [`IndexError`].
     pub async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("retire", Role::Shared(None)).await?;
+        let mut tx = self.0.write_one("retire", Role::Shared(None)).await?;
         tx.query(RETIRE).bind(replica).execute().await?;
         tx.commit().await
     }
@@ -78,9 +72,8 @@ impl Replicas {
     }
 
     async fn count(&self, call: &'static str, text: &'static str, now: Timestamp) -> Result<u32, IndexError> {
-        let mut tx = self.database.read_one(call, Role::Shared(None)).await?;
-        let query = tx.query(text).bind(now.minus(LIVES_FOR).as_micros());
-        let count: i64 = query.scalar().await?;
+        let mut tx = self.0.read_one(call, Role::Shared(None)).await?;
+        let count: i64 = tx.query(text).bind(now.minus(LIVES_FOR)).scalar().await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 }

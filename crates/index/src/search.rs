@@ -9,9 +9,9 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role, RowLock};
-use crate::memories::INCOMPLETE;
-use crate::numbers::hash_of;
+use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::numbers::FIRST_STORE;
+use crate::stores::lock_live_store;
 
 /// The position of a store and, unless `is_whole`, the memories that changed since
 /// `$3`, and those in `$7`.
@@ -65,9 +65,6 @@ const UNINDEXED: &str = "SELECT p.tenant_id, p.store_id, p.memory_id, p.blob_id,
     LEFT JOIN store s ON s.tenant_id = p.tenant_id AND s.store_id = p.store_id AND s.deleted_at IS NULL \
     LEFT JOIN search_doc d ON d.tenant_id = p.tenant_id AND d.store_id = p.store_id AND d.memory_id = p.memory_id \
     ORDER BY p.tenant_id, p.store_id, p.memory_id";
-
-const LOCK_STORE: &str =
-    "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 /// Writes the terms of a content, if the memory still has that content.
 const PUT: &str = "INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms) \
@@ -189,55 +186,60 @@ pub struct Unindexed {
 
 /// Search terms of memories.
 #[derive(Debug, Clone)]
-pub struct SearchTerms {
-    database: Database,
-}
+pub struct SearchTerms(pub(crate) Database);
 
 /// The position of a store, or one of its changes.
-#[derive(sqlx::FromRow)]
 struct SinceRow {
-    seq: Option<i64>,
-    purge_epoch: Option<i64>,
-    version_id: Option<Uuid>,
-    is_whole: Option<bool>,
-    memory_id: Option<Uuid>,
-    #[sqlx(flatten)]
-    head: HeadRow,
+    /// The position, and whether the whole store must be read.
+    place: Option<(SearchPlace, bool)>,
+    change: Option<SearchChange>,
 }
 
-#[derive(sqlx::FromRow)]
-struct MemoryRow {
-    memory_id: Uuid,
-    #[sqlx(flatten)]
-    head: HeadRow,
-}
-
-/// The state of a memory; without a path, it no longer exists.
-#[derive(sqlx::FromRow)]
-struct HeadRow {
-    path: Option<String>,
-    blob_id: Option<Uuid>,
-    sha256: Option<Vec<u8>>,
-    updated_at: Option<i64>,
-    terms: Option<Arc<[u8]>>,
-}
-
-#[derive(sqlx::FromRow)]
+/// A memory, and whether it needs indexing.
 struct UnindexedRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    memory_id: Uuid,
-    blob_id: Uuid,
-    sha256: Vec<u8>,
-    purge_epoch: i64,
+    memory: Unindexed,
     is_unindexed: bool,
 }
 
-impl SearchTerms {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
+from_row! {
+    SearchPlace { seq, purge_epoch, version_id }
+    SearchHead { path, blob_id, sha256, updated_at, terms }
+}
 
+impl FromRow for SearchChange {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            head: row.read_unless_null("path")?,
+        })
+    }
+}
+
+impl FromRow for SinceRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let place = row.read_unless_null("seq")?;
+        Ok(Self {
+            place: place.zip(row.get("is_whole")?),
+            change: row.read_unless_null("memory_id")?,
+        })
+    }
+}
+
+impl FromRow for UnindexedRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            memory: Unindexed {
+                place: (row.get("tenant_id")?, row.get("store_id")?, row.get("memory_id")?),
+                blob_id: row.get("blob_id")?,
+                sha256: row.get("sha256")?,
+                purge_epoch: row.get("purge_epoch")?,
+            },
+            is_unindexed: row.get("is_unindexed")?,
+        })
+    }
+}
+
+impl SearchTerms {
     /// Returns the changes of a store since a position, in one query, or the whole
     /// store, in one more; `None`: the store does not exist.
     ///
@@ -253,28 +255,25 @@ impl SearchTerms {
         since: &SearchSince,
     ) -> Result<Option<SearchChanges>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read_one("search_changes", role).await?;
+        let mut tx = self.0.read_one("search_changes", role).await?;
         let known = since.place;
         let rows: Vec<SinceRow> = tx
             .query(tx.choose(CHANGES))
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
+            .bind(tenant_id)
+            .bind(store_id)
             .bind(known.map(|place| place.seq))
             .bind(known.map(|place| place.purge_epoch))
-            .bind(known.and_then(|place| place.version_id).map(VersionId::uuid))
-            .bind(i64::from(since.analyser))
-            .bind_ids(Some(since.unindexed.iter().map(|id| id.uuid()).collect()))
+            .bind(known.and_then(|place| place.version_id))
+            .bind(since.analyser)
+            .bind_ids(Some(&since.unindexed))
             .all()
             .await?;
         drop(tx);
         let mut found = None;
         let mut memories = Vec::with_capacity(rows.len());
         for row in rows {
-            if let Some(memory_id) = row.memory_id {
-                memories.push(row.head.into_change(memory_id)?);
-            } else {
-                found = row.into_place();
-            }
+            found = found.or(row.place);
+            memories.extend(row.change);
         }
         let Some((place, is_whole)) = found else {
             return Ok(None);
@@ -296,13 +295,11 @@ impl SearchTerms {
         analyser: u32,
     ) -> Result<Vec<SearchChange>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read("search_changes", role).await?;
-        let query = tx.query(tx.choose(WHOLE)).bind(tenant_id.uuid());
-        let query = query.bind(store_id.uuid()).bind(i64::from(analyser));
-        let rows: Vec<MemoryRow> = query.all().await?;
+        let mut tx = self.0.read("search_changes", role).await?;
+        let query = tx.query(tx.choose(WHOLE)).bind((tenant_id, store_id, analyser));
+        let changes = query.all().await?;
         tx.commit().await?;
-        let change = |row: MemoryRow| row.head.into_change(row.memory_id);
-        rows.into_iter().map(change).collect()
+        Ok(changes)
     }
 
     /// Reads the next `limit` live memories of all tenants after a position.
@@ -315,19 +312,20 @@ impl SearchTerms {
         analyser: u32,
         limit: u32,
     ) -> Result<UnindexedPage, IndexError> {
-        let [tenant, store, memory] = after.map_or([Uuid::nil(); 3], |(tenant, store, memory)| {
-            [tenant.uuid(), store.uuid(), memory.uuid()]
-        });
+        let (tenant, store) = FIRST_STORE;
+        let after = after.unwrap_or((tenant, store, MemoryId::from_uuid(Uuid::nil())));
         let role = Role::Job(None);
-        let mut tx = self.database.read_one("unindexed_memories", role).await?;
-        let query = tx.query(UNINDEXED).bind(tenant).bind(store).bind(memory);
-        let query = query.bind(i64::from(limit)).bind(i64::from(analyser));
+        let mut tx = self.0.read_one("unindexed_memories", role).await?;
+        let query = tx.query(UNINDEXED).bind((after, limit, analyser));
         let rows: Vec<UnindexedRow> = query.all().await?;
-        let unindexed = rows.iter().filter(|row| row.is_unindexed);
         Ok(UnindexedPage {
             looked_at: rows.len() as u64,
-            last: rows.last().map(UnindexedRow::place),
-            unindexed: unindexed.map(UnindexedRow::unindexed).collect::<Result<_, _>>()?,
+            last: rows.last().map(|row| row.memory.place),
+            unindexed: rows
+                .into_iter()
+                .filter(|row| row.is_unindexed)
+                .map(|row| row.memory)
+                .collect(),
         })
     }
 
@@ -345,75 +343,16 @@ impl SearchTerms {
         store_id: StoreId,
         rows: &[(MemoryId, VersionId, SearchRow)],
     ) -> Result<u64, IndexError> {
-        let mut tx = self.database.write("put_search_rows", Role::Job(None)).await?;
-        let lock = tx.query_locking(LOCK_STORE, RowLock::NoKeyUpdate);
-        let lock = lock.bind(tenant_id.uuid()).bind(store_id.uuid());
-        let is_there = lock.optional_scalar::<i64>().await?.is_some();
+        let mut tx = self.0.write("put_search_rows", Role::Job(None)).await?;
+        let store = lock_live_store(&mut tx, tenant_id, store_id).await?;
         let mut written = 0;
-        for (memory_id, blob_id, row) in rows.iter().filter(|_| is_there) {
-            written += tx
-                .query(PUT)
-                .bind(tenant_id.uuid())
-                .bind(store_id.uuid())
-                .bind(memory_id.uuid())
-                .bind(blob_id.uuid())
-                .bind(i64::from(row.analyser))
-                .bind(i64::from(row.length))
-                .bind(row.terms.as_slice())
-                .execute()
-                .await?;
+        for (memory_id, blob_id, row) in rows.iter().filter(|_| store.is_some()) {
+            let query = tx.query(PUT).bind((tenant_id, store_id, *memory_id, *blob_id));
+            let query = query.bind((row.analyser, row.length, row.terms.as_slice()));
+            written += query.execute().await?;
         }
         tx.commit().await?;
         Ok(written)
-    }
-}
-
-impl SinceRow {
-    /// The position, and whether the whole store must be read.
-    fn into_place(self) -> Option<(SearchPlace, bool)> {
-        let place = SearchPlace {
-            seq: self.seq?,
-            purge_epoch: self.purge_epoch?,
-            version_id: self.version_id.map(VersionId::from_uuid),
-        };
-        Some((place, self.is_whole?))
-    }
-}
-
-impl HeadRow {
-    fn into_change(self, memory_id: Uuid) -> Result<SearchChange, IndexError> {
-        let head = |path| {
-            Ok::<_, IndexError>(SearchHead {
-                path: MemoryPath::from_trusted(path),
-                blob_id: VersionId::from_uuid(self.blob_id.ok_or(INCOMPLETE)?),
-                sha256: hash_of(&self.sha256.ok_or(INCOMPLETE)?, "memory")?,
-                updated_at: Timestamp::from_micros(self.updated_at.ok_or(INCOMPLETE)?),
-                terms: self.terms,
-            })
-        };
-        Ok(SearchChange {
-            memory_id: MemoryId::from_uuid(memory_id),
-            head: self.path.map(head).transpose()?,
-        })
-    }
-}
-
-impl UnindexedRow {
-    fn place(&self) -> MemoryPlace {
-        (
-            TenantId::from_uuid(self.tenant_id),
-            StoreId::from_uuid(self.store_id),
-            MemoryId::from_uuid(self.memory_id),
-        )
-    }
-
-    fn unindexed(&self) -> Result<Unindexed, IndexError> {
-        Ok(Unindexed {
-            place: self.place(),
-            blob_id: VersionId::from_uuid(self.blob_id),
-            sha256: hash_of(&self.sha256, "memory")?,
-            purge_epoch: self.purge_epoch,
-        })
     }
 }
 

@@ -4,10 +4,10 @@ use keepsake_core::Timestamp;
 
 use crate::IndexError;
 use crate::audit::record_of_operator;
-use crate::database::{Database, Query, Role, Tx};
+use crate::database::{Database, Query, Role, Tx, from_row};
 use crate::model::Audited;
 
-const LIST: &str = "SELECT kid, wrapped_key, not_before, retired_at FROM server_secret \
+const LIST: &str = "SELECT kid, purpose, wrapped_key, not_before, retired_at FROM server_secret \
     WHERE purpose = $1 ORDER BY not_before, kid";
 
 const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before, retired_at) \
@@ -53,41 +53,24 @@ impl std::fmt::Debug for ServerSecret {
 
 /// Secrets of the server itself, which belong to no tenant.
 #[derive(Debug, Clone)]
-pub struct ServerSecrets {
-    database: Database,
-}
+pub struct ServerSecrets(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct SecretRow {
-    kid: String,
-    wrapped_key: Vec<u8>,
-    not_before: i64,
-    retired_at: Option<i64>,
-}
+from_row!(ServerSecret {
+    kid,
+    purpose,
+    wrapped_key,
+    not_before,
+    retired_at
+});
 
 impl ServerSecrets {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// All secrets of a purpose, ordered by `not_before`, then by key id.
     ///
     /// # Errors
     /// [`IndexError`].
     pub async fn list(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
-        let mut tx = self
-            .database
-            .read_one("server_secrets", Role::Shared(None))
-            .await?;
-        let rows = tx.query(LIST).bind(purpose).all::<SecretRow>().await?;
-        let secrets = rows.into_iter().map(|row| ServerSecret {
-            kid: row.kid,
-            purpose: purpose.to_owned(),
-            wrapped_key: row.wrapped_key,
-            not_before: Timestamp::from_micros(row.not_before),
-            retired_at: row.retired_at.map(Timestamp::from_micros),
-        });
-        Ok(secrets.collect())
+        let mut tx = self.0.read_one("server_secrets", Role::Shared(None)).await?;
+        tx.query(LIST).bind(purpose).all().await
     }
 
     /// Adds a secret; `false` and no change when its key id is taken.
@@ -97,10 +80,7 @@ impl ServerSecrets {
     /// # Errors
     /// [`IndexError`].
     pub async fn add(&self, secret: &ServerSecret) -> Result<bool, IndexError> {
-        let mut tx = self
-            .database
-            .write_one("add_server_secret", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.write_one("add_server_secret", Role::Shared(None)).await?;
         let added = insert(&mut tx, secret).execute().await?;
         tx.commit().await?;
         Ok(added > 0)
@@ -113,10 +93,10 @@ impl ServerSecrets {
     /// [`IndexError`].
     pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
         let mut tx = self
-            .database
+            .0
             .write_one("rewrap_server_secret", Role::Shared(None))
             .await?;
-        let changed = tx.query(REWRAP).bind(kid).bind(from).bind(to).execute().await?;
+        let changed = tx.query(REWRAP).bind((kid, from, to)).execute().await?;
         tx.commit().await?;
         Ok(changed > 0)
     }
@@ -129,10 +109,10 @@ impl ServerSecrets {
     /// [`IndexError`].
     pub async fn retire(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self
-            .database
+            .0
             .write_one("retire_server_secret", Role::Shared(None))
             .await?;
-        let changed = tx.query(RETIRE).bind(kid).bind(at.as_micros()).execute().await?;
+        let changed = tx.query(RETIRE).bind((kid, at)).execute().await?;
         tx.commit().await?;
         Ok(changed > 0)
     }
@@ -150,16 +130,13 @@ impl ServerSecrets {
         others_until: Option<Timestamp>,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut tx = self
-            .database
-            .write("rotate_server_secret", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.write("rotate_server_secret", Role::Shared(None)).await?;
         if insert(&mut tx, secret).execute().await? == 0 {
             return Ok(false);
         }
         if let Some(until) = others_until {
-            let retire = tx.query(RETIRE_OTHERS).bind(&secret.purpose).bind(&secret.kid);
-            retire.bind(until.as_micros()).execute().await?;
+            let retire = tx.query(RETIRE_OTHERS).bind((&secret.purpose, &secret.kid));
+            retire.bind(until).execute().await?;
         }
         let action = match others_until {
             None => "token_key.rotate",
@@ -176,7 +153,7 @@ impl ServerSecrets {
     /// [`IndexError`].
     pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
         let mut tx = self
-            .database
+            .0
             .write_one("remove_server_secret", Role::Shared(None))
             .await?;
         let removed = tx.query(REMOVE).bind(kid).execute().await?;
@@ -186,10 +163,7 @@ impl ServerSecrets {
 }
 
 fn insert<'t>(tx: &'t mut Tx, secret: &ServerSecret) -> Query<'t> {
-    tx.query(INSERT)
-        .bind(&secret.kid)
-        .bind(&secret.purpose)
-        .bind(&secret.wrapped_key)
-        .bind(secret.not_before.as_micros())
-        .bind(secret.retired_at.map(Timestamp::as_micros))
+    let query = tx.query(INSERT).bind((&secret.kid, &secret.purpose));
+    let query = query.bind((&secret.wrapped_key, secret.not_before));
+    query.bind(secret.retired_at)
 }

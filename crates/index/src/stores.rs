@@ -2,8 +2,7 @@
 
 mod change;
 
-use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
-use serde_json::{Map, Value};
+use keepsake_core::{DirPath, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -11,11 +10,11 @@ use self::change::StoredStore;
 use crate::calls::{earlier_call, record_call};
 use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
-use crate::database::{Database, Role, RowLock, Tx};
+use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
-    AuditAction, AuditObject, Audited, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+    AuditAction, AuditObject, Audited, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreState,
+    StoreUpdate,
 };
-use crate::numbers::{signed, unsigned};
 use crate::{IndexError, audit};
 
 /// A tenant's number of stores; no row for a tenant that is being deleted.
@@ -43,39 +42,34 @@ pub(crate) const LIST: &str = "SELECT store_id, name, description, metadata, pol
     AND deleted_at IS NULL AND ($6 OR archived_at IS NULL) AND ($7 IS NULL OR store_id IN_IDS($7)) \
     ORDER BY created_at DESC, store_id DESC LIMIT $8";
 
+/// Stores by id, and whether a directory of them has files.
+pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM directory d \
+        WHERE d.tenant_id = $1 AND d.store_id = s.store_id AND d.path = $3 AND d.files > 0) AS has_files \
+    FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL AND ($2 IS NULL OR s.store_id IN_IDS($2)) \
+    ORDER BY s.store_id LIMIT $4";
+
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
     expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
     WHERE tenant_id = $1 AND store_id = $2";
 
 const SEQ: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2";
 
+const LIVE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
 /// Stores of one tenant.
 #[derive(Debug, Clone)]
-pub struct Stores {
-    database: Database,
-}
+pub struct Stores(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct StoreRow {
-    store_id: Uuid,
-    name: String,
-    description: String,
-    metadata: Json<Map<String, Value>>,
-    policy: String,
-    expires_unused_after: Option<i64>,
-    memory_count: i64,
-    live_bytes: i64,
-    created_at: i64,
-    updated_at: i64,
-    archived_at: Option<i64>,
-    period_set_at: Option<i64>,
+from_row! {
+    Store {
+        store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
+        created_at, updated_at, archived_at,
+    }
+    StoredStore { period_set_at; store }
 }
 
 impl Stores {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Creates a store, unless the tenant has `stores_limit` of them.
     ///
     /// # Errors
@@ -90,16 +84,16 @@ impl Stores {
     ) -> Result<StoreCreation, IndexError> {
         let (store_id, at) = (store.store_id, store.created_at);
         let role = Role::of_auditor(tenant_id, &audited.by);
-        let mut tx = self.database.write("create_store", role).await?;
+        let mut tx = self.0.write("create_store", role).await?;
         let query = tx.query_locking(COUNT, RowLock::NoKeyUpdate);
-        let count = query.bind(tenant_id.uuid()).optional_scalar().await?;
-        let Some(count) = count.map(unsigned) else {
+        let count = query.bind(tenant_id).optional_scalar().await?;
+        let Some(count) = count else {
             return Ok(StoreCreation::NoTenant);
         };
         if let Some(call) = idempotency
             && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
         {
-            return Ok(match earlier.same_store(call) {
+            return Ok(match earlier.same_object(call) {
                 Some(store_id) => StoreCreation::Replayed { store_id },
                 None => StoreCreation::KeyReused,
             });
@@ -123,11 +117,29 @@ impl Stores {
     /// # Errors
     /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError> {
-        let mut tx = self.database.read("store", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(FIND).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let row: Option<StoreRow> = query.optional().await?;
+        let mut tx = self.0.read("store", Role::Tenant(tenant_id)).await?;
+        let store = tx.query(FIND).bind((tenant_id, store_id)).optional().await?;
         tx.commit().await?;
-        row.map(|row| Ok(row.into_stored()?.store)).transpose()
+        Ok(store)
+    }
+
+    /// The first `limit` stores by id, of `only` or of all, and whether each has
+    /// files below `directory`.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn with_files(
+        &self,
+        tenant_id: TenantId,
+        only: Option<&[StoreId]>,
+        directory: &DirPath,
+        limit: usize,
+    ) -> Result<Vec<(StoreId, bool)>, IndexError> {
+        let mut tx = self.0.read("stores_with_files", Role::Tenant(tenant_id)).await?;
+        let query = tx.query_with_lists(WITH_FILES).bind(tenant_id).bind_ids(only);
+        let stores = query.bind((directory.as_str(), limit as u64)).all().await?;
+        tx.commit().await?;
+        Ok(stores)
     }
 
     /// Lists stores that are not deleted, newest first.
@@ -140,22 +152,21 @@ impl Stores {
             .map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
                 (created_at.as_micros(), store_id.uuid())
             });
-        let only = listing.only.as_ref();
-        let mut tx = self.database.read("list_stores", Role::Tenant(tenant_id)).await?;
-        let rows: Vec<StoreRow> = tx
-            .query_with_ids(LIST)
-            .bind(tenant_id.uuid())
+        let mut tx = self.0.read("list_stores", Role::Tenant(tenant_id)).await?;
+        let stores = tx
+            .query_with_lists(LIST)
+            .bind(tenant_id)
             .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
             .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
             .bind(before)
             .bind(before_id)
             .bind(listing.include_archived)
-            .bind_ids(only.map(|only| only.iter().map(|store_id| store_id.uuid()).collect()))
-            .bind(i64::from(listing.limit))
+            .bind_ids(listing.only.as_deref())
+            .bind(listing.limit)
             .all()
             .await?;
         tx.commit().await?;
-        rows.into_iter().map(|row| Ok(row.into_stored()?.store)).collect()
+        Ok(stores)
     }
 
     /// Changes a store's name, description, metadata, policy and period of expiry.
@@ -172,17 +183,14 @@ impl Stores {
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<StoreUpdate, IndexError> {
-        let mut tx = self
-            .database
-            .write("update_store", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("update_store", Role::Tenant(tenant_id)).await?;
         let Some(before) = lock(&mut tx, tenant_id, store_id).await? else {
             return Ok(StoreUpdate::NoStore);
         };
         if let Some(call) = idempotency
             && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
         {
-            return Ok(match earlier.same_store(call) {
+            return Ok(match earlier.same_object(call) {
                 Some(same) if same == store_id => StoreUpdate::Replayed(before.store),
                 _ => StoreUpdate::KeyReused,
             });
@@ -220,10 +228,7 @@ impl Stores {
         store_id: StoreId,
         audited: &Audited,
     ) -> Result<Option<Store>, IndexError> {
-        let mut tx = self
-            .database
-            .write("archive_store", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("archive_store", Role::Tenant(tenant_id)).await?;
         let Some(before) = lock(&mut tx, tenant_id, store_id).await? else {
             return Ok(None);
         };
@@ -238,29 +243,6 @@ impl Stores {
     }
 }
 
-impl StoreRow {
-    fn into_stored(self) -> Result<StoredStore, IndexError> {
-        let store = Store {
-            store_id: StoreId::from_uuid(self.store_id),
-            name: self.name,
-            description: self.description,
-            metadata: self.metadata.0,
-            policy: SensitiveDataPolicy::parse(&self.policy).ok_or(IndexError::Corrupt {
-                table: "store",
-                what: "unknown policy",
-            })?,
-            expires_unused_after: self.expires_unused_after.map(unsigned),
-            memory_count: unsigned(self.memory_count),
-            live_bytes: unsigned(self.live_bytes),
-            created_at: Timestamp::from_micros(self.created_at),
-            updated_at: Timestamp::from_micros(self.updated_at),
-            archived_at: self.archived_at.map(Timestamp::from_micros),
-        };
-        let period_set_at = self.period_set_at.map(Timestamp::from_micros);
-        Ok(StoredStore { store, period_set_at })
-    }
-}
-
 /// Takes the lock of a store's commits, also of a deleted store.
 pub(crate) async fn lock_store(
     tx: &mut Tx,
@@ -268,10 +250,21 @@ pub(crate) async fn lock_store(
     store_id: StoreId,
 ) -> Result<(), IndexError> {
     if tx.is_postgres() {
-        let query = tx.query_locking(SEQ, RowLock::NoKeyUpdate).bind(tenant_id.uuid());
-        query.bind(store_id.uuid()).execute().await?;
+        let query = tx.query_locking(SEQ, RowLock::NoKeyUpdate).bind(tenant_id);
+        query.bind(store_id).execute().await?;
     }
     Ok(())
+}
+
+/// Locks a store against commits until the end of the transaction; `None`: no such
+/// store.
+pub(crate) async fn lock_live_store(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<StoreState>, IndexError> {
+    let query = tx.query_locking(LIVE, RowLock::NoKeyUpdate);
+    query.bind((tenant_id, store_id)).optional().await
 }
 
 /// Finds a store that is not deleted, and takes the lock of its commits.
@@ -280,30 +273,27 @@ async fn lock(
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<StoredStore>, IndexError> {
-    let query = tx
-        .query_locking(FIND, RowLock::NoKeyUpdate)
-        .bind(tenant_id.uuid());
-    let row: Option<StoreRow> = query.bind(store_id.uuid()).optional().await?;
-    row.map(StoreRow::into_stored).transpose()
+    let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);
+    query.bind(store_id).optional().await
 }
 
 async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &NewStore) -> Result<(), IndexError> {
-    tx.query(COUNT_ONE_MORE).bind(tenant_id.uuid()).execute().await?;
+    tx.query(COUNT_ONE_MORE).bind(tenant_id).execute().await?;
     let period_set_at = store.expires_unused_after.map(|_| store.created_at.as_micros());
     tx.query(INSERT)
-        .bind(tenant_id.uuid())
-        .bind(store.store_id.uuid())
+        .bind(tenant_id)
+        .bind(store.store_id)
         .bind(&store.name)
         .bind(&store.description)
         .bind(Json(&store.metadata))
         .bind(store.policy.name())
-        .bind(store.expires_unused_after.map(signed))
+        .bind(store.expires_unused_after)
         .bind(period_set_at)
-        .bind(store.created_at.as_micros())
+        .bind(store.created_at)
         .execute()
         .await?;
-    let query = tx.query(INSERT_ROOT).bind(tenant_id.uuid());
-    query.bind(store.store_id.uuid()).execute().await?;
+    let query = tx.query(INSERT_ROOT).bind((tenant_id, store.store_id));
+    query.execute().await?;
     Ok(())
 }
 
@@ -321,16 +311,16 @@ async fn replace(
     }
     let StoredStore { store, period_set_at } = after;
     tx.query(UPDATE)
-        .bind(tenant_id.uuid())
-        .bind(store.store_id.uuid())
+        .bind(tenant_id)
+        .bind(store.store_id)
         .bind(&store.name)
         .bind(&store.description)
         .bind(Json(&store.metadata))
         .bind(store.policy.name())
-        .bind(store.expires_unused_after.map(signed))
-        .bind(period_set_at.map(Timestamp::as_micros))
-        .bind(store.updated_at.as_micros())
-        .bind(store.archived_at.map(Timestamp::as_micros))
+        .bind(store.expires_unused_after)
+        .bind(*period_set_at)
+        .bind(store.updated_at)
+        .bind(store.archived_at)
         .execute()
         .await?;
     announce(tx, "store", tenant_id, Some(store.store_id.uuid()), now).await

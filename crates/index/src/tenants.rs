@@ -1,18 +1,16 @@
 //! Tenants, for the operator.
 
-use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{TenantId, Timestamp};
+use keepsake_core::TenantId;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
 use crate::audit;
 use crate::change_feed::announce;
-use crate::database::{Database, Role, RowLock, Tx};
+use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
     AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUpdate, TenantUsage,
 };
-use crate::numbers::unsigned;
 
 /// Does nothing when the id or the external id is taken.
 const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
@@ -45,53 +43,31 @@ const USAGE: &str = "SELECT t.store_count AS stores, t.granted_bytes, \
 
 /// Tenants, for the operator.
 #[derive(Debug, Clone)]
-pub struct Tenants {
-    database: Database,
-}
+pub struct Tenants(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct TenantRow {
-    tenant_id: Uuid,
-    external_id: Option<String>,
-    name: String,
-    status: String,
-    limits: Json<LimitOverrides>,
-    created_at: i64,
-}
-
-#[derive(sqlx::FromRow)]
-struct UsageRow {
-    stores: i64,
-    granted_bytes: i64,
-    memories: i64,
-    live_bytes: i64,
-    versions: i64,
-    version_bytes: i64,
-    api_keys: i64,
-    sessions: i64,
-    session_bytes: i64,
+from_row! {
+    Tenant { tenant_id, external_id, name, status, limits, created_at }
+    TenantUsage {
+        stores, memories, live_bytes, versions, version_bytes, granted_bytes, api_keys, sessions, session_bytes,
+    }
 }
 
 impl Tenants {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Creates a tenant; `false` when its external id is taken.
     ///
     /// # Errors
     /// [`IndexError`].
     pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
         let tenant_id = tenant.tenant_id;
-        let mut tx = self.database.write("create_tenant", Role::Shared(None)).await?;
+        let mut tx = self.0.write("create_tenant", Role::Shared(None)).await?;
         let made = tx
             .query(INSERT)
-            .bind(tenant_id.uuid())
-            .bind(&tenant.external_id)
+            .bind(tenant_id)
+            .bind(tenant.external_id.as_deref())
             .bind(&tenant.name)
             .bind(tenant.status.name())
             .bind(Json(&tenant.limits))
-            .bind(tenant.created_at.as_micros())
+            .bind(tenant.created_at)
             .execute()
             .await?;
         if made == 0 {
@@ -109,13 +85,8 @@ impl Tenants {
     /// # Errors
     /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
-        let mut tx = self.database.read_one("tenant", Role::Shared(None)).await?;
-        let row = tx
-            .query(FIND)
-            .bind(tenant_id.uuid())
-            .optional::<TenantRow>()
-            .await?;
-        row.map(TenantRow::into_tenant).transpose()
+        let mut tx = self.0.read_one("tenant", Role::Shared(None)).await?;
+        tx.query(FIND).bind(tenant_id).optional().await
     }
 
     /// Lists tenants with ids before one, newest id first.
@@ -128,19 +99,18 @@ impl Tenants {
         before: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<Tenant>, IndexError> {
-        let mut tx = self.database.read_one("tenants", Role::Shared(None)).await?;
+        let mut tx = self.0.read_one("tenants", Role::Shared(None)).await?;
         let text = if external_id.is_some() {
             LIST_BY_EXTERNAL_ID
         } else {
             LIST
         };
         let query = tx.query(text).bind(before.map_or(Uuid::max(), TenantId::uuid));
-        let query = query.bind(i64::from(limit));
-        let rows = match external_id {
-            Some(external_id) => query.bind(external_id).all::<TenantRow>().await,
-            None => query.all::<TenantRow>().await,
-        }?;
-        rows.into_iter().map(TenantRow::into_tenant).collect()
+        let query = query.bind(limit);
+        match external_id {
+            Some(external_id) => query.bind(external_id).all().await,
+            None => query.all().await,
+        }
     }
 
     /// Changes a tenant.
@@ -153,12 +123,9 @@ impl Tenants {
         change: &TenantChange,
         audited: &Audited,
     ) -> Result<TenantUpdate, IndexError> {
-        let mut tx = self.database.write("update_tenant", Role::Shared(None)).await?;
-        let query = tx
-            .query_locking(FIND, RowLock::NoKeyUpdate)
-            .bind(tenant_id.uuid());
-        let row: Option<TenantRow> = query.optional().await?;
-        let Some(before) = row.map(TenantRow::into_tenant).transpose()? else {
+        let mut tx = self.0.write("update_tenant", Role::Shared(None)).await?;
+        let query = tx.query_locking(FIND, RowLock::NoKeyUpdate).bind(tenant_id);
+        let Some(before) = query.optional::<Tenant>().await? else {
             return Ok(TenantUpdate::NoTenant);
         };
         if before.status == TenantStatus::Deleting {
@@ -189,53 +156,15 @@ impl Tenants {
     /// # Errors
     /// [`IndexError`].
     pub async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
-        let mut tx = self.database.read_one("usage", Role::Shared(None)).await?;
-        let row = tx
-            .query(USAGE)
-            .bind(tenant_id.uuid())
-            .optional::<UsageRow>()
-            .await?;
-        Ok(row.map(|row| TenantUsage {
-            stores: unsigned(row.stores),
-            granted_bytes: unsigned(row.granted_bytes),
-            memories: unsigned(row.memories),
-            live_bytes: unsigned(row.live_bytes),
-            versions: unsigned(row.versions),
-            version_bytes: unsigned(row.version_bytes),
-            api_keys: unsigned(row.api_keys),
-            sessions: unsigned(row.sessions),
-            session_bytes: unsigned(row.session_bytes),
-        }))
+        let mut tx = self.0.read_one("usage", Role::Shared(None)).await?;
+        tx.query(USAGE).bind(tenant_id).optional().await
     }
-}
-
-impl TenantRow {
-    fn into_tenant(self) -> Result<Tenant, IndexError> {
-        Ok(Tenant {
-            tenant_id: TenantId::from_uuid(self.tenant_id),
-            external_id: self.external_id,
-            name: self.name,
-            status: status_of(&self.status)?,
-            limits: self.limits.0,
-            created_at: Timestamp::from_micros(self.created_at),
-        })
-    }
-}
-
-/// The status that a row of `tenant` holds.
-pub(crate) fn status_of(name: &str) -> Result<TenantStatus, IndexError> {
-    TenantStatus::parse(name).ok_or(IndexError::Corrupt {
-        table: "tenant",
-        what: "unknown status",
-    })
 }
 
 async fn replace(tx: &mut Tx, tenant: &Tenant) -> Result<u64, IndexError> {
     tx.query(UPDATE)
-        .bind(tenant.tenant_id.uuid())
-        .bind(&tenant.external_id)
-        .bind(&tenant.name)
-        .bind(tenant.status.name())
+        .bind((tenant.tenant_id, tenant.external_id.as_deref()))
+        .bind((&tenant.name, tenant.status.name()))
         .bind(Json(&tenant.limits))
         .execute()
         .await
@@ -244,9 +173,7 @@ async fn replace(tx: &mut Tx, tenant: &Tenant) -> Result<u64, IndexError> {
 /// Whether a tenant exists and is not being deleted. Locks it, so that it stays and
 /// two calls with the same idempotency key run one after the other.
 pub(crate) async fn lock_live_tenant(tx: &mut Tx, tenant_id: TenantId) -> Result<bool, IndexError> {
-    let query = tx
-        .query_locking(STATUS, RowLock::NoKeyUpdate)
-        .bind(tenant_id.uuid());
+    let query = tx.query_locking(STATUS, RowLock::NoKeyUpdate).bind(tenant_id);
     let status: Option<String> = query.optional_scalar().await?;
     Ok(status.is_some_and(|status| status != TenantStatus::Deleting.name()))
 }

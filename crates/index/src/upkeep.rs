@@ -3,12 +3,12 @@
 mod prunable;
 mod recount;
 
-use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role, Tx};
-use crate::numbers::{hash_of, unsigned};
+use crate::database::{Database, FromRow, Role, Row, Tx};
+use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
@@ -53,13 +53,6 @@ const COUNT_CALLS: &str = "SELECT count(*) FROM idempotency \
 const PRUNE_CALLS: &str = "DELETE FROM idempotency \
     WHERE (tenant_id, scope_sha256) > ($1, $2) AND (tenant_id, scope_sha256) <= ($3, $4) AND created_at < $5";
 
-/// A key before every other key.
-const FIRST_KEY: BlobKey = BlobKey {
-    tenant_id: TenantId::from_uuid(Uuid::nil()),
-    store_id: StoreId::from_uuid(Uuid::nil()),
-    blob_id: VersionId::from_uuid(Uuid::nil()),
-};
-
 /// A blob reference in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedBlob {
@@ -87,31 +80,20 @@ pub struct PrunedCalls {
 
 /// The rows of every tenant, for the jobs and `keepsake verify`.
 #[derive(Debug, Clone)]
-pub struct Upkeep {
-    database: Database,
-}
+pub struct Upkeep(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct NamedBlobRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    blob_id: Uuid,
-    size_bytes: i64,
-    sha256: Vec<u8>,
-    is_live: bool,
-}
-
-#[derive(sqlx::FromRow)]
-struct CallRow {
-    tenant_id: Uuid,
-    scope_sha256: Vec<u8>,
+impl FromRow for NamedBlob {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            key: row.read()?,
+            size_bytes: row.get("size_bytes")?,
+            sha256: row.get("sha256").ok(),
+            is_live: row.get("is_live")?,
+        })
+    }
 }
 
 impl Upkeep {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// The first `limit` rows that reference a blob with a key after `after`, ordered
     /// by key.
     ///
@@ -126,14 +108,8 @@ impl Upkeep {
         limit: u32,
     ) -> Result<Vec<NamedBlob>, IndexError> {
         let after = after.unwrap_or(&FIRST_KEY);
-        let mut tx = self.database.read_one("named_blobs", Role::Job(None)).await?;
-        let query = tx
-            .query(NAMED_BLOBS)
-            .bind(after.tenant_id.uuid())
-            .bind(after.store_id.uuid());
-        let query = query.bind(after.blob_id.uuid()).bind(i64::from(limit));
-        let rows = query.all::<NamedBlobRow>().await?;
-        Ok(rows.into_iter().map(NamedBlob::from).collect())
+        let mut tx = self.0.read_one("named_blobs", Role::Job(None)).await?;
+        tx.query(NAMED_BLOBS).bind((after, limit)).all().await
     }
 
     /// Whether a version of a store that is not deleted references a blob.
@@ -141,10 +117,8 @@ impl Upkeep {
     /// # Errors
     /// [`IndexError`].
     pub async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError> {
-        let mut tx = self.database.read_one("blob_is_named", Role::Job(None)).await?;
-        let query = tx.query(BLOB_IS_NAMED).bind(key.tenant_id.uuid());
-        let query = query.bind(key.store_id.uuid()).bind(key.blob_id.uuid());
-        query.scalar().await
+        let mut tx = self.0.read_one("blob_is_named", Role::Job(None)).await?;
+        tx.query(BLOB_IS_NAMED).bind(key).scalar().await
     }
 
     /// The next stores after a given one that are not deleted, by tenant and id.
@@ -156,14 +130,9 @@ impl Upkeep {
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
-        let (tenant, store) = after.map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
-            (tenant.uuid(), store.uuid())
-        });
-        let mut tx = self.database.read_one("stores_after", Role::Job(None)).await?;
-        let query = tx.query(STORES_AFTER).bind(tenant).bind(store);
-        let rows: Vec<(Uuid, Uuid)> = query.bind(i64::from(limit)).all().await?;
-        let ids = |(tenant, store)| (TenantId::from_uuid(tenant), StoreId::from_uuid(store));
-        Ok(rows.into_iter().map(ids).collect())
+        let mut tx = self.0.read_one("stores_after", Role::Job(None)).await?;
+        let query = tx.query(STORES_AFTER);
+        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
     }
 
     /// The next tenants after a given one, by id, without those being deleted.
@@ -175,11 +144,13 @@ impl Upkeep {
         after: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<TenantId>, IndexError> {
-        let mut tx = self.database.read_one("tenants_after", Role::Job(None)).await?;
-        let query = tx
+        let mut tx = self.0.read_one("tenants_after", Role::Job(None)).await?;
+        let tenants: Vec<Uuid> = tx
             .query(TENANTS_AFTER)
-            .bind(after.map_or(Uuid::nil(), TenantId::uuid));
-        let tenants: Vec<Uuid> = query.bind(i64::from(limit)).scalars().await?;
+            .bind(after.map_or(Uuid::nil(), TenantId::uuid))
+            .bind(limit)
+            .scalars()
+            .await?;
         Ok(tenants.into_iter().map(TenantId::from_uuid).collect())
     }
 
@@ -201,12 +172,12 @@ impl Upkeep {
         let (call, role) = ("recount_store", Role::Job(None));
         let mut tx;
         if repairs {
-            tx = self.database.write(call, role).await?;
+            tx = self.0.write(call, role).await?;
             // The locks of grants and commits, in their order.
             lock_live_tenant(&mut tx, tenant_id).await?;
             lock_store(&mut tx, tenant_id, store_id).await?;
         } else {
-            tx = self.database.read(call, role).await?;
+            tx = self.0.read(call, role).await?;
             if tx.is_postgres() {
                 tx.query(ONE_SNAPSHOT).execute().await?;
             }
@@ -234,10 +205,10 @@ impl Upkeep {
         let (call, role) = ("recount_tenant", Role::Job(None));
         let mut tx;
         if repairs {
-            tx = self.database.write(call, role).await?;
+            tx = self.0.write(call, role).await?;
             lock_live_tenant(&mut tx, tenant_id).await?;
         } else {
-            tx = self.database.read_one(call, role).await?;
+            tx = self.0.read_one(call, role).await?;
         }
         let Some(count) = recount::count_tenant(&mut tx, tenant_id).await? else {
             return Ok(None);
@@ -263,12 +234,8 @@ impl Upkeep {
     ) -> Result<PrunedCalls, IndexError> {
         let mut tx = self.begin_prune("prune_calls", is_dry).await?;
         let (tenant, scope) = after.map_or((Uuid::nil(), [0; 32]), |(tenant, scope)| (tenant.uuid(), *scope));
-        let query = tx.query(CALLS_UP_TO).bind(tenant).bind(scope.as_slice());
-        let last = query
-            .bind(i64::from(limit.max(1)) - 1)
-            .optional::<CallRow>()
-            .await?;
-        let last = last.map(CallRow::into_key).transpose()?;
+        let query = tx.query(CALLS_UP_TO).bind((tenant, scope.as_slice()));
+        let last: Option<CallKey> = query.bind(i64::from(limit.max(1)) - 1).optional().await?;
         let (end, end_scope) = last.map_or((Uuid::max(), [u8::MAX; 32]), |(tenant, scope)| {
             (tenant.uuid(), scope)
         });
@@ -278,9 +245,9 @@ impl Upkeep {
             .bind(scope.as_slice())
             .bind(end)
             .bind(end_scope.as_slice())
-            .bind(before.as_micros());
+            .bind(before);
         let rows = if is_dry {
-            unsigned(query.scalar().await?)
+            query.scalar().await?
         } else {
             query.execute().await?
         };
@@ -303,15 +270,13 @@ impl Upkeep {
         let mut tx = self.begin_prune("prune", is_dry).await?;
         let [count, remove] = what.texts();
         if is_dry {
-            let count = tx.query(count).bind(before.as_micros()).scalar().await?;
-            return Ok(unsigned(count));
+            return tx.query(count).bind(before).scalar().await;
         }
         if what == Prunable::Audit {
             let query = tx.query(prunable::MOVE_AUDIT_HORIZON);
-            query.bind(before.as_micros()).execute().await?;
+            query.bind(before).execute().await?;
         }
-        let query = tx.query(remove).bind(before.as_micros());
-        let removed = query.bind(i64::from(limit)).execute().await?;
+        let removed = tx.query(remove).bind((before, limit)).execute().await?;
         tx.commit().await?;
         Ok(removed)
     }
@@ -319,34 +284,9 @@ impl Upkeep {
     /// On Postgres each statement of a batch commits by itself.
     async fn begin_prune(&self, call: &'static str, is_dry: bool) -> Result<Tx, IndexError> {
         if is_dry {
-            self.database.read_one(call, Role::Job(None)).await
+            self.0.read_one(call, Role::Job(None)).await
         } else {
-            self.database.write_one(call, Role::Job(None)).await
+            self.0.write_one(call, Role::Job(None)).await
         }
-    }
-}
-
-impl From<NamedBlobRow> for NamedBlob {
-    fn from(row: NamedBlobRow) -> Self {
-        Self {
-            key: BlobKey {
-                tenant_id: TenantId::from_uuid(row.tenant_id),
-                store_id: StoreId::from_uuid(row.store_id),
-                blob_id: VersionId::from_uuid(row.blob_id),
-            },
-            size_bytes: unsigned(row.size_bytes),
-            sha256: hash_of(&row.sha256, "version").ok(),
-            is_live: row.is_live,
-        }
-    }
-}
-
-impl CallRow {
-    fn into_key(self) -> Result<CallKey, IndexError> {
-        let scope = self.scope_sha256.try_into().map_err(|_| IndexError::Corrupt {
-            table: "idempotency",
-            what: "a hash of another length",
-        })?;
-        Ok((TenantId::from_uuid(self.tenant_id), scope))
     }
 }

@@ -1,14 +1,12 @@
 //! Usage: how a store's memories are used, as far as it is written.
 
 use keepsake_core::{Actor, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
-use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role};
+use crate::database::{Database, FromRow, Role, Row};
 use crate::model::Expiry;
-use crate::numbers::unsigned;
 
-/// What a store's row says of its use.
+/// The usage counters of a store.
 const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
     (SELECT count(*) FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
@@ -18,8 +16,8 @@ const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.ver
 /// The memories of a store that were never read, oldest first.
 const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
     CAST(NULL AS bigint) AS last_read_at, CAST(NULL AS text) AS last_read_by_type, \
-    CAST(NULL AS text) AS last_read_by, CAST(NULL AS bigint) AS active_at, v.actor_type, v.actor_id, u.pinned \
-    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned FROM memory m \
+    CAST(NULL AS text) AS last_read_by, CAST(NULL AS bigint) AS active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
+    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
             AND a.memory_id = m.memory_id) \
@@ -29,8 +27,8 @@ const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at
 
 /// The unpinned memories of a store that were used longest ago.
 const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
-    u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned \
-    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, a.last_read_at, \
+    u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
+    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at, a.last_read_at, \
             a.last_read_by_type, a.last_read_by, a.active_at, \
             CASE WHEN a.active_at > m.updated_at THEN a.active_at ELSE m.updated_at END AS alive_at \
         FROM memory m LEFT JOIN memory_access a \
@@ -40,85 +38,102 @@ const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.alive_at, u.memory_id";
 
+/// The unpinned memories of a store with an expiry time, the earliest first.
+const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+    u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned, u.expires_at \
+    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, m.expires_at, \
+            a.last_read_at, a.last_read_by_type, a.last_read_by, a.active_at \
+        FROM memory m LEFT JOIN memory_access a \
+            ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND m.expires_at IS NOT NULL \
+        AND NOT m.pinned ORDER BY m.expires_at, m.memory_id LIMIT $3) u \
+    LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
+    ORDER BY u.expires_at, u.memory_id";
+
 /// How the memories of a store are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// When they expire by the store's own period.
+    /// The expiry by the store's own period.
     pub expiry: Expiry,
-    /// Versions kept, those of live memories included.
+    /// Retained versions, including those of live memories.
     pub versions: u64,
-    /// Bytes of all content kept, that of live memories included.
+    /// Bytes of all retained content, including that of live memories.
     pub version_bytes: u64,
     /// Live memories that were never read.
     pub never_read_count: u64,
-    /// Of them those that were made first.
+    /// The oldest of these.
     pub never_read: Vec<UsedMemory>,
     /// The unpinned memories whose last sign of life is longest ago, the oldest
     /// first.
     pub idle: Vec<UsedMemory>,
+    /// The unpinned memories with an expiry time, the earliest first.
+    pub timed: Vec<UsedMemory>,
 }
 
-/// A live memory, and who used it last.
+/// A live memory, and its last uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedMemory {
     /// The memory.
     pub memory_id: MemoryId,
-    /// Where it stands.
+    /// Its path.
     pub path: MemoryPath,
     /// Bytes of its content.
     pub size_bytes: u64,
     /// Whether it never expires.
     pub is_pinned: bool,
-    /// When it was made.
+    /// When it expires even if it is used.
+    pub expires_at: Option<Timestamp>,
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last written.
     pub updated_at: Timestamp,
-    /// Who wrote it last; `None`: nobody that has a name.
+    /// The last writer; `None`: a job or the operator.
     pub written_by: Option<Actor>,
     /// When it was last read.
     pub last_read_at: Option<Timestamp>,
-    /// Who read it last.
+    /// The last reader.
     pub read_by: Option<Actor>,
-    /// The latest sign of life that was written beside a read.
+    /// The latest sign of life recorded with a read.
     pub active_at: Option<Timestamp>,
 }
 
 /// How stores are used.
 #[derive(Debug, Clone)]
-pub struct Usage {
-    database: Database,
+pub struct Usage(pub(crate) Database);
+
+impl FromRow for StoreUsage {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            expiry: row.read()?,
+            versions: row.get("version_count")?,
+            version_bytes: row.get("version_bytes")?,
+            never_read_count: row.get("never_read_count")?,
+            never_read: Vec::new(),
+            idle: Vec::new(),
+            timed: Vec::new(),
+        })
+    }
 }
 
-#[derive(sqlx::FromRow)]
-struct StoreRow {
-    expires_unused_after: Option<i64>,
-    period_set_at: Option<i64>,
-    version_count: i64,
-    version_bytes: i64,
-    never_read_count: i64,
-}
-
-#[derive(sqlx::FromRow)]
-struct MemoryRow {
-    memory_id: Uuid,
-    path: String,
-    size_bytes: i64,
-    created_at: i64,
-    updated_at: i64,
-    last_read_at: Option<i64>,
-    last_read_by_type: Option<String>,
-    last_read_by: Option<String>,
-    active_at: Option<i64>,
-    actor_type: Option<String>,
-    actor_id: Option<String>,
-    pinned: bool,
+impl FromRow for UsedMemory {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            memory_id: row.get("memory_id")?,
+            path: row.get("path")?,
+            size_bytes: row.get("size_bytes")?,
+            is_pinned: row.get("pinned")?,
+            expires_at: row.get("expires_at")?,
+            created_at: row.get("created_at")?,
+            updated_at: row.get("updated_at")?,
+            written_by: row.actor(["actor_type", "actor_id"])?,
+            last_read_at: row.get("last_read_at")?,
+            read_by: row.actor(["last_read_by_type", "last_read_by"])?,
+            active_at: row.get("active_at")?,
+        })
+    }
 }
 
 impl Usage {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// How a store's memories are used, with at most `limit` of each kind; `None`: no
     /// such store.
     ///
@@ -132,47 +147,19 @@ impl Usage {
         store_id: StoreId,
         limit: u32,
     ) -> Result<Option<StoreUsage>, IndexError> {
-        let mut tx = self.database.read("store_usage", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(STORE_USAGE).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let store: Option<StoreRow> = query.optional().await?;
-        let mut lists = [Vec::new(), Vec::new()];
-        if store.is_some() {
-            for (list, text) in lists.iter_mut().zip([NEVER_READ, IDLE_MEMORIES]) {
-                let query = tx.query(text).bind(tenant_id.uuid()).bind(store_id.uuid());
-                let rows: Vec<MemoryRow> = query.bind(i64::from(limit)).all().await?;
-                *list = rows.into_iter().map(UsedMemory::from).collect();
+        let mut tx = self.0.read("store_usage", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(STORE_USAGE).bind((tenant_id, store_id));
+        let mut usage: Option<StoreUsage> = query.optional().await?;
+        if let Some(usage) = &mut usage {
+            for (list, text) in [
+                (&mut usage.never_read, NEVER_READ),
+                (&mut usage.idle, IDLE_MEMORIES),
+                (&mut usage.timed, TIMED),
+            ] {
+                *list = tx.query(text).bind((tenant_id, store_id, limit)).all().await?;
             }
         }
         tx.commit().await?;
-        let [never_read, idle] = lists;
-        Ok(store.map(|row| StoreUsage {
-            expiry: Expiry {
-                unused_after_secs: row.expires_unused_after.map(unsigned),
-                set_at: row.period_set_at.map(Timestamp::from_micros),
-            },
-            versions: unsigned(row.version_count),
-            version_bytes: unsigned(row.version_bytes),
-            never_read_count: unsigned(row.never_read_count),
-            never_read,
-            idle,
-        }))
-    }
-}
-
-impl From<MemoryRow> for UsedMemory {
-    fn from(row: MemoryRow) -> Self {
-        let actor = |kind: Option<String>, id: Option<String>| Actor::from_stored(&kind?, &id?);
-        Self {
-            memory_id: MemoryId::from_uuid(row.memory_id),
-            path: MemoryPath::from_trusted(row.path),
-            size_bytes: unsigned(row.size_bytes),
-            is_pinned: row.pinned,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
-            written_by: actor(row.actor_type, row.actor_id),
-            last_read_at: row.last_read_at.map(Timestamp::from_micros),
-            read_by: actor(row.last_read_by_type, row.last_read_by),
-            active_at: row.active_at.map(Timestamp::from_micros),
-        }
+        Ok(usage)
     }
 }

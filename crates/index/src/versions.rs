@@ -1,23 +1,22 @@
 //! The history of a store: versions by sequence number and by id, and lists of
 //! them.
 
-use keepsake_core::{Actor, ContentHash, Id, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
-use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role, Tx};
-use crate::memories::StoreStateRow;
-use crate::model::{FoundVersion, Operation, StoredContent, Version, VersionListing, VersionPage};
-use crate::numbers::{hash_of, unsigned};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::model::{
+    FoundVersion, Operation, StoreState, StoredContent, Version, VersionListing, VersionPage,
+};
 
-/// The columns of a [`VersionRow`].
+/// The columns of a [`Version`].
 const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
     actor_type, actor_id, redacted_at, redacted_by_type, redacted_by";
 
 /// The state of a store, and its version with an id.
 const WITH_ID: [&str; 2] = [
-    "read_version($1, $2, NULL, $3)",
+    "(SELECT archived_at, purge_epoch, (version_row).* FROM read_version($1, $2, NULL, $3)) found",
     "(SELECT archived_at, purge_epoch FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) s \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3",
@@ -25,7 +24,7 @@ const WITH_ID: [&str; 2] = [
 
 /// The state of a store, and its version with a sequence number.
 const WITH_SEQ: [&str; 2] = [
-    "read_version($1, $2, $3, NULL)",
+    "(SELECT archived_at, purge_epoch, (version_row).* FROM read_version($1, $2, $3, NULL)) found",
     "(SELECT archived_at, purge_epoch FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) s \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3",
@@ -33,7 +32,8 @@ const WITH_SEQ: [&str; 2] = [
 
 /// A row with the state of a store, and then a row for each version of a page; on
 /// Postgres.
-const PAGE: &str = "list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const PAGE: &str = "(SELECT archived_at, purge_epoch, (version_row).* \
+    FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)) found";
 
 /// The state of a store and its last sequence number; on SQLite.
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
@@ -50,50 +50,62 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
 
 /// The history of one store.
 #[derive(Debug, Clone)]
-pub struct Versions {
-    database: Database,
+pub struct Versions(pub(crate) Database);
+
+/// A version of a page, if the row has one. On Postgres only the first row has the store.
+struct PageRow {
+    store: Option<StoreState>,
+    version: Option<Version>,
 }
 
-#[derive(sqlx::FromRow)]
-struct FoundRow {
-    #[sqlx(flatten)]
-    store: StoreStateRow,
-    #[sqlx(flatten)]
-    version: VersionRow,
-}
-
-#[derive(sqlx::FromRow)]
+/// The state of a store, and its last sequence number.
 struct StateRow {
-    #[sqlx(flatten)]
-    store: StoreStateRow,
+    store: StoreState,
     seq: i64,
 }
 
-/// A version, if the row has one.
-#[derive(sqlx::FromRow)]
-pub(crate) struct VersionRow {
-    seq: Option<i64>,
-    version_id: Option<Uuid>,
-    prev_seq: Option<i64>,
-    memory_id: Option<Uuid>,
-    op: Option<String>,
-    path: Option<String>,
-    blob_id: Option<Uuid>,
-    size_bytes: Option<i64>,
-    sha256: Option<Vec<u8>>,
-    created_at: Option<i64>,
-    actor_type: Option<String>,
-    actor_id: Option<String>,
-    redacted_at: Option<i64>,
-    redacted_by_type: Option<String>,
-    redacted_by: Option<String>,
+from_row! {
+    StoredContent { blob_id, size_bytes, sha256 }
+    StateRow { seq; store }
+}
+
+impl FromRow for Version {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            version_id: row.get("version_id")?,
+            seq: row.get("seq")?,
+            prev_seq: row.get("prev_seq")?,
+            memory_id: row.get("memory_id")?,
+            operation: row.get("op")?,
+            path: row.get("path")?,
+            content: row.read_unless_null("blob_id")?,
+            created_at: row.get("created_at")?,
+            created_by: row.actor(["actor_type", "actor_id"])?,
+            redacted_at: row.get("redacted_at")?,
+            redacted_by: row.actor(["redacted_by_type", "redacted_by"])?,
+        })
+    }
+}
+
+impl FromRow for FoundVersion {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            store: row.read()?,
+            version: row.read_unless_null("version_id")?,
+        })
+    }
+}
+
+impl FromRow for PageRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            store: row.read_unless_null("purge_epoch")?,
+            version: row.read_unless_null("version_id")?,
+        })
+    }
 }
 
 impl Versions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Finds the version with a sequence number of the store.
     ///
     /// # Errors
@@ -105,11 +117,10 @@ impl Versions {
         seq: i64,
     ) -> Result<Option<Version>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read_one("version_at", role).await?;
+        let mut tx = self.0.read_one("version_at", role).await?;
         let text = select(tx.choose(WITH_SEQ));
-        let query = tx.query(text).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let row: Option<FoundRow> = query.bind(seq).optional().await?;
-        row.map_or(Ok(None), |row| row.version.into_version())
+        let found: Option<FoundVersion> = tx.query(text).bind((tenant_id, store_id, seq)).optional().await?;
+        Ok(found.and_then(|found| found.version))
     }
 
     /// Finds a version by its id; `None`: the store does not exist.
@@ -123,17 +134,10 @@ impl Versions {
         version_id: VersionId,
     ) -> Result<Option<FoundVersion>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read_one("version", role).await?;
+        let mut tx = self.0.read_one("version", role).await?;
         let text = select(tx.choose(WITH_ID));
-        let query = tx.query(text).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let row: Option<FoundRow> = query.bind(version_id.uuid()).optional().await?;
-        let Some(FoundRow { store, version }) = row else {
-            return Ok(None);
-        };
-        Ok(Some(FoundVersion {
-            store: store.state(),
-            version: version.into_version()?,
-        }))
+        let query = tx.query(text).bind((tenant_id, store_id, version_id));
+        query.optional().await
     }
 
     /// Lists versions, newest first; `None`: the store does not exist.
@@ -147,22 +151,14 @@ impl Versions {
         listing: &VersionListing,
     ) -> Result<Option<VersionPage>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read_function("list_versions", role).await?;
+        let mut tx = self.0.read_function("list_versions", role).await?;
         let page = if tx.is_postgres() {
             page_of_postgres(&mut tx, tenant_id, store_id, listing).await?
         } else {
             page_of_sqlite(&mut tx, tenant_id, store_id, listing).await?
         };
         tx.commit().await?;
-        let Some((store, versions)) = page else {
-            return Ok(None);
-        };
-        let versions = versions.into_iter();
-        let versions = versions.filter_map(|row| row.into_version().transpose());
-        Ok(Some(VersionPage {
-            store: store.state(),
-            versions: versions.collect::<Result<_, _>>()?,
-        }))
+        Ok(page)
     }
 
     /// Lists the versions of a store whose content has this hash, newest first.
@@ -179,15 +175,14 @@ impl Versions {
         limit: u32,
     ) -> Result<Vec<VersionId>, IndexError> {
         let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read("versions_with_content", role).await?;
-        let query = tx
-            .query(WITH_CONTENT)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid());
-        let query = query.bind(sha256.as_bytes().as_slice()).bind(i64::from(limit));
-        let ids: Vec<Uuid> = query.scalars().await?;
+        let mut tx = self.0.read("versions_with_content", role).await?;
+        let query = tx.query(WITH_CONTENT).bind((tenant_id, store_id));
+        let ids = query
+            .bind((sha256.as_bytes().as_slice(), limit))
+            .scalars()
+            .await?;
         tx.commit().await?;
-        Ok(ids.into_iter().map(VersionId::from_uuid).collect())
+        Ok(ids)
     }
 }
 
@@ -198,31 +193,31 @@ fn select(from: &str) -> AssertSqlSafe<String> {
     ))
 }
 
-type Page = (StoreStateRow, Vec<VersionRow>);
-
 async fn page_of_postgres(
     tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
     listing: &VersionListing,
-) -> Result<Option<Page>, IndexError> {
-    let rows: Vec<FoundRow> = tx
+) -> Result<Option<VersionPage>, IndexError> {
+    let rows: Vec<PageRow> = tx
         .query(select(PAGE))
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .bind(listing.memory_id.map(Id::uuid))
+        .bind(tenant_id)
+        .bind(store_id)
+        .bind(listing.memory_id)
         .bind(listing.operation.map(Operation::name))
         .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
         .bind(listing.actor.as_ref().map(|(_, id)| id))
-        .bind(listing.created_from.map(Timestamp::as_micros))
-        .bind(listing.created_to.map(Timestamp::as_micros))
+        .bind(listing.created_from)
+        .bind(listing.created_to)
         .bind(listing.before)
-        .bind(i64::from(listing.limit))
+        .bind(listing.limit)
         .all()
         .await?;
-    let mut rows = rows.into_iter();
-    let store = rows.next().map(|first| first.store);
-    Ok(store.map(|store| (store, rows.map(|row| row.version).collect())))
+    let store = rows.first().and_then(|row| row.store);
+    Ok(store.map(|store| VersionPage {
+        store,
+        versions: rows.into_iter().filter_map(|row| row.version).collect(),
+    }))
 }
 
 async fn page_of_sqlite(
@@ -230,8 +225,8 @@ async fn page_of_sqlite(
     tenant_id: TenantId,
     store_id: StoreId,
     listing: &VersionListing,
-) -> Result<Option<Page>, IndexError> {
-    let query = tx.query(STATE).bind(tenant_id.uuid()).bind(store_id.uuid());
+) -> Result<Option<VersionPage>, IndexError> {
+    let query = tx.query(STATE).bind((tenant_id, store_id));
     let Some(state) = query.optional::<StateRow>().await? else {
         return Ok(None);
     };
@@ -247,18 +242,21 @@ async fn page_of_sqlite(
     }
     let versions = tx
         .query(AssertSqlSafe(list_on_sqlite(listing)))
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
+        .bind(tenant_id)
+        .bind(store_id)
         .bind(before)
         .bind(after)
-        .bind(i64::from(listing.limit))
-        .bind(listing.memory_id.map(Id::uuid))
+        .bind(listing.limit)
+        .bind(listing.memory_id)
         .bind(listing.operation.map(Operation::name))
         .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
         .bind(listing.actor.as_ref().map(|(_, id)| id))
         .all()
         .await?;
-    Ok(Some((state.store, versions)))
+    Ok(Some(VersionPage {
+        store: state.store,
+        versions,
+    }))
 }
 
 /// Selects versions before `$3` and after `$4`, at most `$5`. The query uses the
@@ -299,8 +297,8 @@ async fn first_since(
     let mut low = 0;
     while high - low > 1 {
         let middle = low.midpoint(high);
-        let query = tx.query(CREATED_AT).bind(tenant_id.uuid()).bind(store_id.uuid());
-        let created_at: Option<i64> = query.bind(middle).optional_scalar().await?;
+        let query = tx.query(CREATED_AT).bind((tenant_id, store_id, middle));
+        let created_at: Option<i64> = query.optional_scalar().await?;
         if created_at.is_some_and(|created_at| created_at >= at.as_micros()) {
             high = middle;
         } else {
@@ -310,50 +308,11 @@ async fn first_since(
     Ok(high)
 }
 
-impl VersionRow {
-    /// The version; `None`: the row has none.
-    pub(crate) fn into_version(self) -> Result<Option<Version>, IndexError> {
-        let corrupt = |what| IndexError::Corrupt {
-            table: "version",
-            what,
-        };
-        let incomplete = || corrupt("a row without all columns of a version");
-        let Some(version_id) = self.version_id else {
-            return Ok(None);
-        };
-        let actor = |kind: Option<String>, id: Option<String>| {
-            let found = kind.zip(id);
-            let actor =
-                found.map(|(kind, id)| Actor::from_stored(&kind, &id).ok_or(corrupt("unknown actor")));
-            actor.transpose()
-        };
-        let content = |blob_id| {
-            Ok::<_, IndexError>(StoredContent {
-                blob_id: VersionId::from_uuid(blob_id),
-                size_bytes: unsigned(self.size_bytes.ok_or_else(incomplete)?),
-                sha256: hash_of(&self.sha256.ok_or_else(incomplete)?, "version")?,
-            })
-        };
-        let operation = self.op.as_deref().and_then(Operation::parse);
-        Ok(Some(Version {
-            seq: self.seq.ok_or_else(incomplete)?,
-            version_id: VersionId::from_uuid(version_id),
-            prev_seq: self.prev_seq,
-            memory_id: MemoryId::from_uuid(self.memory_id.ok_or_else(incomplete)?),
-            operation: operation.ok_or_else(|| corrupt("unknown operation"))?,
-            path: self.path.map(MemoryPath::from_trusted),
-            content: self.blob_id.map(content).transpose()?,
-            created_at: Timestamp::from_micros(self.created_at.ok_or_else(incomplete)?),
-            created_by: actor(self.actor_type, self.actor_id)?,
-            redacted_at: self.redacted_at.map(Timestamp::from_micros),
-            redacted_by: actor(self.redacted_by_type, self.redacted_by)?,
-        }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use keepsake_core::MemoryId;
     use keepsake_core::actor::ActorKind;
+    use uuid::Uuid;
 
     use super::*;
     use crate::sqlite::plans::steps_of;

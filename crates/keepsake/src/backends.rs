@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, BlobUrl};
-use keepsake_config::{Failure, IndexSettings, IndexUrl, Settings};
+use keepsake_config::{Failure, FailureClass, IndexSettings, IndexUrl, Settings};
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_index::{Index, IndexError, Migrated, PostgresIndex, SqliteIndex};
 use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 
@@ -24,39 +24,28 @@ pub(crate) struct Backends {
     pub(crate) index: Index,
     /// The content; `None`: it is in the index.
     pub(crate) blobs: Option<Arc<dyn BlobStore>>,
+    metrics: Metrics,
     _lock: Option<FolderLock>,
 }
 
 impl Backends {
-    /// Opens both stores without metrics.
-    ///
-    /// # Errors
-    /// As [`Self::open_measured`].
-    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
-        Self::open_measured(settings, &Metrics::default()).await
-    }
-
     /// Opens both stores; a SQLite file is locked, created and migrated.
     ///
     /// # Errors
     /// [`Failure`] that names the configuration key of the failed store.
-    pub(crate) async fn open_measured(settings: &Settings, metrics: &Metrics) -> Result<Self, Failure> {
+    pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
-        let blobs = open_blobs(settings, metrics).await?;
+        let blobs = open_blobs(settings, &metrics).await?;
         Ok(Self {
             index,
             blobs,
+            metrics,
             _lock: lock,
         })
     }
 
-    /// An engine on these stores, without metrics.
-    pub(crate) fn engine(&self, settings: &Settings) -> Engine {
-        self.measured_engine(settings, Metrics::default())
-    }
-
     /// An engine on these stores.
-    pub(crate) fn measured_engine(&self, settings: &Settings, metrics: Metrics) -> Engine {
+    pub(crate) fn engine(&self, settings: &Settings) -> Engine {
         let options = EngineOptions {
             limits: settings.limits.clone(),
             scanner: settings.scanner.clone(),
@@ -69,7 +58,7 @@ impl Backends {
             request_deadline: settings.server.request_deadline,
             blob_deletion_delay: settings.blobs.deletion_delay,
             audit_retention: settings.audit.retention,
-            metrics,
+            metrics: self.metrics.clone(),
             ..EngineOptions::default()
         };
         Engine::new(self.index.clone(), self.blobs.clone(), options)
@@ -88,10 +77,10 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
         IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(()),
         IndexUrl::Sqlite { url, .. } => SqliteIndex::look(url)
             .await
-            .map_err(Failure::of(format_args!("index.url {url}"))),
+            .map_err(of_index(format!("index.url {url}"))),
         IndexUrl::Postgres(_) => {
             let (index, _) = open_index(settings).await?;
-            let failed = || Failure::of(format!("index.url {}", settings.url));
+            let failed = || of_index(format!("index.url {}", settings.url));
             let app = index.check().await.map_err(failed());
             // This call uses the connection pool of the jobs.
             let jobs = index
@@ -151,7 +140,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLoc
             };
             let index = PostgresIndex::connect(&options)
                 .await
-                .map_err(Failure::of(format_args!("index.url {}", settings.url)))?;
+                .map_err(of_index(format!("index.url {}", settings.url)))?;
             Ok((index.into(), None))
         }
     }
@@ -162,23 +151,38 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
     let lock = FolderLock::take(file)?;
     let index = SqliteIndex::open(url)
         .await
-        .map_err(Failure::of(format_args!("index.url {url}")))?;
+        .map_err(of_index(format!("index.url {url}")))?;
     Ok((index, lock))
 }
 
-/// Migrates a database to the schema of this binary.
+/// Returns a function for `map_err` that puts `what` before an error of the index, and
+/// classifies it.
+fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
+    move |error| {
+        let class = if error.is_passing() {
+            FailureClass::Unavailable
+        } else {
+            FailureClass::Failed
+        };
+        Failure::of_class(class, format!("{what}: {error}"))
+    }
+}
+
+/// Migrates a database to the schema of this binary; answers what it changed.
 ///
 /// # Errors
 /// [`Failure`] that names the database.
-pub(crate) async fn migrate(url: &IndexUrl) -> Result<(), Failure> {
+pub(crate) async fn migrate(url: &IndexUrl) -> Result<Migrated, Failure> {
     match url {
         IndexUrl::Sqlite { url, file } => {
-            let (index, _lock) = open_sqlite(url, file).await?;
-            Index::from(index).close().await;
-            Ok(())
+            data_dir::make_private_file(file)?;
+            let _lock = FolderLock::take(file)?;
+            SqliteIndex::migrate(url)
+                .await
+                .map_err(of_index(format!("the database {url} cannot be migrated")))
         }
         IndexUrl::Postgres(secret) => PostgresIndex::migrate(secret.expose_secret())
             .await
-            .map_err(Failure::of(format_args!("the database {url} cannot be migrated"))),
+            .map_err(of_index(format!("the database {url} cannot be migrated"))),
     }
 }

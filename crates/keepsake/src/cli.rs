@@ -1,32 +1,98 @@
 //! The command line.
 
+mod archives;
 mod blobs;
+mod connection;
+mod contexts;
 mod jobs;
+mod manual;
+mod memories;
 mod operator;
+mod sessions;
+mod stores;
+mod sync;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use keepsake_config::{Role, SourceArgs};
-use keepsake_core::TenantId;
 
+pub(crate) use archives::{ExportArgs, FromArgs, ImportArgs, OnConflict};
 pub(crate) use blobs::{BlobCommand, MoveBlobsArgs};
+pub(crate) use connection::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
+pub(crate) use contexts::{ContextCommand, LoginArgs, UseContextArgs};
 pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
-pub(crate) use operator::{
-    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, TargetArgs,
-    TenantArgs, TenantCommand, TokenKeyCommand, UpdateTenantArgs,
+pub(crate) use manual::{CompletionsArgs, ManArgs};
+pub(crate) use memories::{
+    CatArgs, DiffArgs, ExpireArgs, ExpiryTime, LogArgs, LsArgs, MemoryCommand, MvArgs, PathArgs, PinArgs,
+    PutArgs, RedactArgs, RestoreArgs, RmArgs, SearchArgs,
 };
+pub(crate) use operator::{
+    AuditArgs, CreateKeyArgs, CreateTenantArgs, DeleteTenantArgs, KeyCommand, ListTenantsArgs, PageArgs,
+    RevokeKeyArgs, TargetArgs, TenantArgs, TenantCommand, TokenKeyCommand, UpdateTenantArgs,
+};
+pub(crate) use sessions::{
+    AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs,
+};
+pub(crate) use stores::{
+    CreateStoreArgs, ListStoresArgs, Period, SensitiveData, ShowStoreArgs, StoreCommand, StoreFields,
+    SureStoreArgs, UpdateStoreArgs,
+};
+pub(crate) use sync::SyncArgs;
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
-#[command(name = "keepsake", version)]
+#[command(name = "keepsake", version = env!("COMMAND_VERSION"), after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// What the exit codes of all commands mean.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage: arguments, variables or contexts
+  3  not found
+  4  conflict: a precondition does not hold, or a path is taken
+  5  not allowed: the credential is unknown or lacks the permission
+  6  unavailable: the server cannot be reached or is overloaded; try again later";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Remembers a server and an API key
+    Login(LoginArgs),
+    /// Manages the servers that the commands know
+    Context {
+        #[command(subcommand)]
+        command: ContextCommand,
+    },
+    /// Manages memory stores
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+    /// Reads and changes memories and their history
+    Memory {
+        #[command(subcommand)]
+        command: MemoryCommand,
+    },
+    /// Writes a memory store into an archive
+    Export(ExportArgs),
+    /// Writes an archive, a folder or another store's memories into a memory store
+    Import(ImportArgs),
+    /// Shows sessions and what agents did in them
+    Session {
+        #[command(subcommand)]
+        command: SessionCommand,
+    },
+    /// Lists who did what, newest first
+    Audit(AuditLogArgs),
+    /// Shows the size of all memory stores
+    Usage(UsageArgs),
+    /// Keeps a folder and a memory store equal, in both directions
+    Sync(SyncArgs),
     /// Serves requests and runs the scheduled jobs
     Serve(ServeArgs),
     /// Serves one MCP client over stdin and stdout, from a local folder or as a bridge to a server
@@ -53,11 +119,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TokenKeyCommand,
     },
-    /// Manages memory stores
-    Store {
-        #[command(subcommand)]
-        command: StoreCommand,
-    },
     /// Lists and runs the scheduled jobs
     Job {
         #[command(subcommand)]
@@ -72,6 +133,10 @@ pub(crate) enum Command {
     },
     /// Prints the OpenAPI document of the HTTP API
     Openapi(OpenapiArgs),
+    /// Prints a shell's completions
+    Completions(CompletionsArgs),
+    /// Prints the manual page, or writes those of all commands
+    Man(ManArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,19 +145,18 @@ pub(crate) enum ConfigCommand {
     Check(CheckArgs),
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum StoreCommand {
-    /// Creates a memory store
-    Create(CreateStoreArgs),
-}
-
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake config check --config keepsake.toml
+  keepsake config check --config keepsake.toml --connect -o json")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
     /// Connects to the database and the blob store; writes, reads, lists and deletes a probe object
     #[arg(long)]
     pub(crate) connect: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -114,19 +178,20 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake mcp
+  keepsake mcp --data-dir memories --store projects
+  keepsake mcp --url https://memory.example.com --store notes
+  keepsake mcp --context work")]
 pub(crate) struct McpArgs {
-    /// Keeps all data in this folder, as `serve --dev` does
-    #[arg(long, visible_alias = "data", value_name = "DIR", conflicts_with = "url")]
+    /// Keeps all data in this folder, as `serve --dev` does; the default if no server or context is named
+    #[arg(long, visible_alias = "data", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The server to use instead: http(s)://host:port
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// An API key or a session token; prefer the variable `KEEPSAKE_API_KEY`
-    #[arg(long, value_name = "KEY", requires = "url", hide_env_values = true)]
-    pub(crate) api_key: Option<String>,
-    /// The memory store: in a folder its name, created if missing; on a server its id, not needed with a session token
-    #[arg(long, value_name = "STORE")]
+    /// The memory store: in a folder its name, created if missing; on a server its id or name, not needed with a session token
+    #[arg(short, long, value_name = "STORE")]
     pub(crate) store: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -134,21 +199,6 @@ pub(crate) struct OpenapiArgs {
     /// The document of the operator API
     #[arg(long)]
     pub(crate) admin: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CreateStoreArgs {
-    #[command(flatten)]
-    pub(crate) sources: SourceArgs,
-    /// The tenant that the store belongs to: wrkspc_…
-    #[arg(long, value_name = "ID")]
-    pub(crate) tenant: TenantId,
-    /// Its name
-    #[arg(long)]
-    pub(crate) name: String,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]
@@ -175,7 +225,10 @@ mod tests {
             "keepsake config check --config c",
             "keepsake config check --config c --connect",
             "keepsake migrate --config c",
-            "keepsake blobs move --from index: --to s3://b/p --keep --concurrency 4 --json --config c",
+            "keepsake blobs move --from index: --to s3://b/p --keep --concurrency 4 -o json --config c",
+            "keepsake export a.tar.zst --versions --store notes",
+            "keepsake import a --prefix p --on-conflict skip --dry-run",
+            "keepsake import --from-url http://h --from-api-key k --from-store notes",
             "keepsake openapi",
             "keepsake openapi --admin",
             "keepsake tenant list --server http://127.0.0.1:8081 --token-file t --external-id x --limit 5 --page p",
@@ -187,23 +240,25 @@ mod tests {
             &format!("keepsake tenant suspend {tenant}"),
             &format!("keepsake tenant resume {tenant}"),
             &format!("keepsake tenant delete {tenant} --yes"),
-            &format!("keepsake tenant deletion {tenant} --json"),
+            &format!("keepsake tenant deletion {tenant} -o json"),
             &format!("keepsake tenant usage {tenant}"),
             &format!("keepsake tenant audit {tenant}"),
             "keepsake tenant audit",
-            "keepsake job list --server http://127.0.0.1:8081 --json",
+            "keepsake sync d --store s --allow-emptying --dry-run",
+            "keepsake sync d --watch",
+            "keepsake job list --server http://127.0.0.1:8081 -o json",
             "keepsake job run sweep-blobs --dry-run --config c",
             "keepsake job history prune --limit 5 --page p",
-            "keepsake verify --data-dir d --concurrency 4 --paths --json",
+            "keepsake verify --data-dir d --concurrency 4 --paths -o json",
             &format!("keepsake key list --tenant {tenant}"),
             "keepsake token-key rotate --config c",
-            "keepsake token-key rotate --compromised --server http://127.0.0.1:8081 --json",
+            "keepsake token-key rotate --compromised --server http://127.0.0.1:8081 -o json",
             &format!("keepsake key revoke --tenant {tenant} apikey_00000000000000000000000001"),
-            "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
+            "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d -o json",
             &format!(
                 "keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"
             ),
-            &format!("keepsake store create --tenant {tenant} --name n --config c"),
+            &format!("keepsake store create n --tenant {tenant} --config c"),
         ] {
             assert!(parse(arguments).is_ok(), "{arguments}");
         }
@@ -215,11 +270,18 @@ mod tests {
             "keepsake",
             "keepsake serve --dev --config c",
             "keepsake serve --role both",
+            "keepsake export",
+            "keepsake import",
+            "keepsake import a --on-conflict ask",
+            "keepsake import --from-url http://h --from-api-key k",
+            "keepsake import a --from-url http://h --from-api-key k --from-store s",
             "keepsake tenant create",
             "keepsake tenant create --name n --limit bytes_per_memory",
             "keepsake tenant list --server http://h --config c",
             "keepsake tenant list --token-file t",
             "keepsake job run",
+            "keepsake sync",
+            "keepsake sync d --watch --dry-run",
             "keepsake verify --concurrency 0",
             "keepsake blobs move",
             "keepsake blobs move --to file:///blobs",

@@ -67,17 +67,27 @@ impl FolderLock {
 /// # Errors
 /// [`Failure`] that names the folder.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
+    make_private_folder(folder)?;
     let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(FOLDER_MODE)
-        .create(folder)
-        .map_err(failed())?;
     let is_empty = folder.read_dir().map_err(failed())?.next().is_none();
     if is_empty {
         std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)).map_err(failed())?;
     }
     Ok(())
+}
+
+/// Creates a folder, and its parents, that only its owner can access.
+///
+/// Existing ones are not changed.
+///
+/// # Errors
+/// [`Failure`] that names the folder.
+pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
+    let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
+    made.map_err(Failure::of(format_args!(
+        "the folder {} cannot be used",
+        folder.display()
+    )))
 }
 
 /// Creates a file, and its folder, that only their owner can access.
@@ -89,12 +99,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
 /// [`Failure`] that names the folder or the file.
 pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(FOLDER_MODE)
-            .create(folder)
-            .map_err(failed())?;
+        make_private_folder(folder)?;
     }
     let made = OpenOptions::new()
         .create(true)

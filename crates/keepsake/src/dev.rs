@@ -20,8 +20,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::Backends;
+use crate::contexts::{self, Context, Contexts};
 use crate::data_dir::write_private_file;
-use crate::operator::print;
+use crate::output::print;
 
 /// The file that names tenant and store.
 const TENANT_FILE: &str = "dev-tenant.json";
@@ -58,20 +59,40 @@ pub(crate) async fn print_credentials(
     backends: &Backends,
     folder: &Path,
     base_url: &str,
-) -> Result<(), Failure> {
+) -> Result<Credentials, Failure> {
     let path = folder.join(CREDENTIALS_FILE);
     if let Some(mut credentials) = find_valid(backends, &path).await? {
         if credentials.base_url != base_url {
             base_url.clone_into(&mut credentials.base_url);
             write(&path, &credentials)?;
         }
-        return print(&format!(
+        print(&format!(
             "Keepsake is on {base_url}; its credentials are in {}\n",
             path.display()
-        ));
+        ))?;
+        return Ok(credentials);
     }
     let credentials = create(engine, backends, folder, base_url).await?;
-    print(&welcome_text(&credentials, &path))
+    print(&welcome_text(&credentials, &path))?;
+    Ok(credentials)
+}
+
+/// Makes the context `dev`, so that the commands find the server.
+///
+/// It becomes the current context only if there is no other.
+///
+/// # Errors
+/// [`Failure`] when the file with the contexts cannot be read or written.
+pub(crate) fn remember(credentials: &Credentials) -> Result<(), Failure> {
+    let path = contexts::default_file(|name| std::env::var_os(name))?;
+    let mut contexts = Contexts::read(&path)?;
+    let context = Context {
+        url: credentials.base_url.clone(),
+        api_key: credentials.api_key.clone(),
+        store: Some(credentials.memory_store_id.to_string()),
+    };
+    contexts.insert(contexts::DEV, context);
+    contexts.write(&path)
 }
 
 /// Finds or creates tenant, store and key, and prints nothing.
@@ -117,8 +138,9 @@ async fn create(
         expires_at: None,
     };
     let (_, secret) = engine
-        .operator()
-        .create_key(new)
+        .operator
+        .keys
+        .create(new)
         .await
         .map_err(Failure::of("the API key was not created"))?;
     let credentials = Credentials {
@@ -196,15 +218,16 @@ async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
         ..NewTenant::default()
     };
     let tenant = engine
-        .operator()
-        .create_tenant(new)
+        .operator
+        .tenants
+        .create(new)
         .await
         .map_err(Failure::of("the tenant was not created"))?;
     Ok(tenant.tenant_id)
 }
 
 async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
-    let made = engine.operator().create_store(tenant_id, NAME).await;
+    let made = engine.operator.create_store(tenant_id, NAME).await;
     Ok(made
         .map_err(Failure::of("the memory store was not created"))?
         .store_id)
@@ -249,8 +272,11 @@ fn welcome_text(credentials: &Credentials, path: &Path) -> String {
          memory store  {memory_store_id}\n\
          API key       {api_key}\n\n\
          The key is shown only now; it is kept in {}\n\
-         Write a memory, then read it:\n\n{create}\n{view}\n",
-        path.display()
+         Write a memory, then read it:\n\n{create}\n{view}\n\
+         Or use the commands, in another terminal:\n\n{program} memory ls --context {dev}\n",
+        path.display(),
+        program = std::env::args().next().as_deref().unwrap_or("keepsake"),
+        dev = contexts::DEV,
     )
 }
 
@@ -260,6 +286,7 @@ mod tests {
 
     use super::*;
     use keepsake_config::Sources;
+    use keepsake_telemetry::Metrics;
 
     const URL: &str = "http://127.0.0.1:8080";
 
@@ -281,7 +308,7 @@ mod tests {
                 ..Sources::default()
             };
             let settings = sources.merge().settings().unwrap();
-            let backends = Backends::open(&settings).await.unwrap();
+            let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
             print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url)
                 .await
                 .unwrap();

@@ -11,6 +11,7 @@ use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft, StoreQuery};
 use keepsake_index::Store;
 use keepsake_mcp::{Access, MemoryServer, serve_stdio};
+use keepsake_telemetry::Metrics;
 
 use crate::backends::Backends;
 use crate::cli::McpArgs;
@@ -25,10 +26,15 @@ const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 /// [`Failure`] if it cannot start or the client does not speak MCP.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    if args.data_dir.is_some() {
+        args.server.refuse_beside("--data-dir")?;
+    }
+    let is_bridge = args.data_dir.is_none() && (args.server.url.is_some() || args.server.context.is_some());
     let served = async {
-        match &args.url {
-            Some(url) => bridge::run(url, &args).await,
-            None => embedded(&args).await,
+        if is_bridge {
+            bridge::run(&args).await
+        } else {
+            embedded(&args).await
         }
     };
     tokio::select! {
@@ -54,7 +60,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     let settings = sources.merge().settings()?;
     logs::start(&settings.log, None);
     data_dir::prepare(&folder)?;
-    let backends = Backends::open(&settings).await?;
+    let backends = Backends::open(&settings, Metrics::default()).await?;
     let engine = backends.engine(&settings);
     let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
     if !engine.shut_down(settings.server.shutdown_deadline).await {
@@ -77,12 +83,13 @@ async fn serve(
         .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
     let local = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine
+        .auth
         .authenticate(&local.api_key)
         .await
         .map_err(Failure::of("the folder's API key is refused"))?;
     let store = match store_name {
         Some(name) => find_or_create_store(engine, &principal, name).await,
-        None => engine.store(&principal, local.memory_store_id).await,
+        None => engine.stores.get(&principal, local.memory_store_id).await,
     };
     let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
     let runner = Runner::start(engine, true)
@@ -114,7 +121,7 @@ async fn find_or_create_store(
         ..StoreQuery::default()
     };
     loop {
-        let page = engine.stores(principal, &query).await?;
+        let page = engine.stores.list(principal, &query).await?;
         if let Some(store) = page.items.into_iter().find(|store| store.name == name) {
             return Ok(store);
         }
@@ -127,5 +134,5 @@ async fn find_or_create_store(
         name: name.to_owned(),
         ..StoreDraft::default()
     };
-    engine.create_store(principal, draft, None).await
+    engine.stores.create(principal, draft, None).await
 }

@@ -9,7 +9,7 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{Failure, Merged, OperatorSettings, Role, Settings};
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
-use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions};
+use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions, SignIn};
 use keepsake_telemetry::{Metrics, Telemetry, TelemetryOptions};
 use tokio::net::TcpListener;
 
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
              so anyone who can read it can sign"
         );
     }
-    let engine = opened.measured_engine(&settings, telemetry.metrics().clone());
+    let engine = opened.engine(&settings);
     let serving = Serving {
         engine: &engine,
         settings: &settings,
@@ -101,7 +101,7 @@ async fn open(
     if migrate {
         backends::migrate(&merged.migration()?).await?;
     }
-    Backends::open_measured(settings, metrics).await
+    Backends::open(settings, metrics.clone()).await
 }
 
 /// The parts of a running server.
@@ -130,7 +130,10 @@ impl Serving<'_> {
             None => None,
         };
         if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
-            dev::print_credentials(engine, backends, folder, &base_url(*address)).await?;
+            let credentials = dev::print_credentials(engine, backends, folder, &base_url(*address)).await?;
+            if let Err(failure) = dev::remember(&credentials) {
+                tracing::warn!(error = %failure, "the context `dev` was not saved: commands need --url and --api-key");
+            }
         }
         let is_worker = settings.role != Role::Gateway;
         let runner = Runner::start(engine, is_worker)
@@ -154,6 +157,10 @@ impl Serving<'_> {
             max_request_memory_bytes: server.max_request_memory_bytes,
             max_connections: server.max_connections,
             mcp: server.mcp.clone(),
+            sign_in: SignIn {
+                public_url: server.public_url.as_deref().map(Into::into),
+                issuers: self.settings.auth.issuers.names().into(),
+            },
         }
     }
 
@@ -253,7 +260,7 @@ async fn log_blob_problems(blobs: Arc<dyn BlobStore>) {
 
 /// Logs at the start if content is not where the configuration says.
 async fn log_misplaced_content(engine: Engine) {
-    if let Ok(Some(key)) = engine.misplaced_content().await {
+    if let Ok(Some(key)) = engine.verifier.misplaced_content().await {
         tracing::error!(
             blob.key = %key,
             "content of this index is not at blobs.url: set it to where the content is, or stop the server and run \

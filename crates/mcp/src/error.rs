@@ -39,7 +39,9 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::CutOff
         | EngineError::Contended
         | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),
-        EngineError::Shared(shared) => to_error_data(shared),
+        EngineError::Shared(shared) | EngineError::OfOperation { refusal: shared, .. } => {
+            to_error_data(shared)
+        }
         EngineError::Index(IndexError::Unavailable(_)) => unavailable(
             error,
             "the database cannot be reached at the moment: try again; nothing was changed",

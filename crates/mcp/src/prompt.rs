@@ -1,14 +1,15 @@
 //! The prompt that explains the memory to a model.
 
-use keepsake_core::tool::{ProtocolOptions, protocol_text};
+use keepsake_engine::{Engine, PromptOptions};
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
 use serde_json::Value;
 
+use crate::Access;
+use crate::error::to_error_data;
+
 const NAME: &str = "memory_protocol";
 const DESCRIPTION: &str = "Tells a model to look at its memory first and to record its progress as it goes";
-/// Maximum size of a topic, which is a short phrase.
-const MAX_TOPIC_BYTES: usize = 1_000;
 
 pub(crate) fn offered() -> Prompt {
     let arguments = vec![
@@ -18,11 +19,19 @@ pub(crate) fn offered() -> Prompt {
         PromptArgument::new("topic")
             .with_description("Limits the notes to this topic")
             .with_required(false),
+        PromptArgument::new("file_index")
+            .with_description("`true` adds the files with their first lines")
+            .with_required(false),
     ];
     Prompt::new(NAME, Some(DESCRIPTION), Some(arguments)).with_title("Memory protocol")
 }
 
-pub(crate) fn get(name: &str, arguments: Option<&JsonObject>) -> Result<GetPromptResult, ErrorData> {
+pub(crate) async fn get(
+    engine: &Engine,
+    access: &Access,
+    name: &str,
+    arguments: Option<&JsonObject>,
+) -> Result<GetPromptResult, ErrorData> {
     if name != NAME {
         let message = format!("there is no prompt of this name; the only prompt is `{NAME}`");
         return Err(ErrorData::invalid_params(message, None));
@@ -35,20 +44,22 @@ pub(crate) fn get(name: &str, arguments: Option<&JsonObject>) -> Result<GetPromp
             None,
         )),
     };
-    let keeps_tidy = match argument("keep_tidy")? {
-        None | Some("" | "false") => false,
-        Some("true") => true,
+    let flag = |name: &str| match argument(name)? {
+        None | Some("" | "false") => Ok(false),
+        Some("true") => Ok(true),
         Some(_) => {
-            let message = "`keep_tidy` must be `true` or `false`";
-            return Err(ErrorData::invalid_params(message, None));
+            let message = format!("`{name}` must be `true` or `false`");
+            Err(ErrorData::invalid_params(message, None))
         }
     };
-    let topic = argument("topic")?;
-    if topic.is_some_and(|topic| topic.len() > MAX_TOPIC_BYTES) {
-        let message = format!("`topic` must be at most {MAX_TOPIC_BYTES} bytes");
-        return Err(ErrorData::invalid_params(message, None));
-    }
-    let text = protocol_text(ProtocolOptions { keeps_tidy, topic });
+    let topic = argument("topic")?.map(str::to_owned);
+    let options = PromptOptions::new(flag("keep_tidy")?, topic, flag("file_index")?);
+    let options = options.map_err(|error| to_error_data(&error))?;
+    let text = engine
+        .prompts
+        .of_stores(&access.principal, Some(&access.mounts), &options)
+        .await
+        .map_err(|error| to_error_data(&error))?;
     let mut result = GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]);
     result.description = Some(DESCRIPTION.to_owned());
     Ok(result)

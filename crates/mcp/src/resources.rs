@@ -4,12 +4,9 @@
 //! percent-encoded. A cursor is the number of the store and the engine's cursor
 //! in that store.
 
-use std::sync::Arc;
-
 use keepsake_core::MemoryPath;
 use keepsake_core::tool::{ToolPath, tool_display};
-use keepsake_engine::{Engine, Mounted, PageRequest, ShownItem, View};
-use keepsake_engine::{MemoryQuery, ShownMemory};
+use keepsake_engine::{Engine, MemoryQuery, Mounted, PageRequest, ShownItem, View};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
@@ -60,6 +57,7 @@ pub(crate) async fn list(
     }
     while let Some((mounted, slug)) = stores.get(number).zip(access.slugs.get(number)) {
         let query = MemoryQuery {
+            path: None,
             path_prefix: None,
             depth: None,
             page: PageRequest {
@@ -69,7 +67,8 @@ pub(crate) async fn list(
         };
         let principal = &access.principal;
         let found = engine
-            .memories(principal, mounted.store_id, &query, View::Basic)
+            .memories
+            .list(principal, mounted.store_id, &query, View::Basic)
             .await;
         let found = found.map_err(|error| to_error_data(&error))?;
         let is_last_store = number + 1 == stores.len();
@@ -109,12 +108,12 @@ fn resource(slug: &str, item: &ShownItem) -> Option<Resource> {
     let ShownItem::Memory(memory) = item else {
         return None;
     };
-    let ShownMemory { memory, .. } = &**memory;
-    let path = &memory.head.path;
+    let head = &memory.memory.head;
+    let path = &head.path;
     let resource = Resource::new(uri_of(slug, path), tool_display(Some(slug), path))
         .with_title(path.name())
         .with_mime_type(mime_type(path.name()))
-        .with_size(memory.head.size_bytes);
+        .with_size(head.size_bytes);
     Some(resource)
 }
 
@@ -128,6 +127,8 @@ pub(crate) async fn read(
         return Err(not_found());
     };
     let text = engine
+        .tools
+        .agent
         .read_file(&access.principal, access.mounts.clone(), &path)
         .await
         .map_err(|error| to_error_data(&error))?;
@@ -152,8 +153,7 @@ fn path_of(access: &Access, uri: &str) -> Option<ToolPath> {
     let (slug, path) = rest.split_at(rest.find('/')?);
     let path = percent_decode_str(path).decode_utf8().ok()?;
     let memory = MemoryPath::parse(&path).ok()?;
-    let slugs: &Arc<[String]> = &access.slugs;
-    if !slugs.iter().any(|mounted| mounted == slug) {
+    if !access.slugs.iter().any(|mounted| mounted == slug) {
         return None;
     }
     let has_mounts = access.mounts.single().is_none();

@@ -101,9 +101,7 @@ impl ServerHandler for MemoryServer {
             held,
             ..
         } = access;
-        let called = self
-            .engine
-            .call_tool_named(&principal, mounts, &request.name, call);
+        let called = self.engine.tools.call(&principal, mounts, &request.name, call);
         let called = called.instrument(span_of(&context));
         let answer = match held {
             Some(held) => Box::pin(holding(held, called)).await,
@@ -156,9 +154,11 @@ impl ServerHandler for MemoryServer {
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        Ok(prompt::get(&request.name, request.arguments.as_ref())?.into())
+        let access = self.access(&context)?;
+        let got = prompt::get(&self.engine, &access, &request.name, request.arguments.as_ref());
+        Ok(got.instrument(span_of(&context)).await?.into())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use keepsake_core::tool::agent::{ToolDefinition, definitions, memory_definition};
-use keepsake_engine::ToolAnswer;
+use keepsake_core::tool::agent::{AgentTool, ToolDefinition, definitions, memory_definition};
+use keepsake_engine::{MEMORY_TOOL, ToolAnswer};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(crate) fn offered() -> Vec<Tool> {
 
 /// Whether a tool of this name exists.
 pub(crate) fn is_known(name: &str) -> bool {
-    offered().iter().any(|tool| tool.name == name)
+    name == MEMORY_TOOL || AgentTool::parse(name).is_some()
 }
 
 fn tool(definition: ToolDefinition) -> Tool {

@@ -7,54 +7,18 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use keepsake_core::{MemoryId, MemoryPath};
 use keepsake_search::{Built, Postings, Query, Row};
 use uuid::Uuid;
+use words::{Numbers, word};
 
-/// As much as a memory may measure.
+#[path = "../../bench/src/words.rs"]
+mod words;
+
+/// The default limit of a memory's size.
 const TEXT_BYTES: usize = 100 << 10;
-/// What the store holds.
+/// The size of the store.
 const MEMORIES: u64 = 2_000;
 const MEMORY_BYTES: usize = 4 << 10;
-/// Words that there are, common ones far more often than rare ones.
+/// The number of different words; common ones occur far more often.
 const VOCABULARY: u64 = 30_000;
-
-/// Numbers in an order that is the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Below `limit`; the lower, the more often, as words are in texts.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number below a small limit is drawn"
-    )]
-    fn skewed(&mut self, limit: u64) -> u64 {
-        let fraction = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        ((limit as f64).powf(fraction) - 1.0) as u64
-    }
-}
-
-/// A made-up word of syllables, the same for the same number.
-fn word(number: u64) -> String {
-    const SYLLABLES: [&str; 32] = [
-        "ka", "ter", "mo", "lin", "des", "pro", "ser", "ver", "ing", "ed", "con", "fig", "re", "try",
-        "count", "log", "me", "no", "ta", "si", "ble", "er", "ment", "ro", "un", "do", "le", "par", "ex",
-        "it", "al", "work",
-    ];
-    let mut text = String::new();
-    let mut rest = number + 1;
-    while rest > 0 {
-        text.push_str(SYLLABLES[(rest % 32) as usize]);
-        rest /= 32;
-    }
-    text
-}
 
 fn prose(bytes: usize, numbers: &mut Numbers) -> String {
     let mut text = String::new();
@@ -83,7 +47,8 @@ fn han(bytes: usize, numbers: &mut Numbers) -> String {
     text
 }
 
-/// The character of a rank; neighbours are far apart in Unicode, as they are.
+/// The character of a rank. Characters of neighbouring ranks are far apart in Unicode,
+/// as in real texts.
 fn character(rank: u32) -> Option<char> {
     char::from_u32(0x4e00 + rank * 7_919 % 20_000)
 }
@@ -94,7 +59,7 @@ fn run(ranks: &[u32]) -> String {
 }
 
 fn rows(text: impl Fn(&mut Numbers) -> String) -> Vec<(MemoryPath, Vec<u8>)> {
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Numbers::new(1);
     (0..MEMORIES)
         .map(|number| {
             let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
@@ -125,7 +90,7 @@ fn analyse(criterion: &mut Criterion) {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    let mut numbers = Numbers(7);
+    let mut numbers = Numbers::new(7);
     let texts = [
         ("prose", prose(TEXT_BYTES, &mut numbers)),
         ("prose of 4 KB", prose(MEMORY_BYTES, &mut numbers)),

@@ -290,13 +290,13 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
     /// only a hyphen is between them.
     fn take_spaced(&mut self, text: &str, start: usize, word: &str) {
         self.end_run();
-        let goes_on = self.compound.parts > 0
+        let continues_compound = self.compound.parts > 0
             && self.compound.parts < MAX_PARTS
             && is_hyphen(&text[self.compound.range.end..start]);
-        if !goes_on {
+        if !continues_compound {
             self.end_compound();
         }
-        if !goes_on && is_plain(word) && !starts_with_hyphen(&text[start + word.len()..]) {
+        if !continues_compound && is_plain(word) && !starts_with_hyphen(&text[start + word.len()..]) {
             self.term.clear();
             fold_into(word, &mut self.term);
             // A lone sign that only modifies letters folds to nothing.

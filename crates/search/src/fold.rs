@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_and_storms_of_marks_are_cut() {
+    fn long_words_and_many_marks_are_cut() {
         assert_eq!(folded(&"x".repeat(100_000)).len(), MAX_TERM_BYTES);
         assert!(folded(&"猫".repeat(100_000)).len() <= MAX_TERM_BYTES);
         assert_eq!(folded(&format!("a{}", "\u{301}".repeat(100_000))), "a");

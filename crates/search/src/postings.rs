@@ -54,17 +54,7 @@ pub struct Postings {
 
 impl Default for Postings {
     fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            by_memory: HashMap::new(),
-            live: 0,
-            content_positions: 0,
-            contents: 0,
-            path_positions: 0,
-            all: None,
-            room: usize::MAX,
-            numbering: NEXT_NUMBERING.fetch_add(1, Ordering::Relaxed),
-        }
+        Self::within(usize::MAX)
     }
 }
 
@@ -107,8 +97,15 @@ impl Postings {
     /// An empty index; building postings may take about `room` bytes.
     pub fn within(room: usize) -> Self {
         Self {
+            slots: Vec::new(),
+            by_memory: HashMap::new(),
+            live: 0,
+            content_positions: 0,
+            contents: 0,
+            path_positions: 0,
+            all: None,
             room,
-            ..Self::default()
+            numbering: NEXT_NUMBERING.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -138,15 +135,12 @@ impl Postings {
     ) -> Result<(), DamagedRow> {
         self.retire(memory);
         let row = row.unwrap_or_default();
-        let read = if row.is_empty() {
-            Ok((row, 0))
+        let length = if row.is_empty() {
+            Ok(0)
         } else {
-            Terms::of(&row)
-                .map(|terms| terms.length())
-                .map(|length| (row, length))
+            Terms::of(&row).map(|terms| terms.length())
         };
-        let result = read.as_ref().map(|_| ()).map_err(|damaged| *damaged);
-        let (row, length) = read.unwrap_or_default();
+        let row = if length.is_ok() { row } else { Arc::default() };
         let path_row = Row::of(path.as_str());
         let added = self.add(Slot {
             memory,
@@ -154,11 +148,11 @@ impl Postings {
             content: row,
             path_length: path_row.length(),
             path_row: path_row.into_bytes().into(),
-            length,
+            length: length.unwrap_or_default(),
             is_live: true,
         });
         self.tidy();
-        result.and(added)
+        length.and(added)
     }
 
     /// Removes a memory.

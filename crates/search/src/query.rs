@@ -5,7 +5,7 @@
 //! result to a directory. All other words are optional: a memory matches if it has
 //! any of them.
 
-use crate::analyse::{Kind, Token, Unspaced, analyse, unspaced};
+use crate::analyse::{Kind, Unspaced, analyse, unspaced};
 use crate::function_words::{is_function_word, language_of, mask};
 use crate::stems::{Language, has_forms};
 
@@ -71,7 +71,7 @@ pub(crate) struct RankedTerm {
 pub(crate) struct Sequence(pub(crate) Vec<(Atom, u32)>);
 
 /// A parsed query.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
     pub(crate) ranked: Vec<RankedTerm>,
     pub(crate) phrases: Vec<Sequence>,
@@ -153,10 +153,8 @@ pub(crate) fn folded_path(path: &str) -> String {
 
 #[derive(Default)]
 struct Parser {
-    ranked: Vec<RankedTerm>,
-    phrases: Vec<Sequence>,
-    excluded: Vec<Sequence>,
-    paths: Vec<PathFilter>,
+    /// The parsed clauses; equal terms are merged at the end.
+    query: Query,
     prefixes: usize,
     position: u32,
 }
@@ -178,19 +176,22 @@ impl Parser {
             let (place, rest) = quoted(place).unwrap_or_else(|| word(place));
             if !place.trim_matches('/').is_empty() {
                 let has_room = self.has_room();
-                keep(has_room, &mut self.paths, PathFilter::of(place, is_excluded));
+                keep(
+                    has_room,
+                    &mut self.query.paths,
+                    PathFilter::of(place, is_excluded),
+                );
                 return rest;
             }
         }
         let (text, rest) = word(text);
-        let (bare, is_prefix) = match text.strip_suffix('*') {
-            Some(bare) if bare.ends_with(char::is_alphanumeric) => (bare, true),
-            _ => (text, false),
-        };
+        let prefix = text.strip_suffix('*');
+        let prefix = prefix.filter(|bare| bare.ends_with(char::is_alphanumeric));
+        let (bare, is_prefix) = (prefix.unwrap_or(text), prefix.is_some());
         if is_excluded {
             let has_room = self.has_room();
             if let Some(sequence) = sequence(bare, is_prefix) {
-                keep(has_room, &mut self.excluded, sequence);
+                keep(has_room, &mut self.query.excluded, sequence);
             }
         } else {
             self.take_text(bare, is_prefix);
@@ -204,11 +205,11 @@ impl Parser {
         };
         let has_room = self.has_room();
         if is_excluded {
-            keep(has_room, &mut self.excluded, sequence);
+            keep(has_room, &mut self.query.excluded, sequence);
             return;
         }
         for (atom, offset) in &sequence.0 {
-            self.ranked.push(RankedTerm {
+            self.query.ranked.push(RankedTerm {
                 atom: atom.clone(),
                 weight: 1.0,
                 has_forms: false,
@@ -217,24 +218,19 @@ impl Parser {
             });
         }
         self.position += sequence.0.last().map_or(0, |(_, offset)| offset + 1);
-        keep(has_room, &mut self.phrases, sequence);
+        keep(has_room, &mut self.query.phrases, sequence);
     }
 
     const fn has_room(&self) -> bool {
-        self.phrases.len() + self.excluded.len() + self.paths.len() < MAX_CLAUSES
+        self.query.phrases.len() + self.query.excluded.len() + self.query.paths.len() < MAX_CLAUSES
     }
 
     /// Takes ranked words; if `is_prefix`, the last one is a prefix.
     fn take_text(&mut self, text: &str, is_prefix: bool) {
         let mut terms: Vec<(Kind, String, u32)> = Vec::new();
-        let length = analyse(
-            text,
-            |Token {
-                 term, position, kind, ..
-             }| {
-                terms.push((kind, term.to_owned(), position));
-            },
-        );
+        let length = analyse(text, |token| {
+            terms.push((token.kind, token.term.to_owned(), token.position));
+        });
         if is_prefix
             && self.prefixes < MAX_PREFIXES
             && let Some(sequence) = sequence(text, true)
@@ -263,7 +259,7 @@ impl Parser {
 
     fn want(&mut self, atom: Atom, weight: f64, has_forms: bool, position: u32) {
         let is_shown = weight > HAN_WEIGHT;
-        self.ranked.push(RankedTerm {
+        self.query.ranked.push(RankedTerm {
             atom,
             weight,
             has_forms,
@@ -330,9 +326,10 @@ impl Parser {
         }
     }
 
-    fn finish(self) -> Query {
-        let mut ranked: Vec<RankedTerm> = Vec::with_capacity(self.ranked.len());
-        for new in self.ranked.into_iter().take(MAX_RANKED_TERMS) {
+    fn finish(mut self) -> Query {
+        let all = std::mem::take(&mut self.query.ranked);
+        let mut ranked: Vec<RankedTerm> = Vec::with_capacity(all.len());
+        for new in all.into_iter().take(MAX_RANKED_TERMS) {
             match ranked.iter_mut().find(|known| known.atom == new.atom) {
                 Some(known) => {
                     known.weight = known.weight.max(new.weight);
@@ -351,9 +348,7 @@ impl Parser {
         Query {
             languages: languages(&ranked),
             ranked,
-            phrases: self.phrases,
-            excluded: self.excluded,
-            paths: self.paths,
+            ..self.query
         }
     }
 }
@@ -404,19 +399,14 @@ fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
 /// `is_prefix`, the last term is a prefix.
 fn sequence(text: &str, is_prefix: bool) -> Option<Sequence> {
     let mut atoms = Vec::new();
-    analyse(
-        text,
-        |Token {
-             term, position, kind, ..
-         }| {
-            let atom = match (kind, term.chars().next()) {
-                (Kind::Compound, _) => return,
-                (Kind::Single, Some(letter)) => Atom::Character(letter),
-                _ => Atom::Term(term.to_owned()),
-            };
-            atoms.push((atom, position));
-        },
-    );
+    analyse(text, |token| {
+        let atom = match (token.kind, token.term.chars().next()) {
+            (Kind::Compound, _) => return,
+            (Kind::Single, Some(letter)) => Atom::Character(letter),
+            _ => Atom::Term(token.term.to_owned()),
+        };
+        atoms.push((atom, token.position));
+    });
     if is_prefix && let Some((last, _)) = atoms.last_mut() {
         let mut start = String::new();
         match last {

@@ -279,11 +279,16 @@ impl Scores {
     }
 
     fn add(&mut self, index: Searched<'_>, one: &mut Resolved<'_>) {
-        let average = index.store.average_length();
-        let average_path = index.store.average_path_length();
-        let held_against = |length: u32, average: f64, b: f64| 1.0 - b + b * f64::from(length) / average;
-        for variant in &one.variants {
-            for posting in index.terms.postings(variant.term, Field::Content) {
+        let content = (Field::Content, 1.0, B_CONTENT, index.store.average_length());
+        let path = (
+            Field::Path,
+            PATH_WEIGHT,
+            B_PATH,
+            index.store.average_path_length(),
+        );
+        let variants = one.variants.iter();
+        for (variant, (field, weight, b, average)) in variants.flat_map(|one| [(one, content), (one, path)]) {
+            for posting in index.terms.postings(variant.term, field) {
                 let slot = index.slot(posting.slot);
                 if !slot.is_live {
                     continue;
@@ -291,19 +296,12 @@ impl Scores {
                 if !index.budget.take(1) {
                     return;
                 }
-                let amount = posting.frequency() / held_against(slot.length, average, B_CONTENT);
-                self.put(posting.slot, variant.weight * amount);
-            }
-            for posting in index.terms.postings(variant.term, Field::Path) {
-                let slot = index.slot(posting.slot);
-                if !slot.is_live {
-                    continue;
-                }
-                if !index.budget.take(1) {
-                    return;
-                }
-                let amount = posting.frequency() / held_against(slot.path_length, average_path, B_PATH);
-                self.put(posting.slot, variant.weight * PATH_WEIGHT * amount);
+                let length = match field {
+                    Field::Content => slot.length,
+                    Field::Path => slot.path_length,
+                };
+                let amount = posting.frequency() / (1.0 - b + b * f64::from(length) / average);
+                self.put(posting.slot, variant.weight * weight * amount);
             }
         }
         one.weight = one.ranked.weight * rarity(index.store.len(), self.touched.len());
@@ -362,17 +360,11 @@ struct Steps(Vec<(Vec<u32>, u32)>);
 
 impl<'a> Filter<'a> {
     fn of(index: Searched<'a>, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
+        let step = |(atom, offset): &(Atom, u32)| (index.terms_of(atom), *offset);
         let steps = |sequences: &[Sequence]| {
+            let sequences = sequences.iter();
             sequences
-                .iter()
-                .map(|Sequence(atoms)| {
-                    Steps(
-                        atoms
-                            .iter()
-                            .map(|(atom, offset)| (index.terms_of(atom), *offset))
-                            .collect(),
-                    )
-                })
+                .map(|Sequence(atoms)| Steps(atoms.iter().map(step).collect()))
                 .collect()
         };
         Self {
@@ -395,9 +387,7 @@ impl<'a> Filter<'a> {
             && self.phrases.iter().all(|steps| steps.are_in(self.index, slot))
             && !self.excluded.iter().any(|steps| steps.are_in(self.index, slot))
     }
-}
 
-impl Filter<'_> {
     fn matches_path(&self, path: &str) -> bool {
         if self.query.paths.is_empty() {
             return true;

@@ -284,7 +284,7 @@ pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: i
         sink(position);
     };
     let runs = Terms::of(row).ok().and_then(|terms| terms.runs());
-    let beside = if let Some(runs) = runs.filter(|runs| runs.have(positions_at)) {
+    let beside = if let Some(runs) = runs.filter(|runs| runs.contain(positions_at)) {
         runs.each_position(positions_at, count, counted)
     } else {
         let mut rest = Reader {

@@ -52,9 +52,8 @@ impl Marker {
     pub fn snippet(&self, content: &str) -> Snippet {
         let matches = self.matches(content);
         let window = best_window(content, &matches);
-        let line = 1 + count_lines(&content[..window.start]);
         Snippet {
-            line,
+            line: 1 + content[..window.start].matches('\n').count(),
             text: marked(content, &window, &matches),
         }
     }
@@ -73,10 +72,6 @@ impl Marker {
         found.sort_by_key(|one| (one.range.start, one.range.end));
         found
     }
-}
-
-fn count_lines(text: &str) -> usize {
-    text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
 /// The passage with the highest sum of weights, where each term counts once. Among
@@ -135,7 +130,10 @@ fn around(content: &str, start: usize) -> Range<usize> {
 /// The text of `window` with its matches marked.
 fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
     let mut text = String::with_capacity(window.len() + 64);
-    let is_own_mark = |letter: &char| *letter == MARKS.0 || *letter == MARKS.1;
+    let unmarked = |range: Range<usize>| {
+        let letters = content[range].chars();
+        letters.filter(|letter| *letter != MARKS.0 && *letter != MARKS.1)
+    };
     if content[..window.start]
         .chars()
         .next_back()
@@ -145,25 +143,13 @@ fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
     }
     let mut at = window.start;
     for range in merged(matches, window) {
-        text.extend(
-            content[at..range.start]
-                .chars()
-                .filter(|letter| !is_own_mark(letter)),
-        );
+        text.extend(unmarked(at..range.start));
         text.push(MARKS.0);
-        text.extend(
-            content[range.clone()]
-                .chars()
-                .filter(|letter| !is_own_mark(letter)),
-        );
+        text.extend(unmarked(range.clone()));
         text.push(MARKS.1);
         at = range.end;
     }
-    text.extend(
-        content[at..window.end]
-            .chars()
-            .filter(|letter| !is_own_mark(letter)),
-    );
+    text.extend(unmarked(at..window.end));
     if window.end < content.len() {
         text.push(CUT);
     }

@@ -139,16 +139,9 @@ fn nasal_roots(rest: &str, sink: &mut impl FnMut(&str)) {
             restored('k', root);
         }
         sink(root);
-    } else if let Some(root) = rest.strip_prefix('m') {
+    } else if let Some(root) = rest.strip_prefix(['m', 'n']) {
         if is_vowel(root) {
-            restored('p', root);
-            sink(rest);
-        } else {
-            sink(root);
-        }
-    } else if let Some(root) = rest.strip_prefix('n') {
-        if is_vowel(root) {
-            restored('t', root);
+            restored(if rest.starts_with('m') { 'p' } else { 't' }, root);
             sink(rest);
         } else {
             sink(root);

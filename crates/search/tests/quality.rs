@@ -161,7 +161,7 @@ fn ours(index: &Postings, query: &str) -> Vec<String> {
 }
 
 fn sets() -> Vec<LabelledSet> {
-    // Where the test runs: a build may be that of another copy.
+    // Read at run time, because the binary may have been built in another copy.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     let folder = PathBuf::from(package).join("tests/quality");
     ["en", "id", "ko", "ja", "zh-hant", "zh-hans"]

@@ -15,9 +15,9 @@ use std::convert::Infallible;
 use std::fmt;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, OriginalUri, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -85,27 +85,27 @@ pub(crate) struct ByCommand;
 
 /// How the operator acts, as the audit records it.
 pub(super) struct Acting {
+    engine: Engine,
     has_token: bool,
 }
 
 impl Acting {
-    fn on(self, engine: &Engine) -> Operator<'_> {
-        let operator = engine.operator();
+    fn operator(&self) -> Operator {
         if self.has_token {
-            operator.with_token()
+            self.engine.operator.with_token()
         } else {
-            operator
+            self.engine.operator.clone()
         }
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Acting {
+impl FromRequestParts<Engine> for Acting {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let by_command = parts.extensions.get::<ByCommand>();
+    async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Infallible> {
         Ok(Self {
-            has_token: by_command.is_none(),
+            engine: engine.clone(),
+            has_token: parts.extensions.get::<ByCommand>().is_none(),
         })
     }
 }
@@ -123,7 +123,10 @@ pub async fn operator_call(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, OperatorCallError> {
-    let broken = || OperatorCallError("the request could not be made".to_owned());
+    let broken = || OperatorCallError {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        message: "the request could not be made".to_owned(),
+    };
     let (operations, _) = v1().split_for_parts();
     let router = Router::new()
         .nest("/admin/v1", operations)
@@ -140,7 +143,7 @@ pub async fn operator_call(
         .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
         .map_err(|_| broken())?;
     let Ok(response) = router.oneshot(request).await;
-    let is_success = response.status().is_success();
+    let status = response.status();
     let bytes = response
         .into_body()
         .collect()
@@ -148,35 +151,21 @@ pub async fn operator_call(
         .map_err(|_| broken())?
         .to_bytes();
     let answer: Value = serde_json::from_slice(&bytes).map_err(|_| broken())?;
-    if is_success {
+    if status.is_success() {
         return Ok(answer);
     }
-    Err(OperatorCallError::of(&answer))
+    let message = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+    Err(OperatorCallError { status, message })
 }
 
-/// The message of an error of the operator's routes.
+/// An error of the operator's routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OperatorCallError(String);
-
-impl OperatorCallError {
-    /// Takes the message from an error's body.
-    pub fn of(answer: &Value) -> Self {
-        let message = answer["error"]["message"].as_str();
-        Self(
-            message
-                .unwrap_or("the answer is not one of Keepsake's")
-                .to_owned(),
-        )
-    }
+pub struct OperatorCallError {
+    /// The status, as over HTTP.
+    pub status: StatusCode,
+    /// The reason, for people.
+    pub message: String,
 }
-
-impl fmt::Display for OperatorCallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for OperatorCallError {}
 
 /// Builds every route of the operator's listener.
 pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lifecycle) -> Router {
@@ -192,7 +181,7 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
         .nest("/admin/v1", authenticated)
         .merge(open)
         .merge(metrics::router(options))
-        .fallback(no_such_route)
+        .fallback(not_of_operator)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(
             (engine.clone(), options.server.request_deadline),
@@ -220,6 +209,17 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(token_keys::rotate))
         .routes(routes!(audit::of_tenant))
         .routes(routes!(audit::of_operator))
+}
+
+/// A route that only the public listener has, or none.
+async fn not_of_operator(OriginalUri(uri): OriginalUri) -> ApiError {
+    let path = uri.path();
+    let is_public = ["/v1/", "/mcp", "/openapi.json", "/docs"];
+    if is_public.iter().any(|prefix| path.starts_with(prefix)) {
+        ApiError::not_found("this is the operator's listener: the route is on the public one (server.listen)")
+    } else {
+        no_such_route().await
+    }
 }
 
 /// Health probes: a worker has no other listener.

@@ -60,7 +60,7 @@ pub(crate) async fn admit(State(admission): State<Admission>, mut request: Reque
         return ApiError::internal().into_response();
     };
     let (tenant_id, limits) = (principal.tenant_id, &principal.limits);
-    let gateways = admission.engine.gateways();
+    let gateways = admission.engine.replica.gateways();
     match admission.rates.take(tenant_id, limits, gateways) {
         Verdict::Passes(wait) if wait.is_zero() => {}
         Verdict::Passes(wait) => tokio::time::sleep(wait).await,

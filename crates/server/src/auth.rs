@@ -5,12 +5,13 @@ use std::sync::{Arc, OnceLock};
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_engine::{Engine, Principal};
 
 use crate::error::ApiError;
+use crate::routes::sign_in::SignIn;
 
 /// The header with the tenant's id: set in every answer, checked if sent.
 pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
@@ -59,7 +60,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
     let principal = match principal_of(&engine, request.headers()).await {
         Ok(principal) => principal,
-        Err(error) => return error.into_response(),
+        Err(error) => return refusal(error, &request),
     };
     let workspace = principal.tenant_id.to_string();
     tracing::Span::current().record("tenant.id", &workspace);
@@ -76,10 +77,21 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
     next.run(request).await
 }
 
+/// The answer to a request without a valid credential; it says how to get one.
+fn refusal(error: ApiError, request: &Request) -> Response {
+    let mut response = error.into_response();
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let sign_in = request.extensions().get::<SignIn>().cloned().unwrap_or_default();
+        let challenge = sign_in.challenge(request.uri());
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
 pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
     let principal = match presented(headers)? {
-        Presented::Key(key) => engine.authenticate_key(key).await,
-        Presented::Bearer(credential) => engine.authenticate(credential).await,
+        Presented::Key(key) => engine.auth.authenticate_key(key).await,
+        Presented::Bearer(credential) => engine.auth.authenticate(credential).await,
     };
     Ok(principal?)
 }

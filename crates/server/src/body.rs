@@ -33,8 +33,8 @@ const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 const ESCAPED_BYTES: u64 = 6;
 /// How long a client may pause while it sends a body.
 const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum bytes that are read and discarded of a body that is too large, and
-/// the time limit for it.
+/// Maximum bytes over the limit that are read and discarded of a body that is too
+/// large, and the time limit for it.
 const MAX_DISCARDED_BYTES: usize = 4 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an authentication is valid while the body arrives.
@@ -44,30 +44,29 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values of a body: far more than any tool's input
 /// needs.
 pub(crate) const MAX_VALUES: usize = 2_000;
+/// Instead of a number of bytes: as many as the tenant's limit per memory needs.
+const OF_LIMITS: u64 = 0;
 /// Bytes of memory charged per byte of a body: the body, the texts parsed from
 /// it, and the content that is stored.
 const BYTES_PER_BODY_BYTE: usize = 3;
-/// The meaning of an empty body.
-pub(crate) const EMPTY_OBJECT: &[u8] = b"{}";
 
-/// A JSON body of at most `MAX` values, read up to the size that the tenant's
-/// limits allow.
-pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES> {
-    /// The caller, authenticated again if the body arrived slowly.
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) body: T,
-    /// The identity of the call, if the request has an idempotency key.
-    pub(crate) call: Option<Idempotency>,
-}
+/// A JSON body of at most `MAX` values, read up to `BYTES`, or up to the size that the
+/// tenant's limits allow.
+///
+/// With the caller, authenticated again if the body arrived slowly, and the
+/// identity of the call, if the request has an idempotency key.
+pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = OF_LIMITS>(
+    pub(crate) Arc<Principal>,
+    pub(crate) T,
+    pub(crate) Option<Idempotency>,
+);
 
-/// A JSON body with only optional fields; the body itself is optional too.
-pub(crate) struct OptionalBody<T> {
-    /// The caller, authenticated again if the body arrived slowly.
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) body: T,
-    /// The identity of the call, if the request has an idempotency key.
-    pub(crate) call: Option<Idempotency>,
-}
+/// A [`JsonBody`] with only optional fields; the body itself is optional too.
+pub(crate) struct OptionalBody<T>(
+    pub(crate) Arc<Principal>,
+    pub(crate) T,
+    pub(crate) Option<Idempotency>,
+);
 
 /// A value that must be written as a JSON object.
 ///
@@ -111,23 +110,16 @@ where
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 
-impl<T: DeserializeOwned, const MAX: usize> FromRequest<Engine> for JsonBody<T, MAX> {
+impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64> FromRequest<Engine>
+    for JsonBody<T, MAX, BYTES>
+{
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        if !is_json(request.headers()) {
-            return Err(ApiError::unsupported_media_type());
-        }
-        let received = Received::read(request, engine).await?;
-        received.count_values(MAX)?;
-        let body = parse(&received.bytes)?;
-        let call = received.call(engine)?;
-        let principal = received.principal;
-        Ok(Self {
-            principal,
-            body,
-            call,
-        })
+        require_json(request.headers())?;
+        let received = Received::read(request, engine, BYTES).await?;
+        let (principal, body, call) = received.parsed(engine, MAX)?;
+        Ok(Self(principal, body, call))
     }
 }
 
@@ -135,19 +127,10 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let mut received = Received::read(request, engine).await?;
-        if received.bytes.trim_ascii().is_empty() {
-            received.bytes = Bytes::from_static(EMPTY_OBJECT);
-        }
-        received.count_values(MAX_VALUES)?;
-        let body = parse(&received.bytes)?;
-        let call = received.call(engine)?;
-        let principal = received.principal;
-        Ok(Self {
-            principal,
-            body,
-            call,
-        })
+        let mut received = Received::read(request, engine, OF_LIMITS).await?;
+        received.bytes = or_empty_object(received.bytes);
+        let (principal, body, call) = received.parsed(engine, MAX_VALUES)?;
+        Ok(Self(principal, body, call))
     }
 }
 
@@ -164,16 +147,13 @@ impl FromRequest<Engine> for RawJson {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        if !is_json(request.headers()) {
-            return Err(ApiError::unsupported_media_type());
-        }
-        let (received, head) = Received::read_with_head(request, engine).await?;
+        require_json(request.headers())?;
+        let received = Received::read(request, engine, OF_LIMITS).await?;
         received.count_values(MAX_VALUES)?;
-        let Received { principal, bytes, .. } = received;
         Ok(Self {
-            principal,
-            head,
-            body: bytes,
+            principal: received.principal,
+            head: received.head,
+            body: received.bytes,
         })
     }
 }
@@ -181,39 +161,32 @@ impl FromRequest<Engine> for RawJson {
 /// A request that was read completely.
 struct Received {
     principal: Arc<Principal>,
-    method: Method,
-    path: String,
+    head: Parts,
     key: Option<String>,
     bytes: Bytes,
     held: Arc<Held>,
 }
 
 impl Received {
-    async fn read(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        Self::read_with_head(request, engine)
-            .await
-            .map(|(received, _)| received)
-    }
-
-    async fn read_with_head(request: Request, engine: &Engine) -> Result<(Self, Parts), ApiError> {
+    async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
         let begun = Instant::now();
-        let extensions = request.extensions();
-        let principal = extensions.get::<Arc<Principal>>().cloned();
+        let (parts, body) = request.into_parts();
+        let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let mut principal = principal.ok_or_else(ApiError::internal)?;
-        let held = extensions.get().map(|Holder(held)| Arc::clone(held));
+        let held = parts.extensions.get().map(|Holder(held)| Arc::clone(held));
         let held = held.ok_or_else(ApiError::internal)?;
-        let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
-        let path = uri.path().to_owned();
         // A PATCH is idempotent anyway; the protocol defines keys only for
         // POST.
-        let is_post = request.method() == Method::POST;
-        let key = if is_post { key_of(request.headers())? } else { None };
-        let deadline = extensions.get().map(|Deadline(deadline)| *deadline);
-        let bytes_per_memory = principal.limits.bytes_per_memory;
-        let limit_bytes = bytes_per_memory
-            .saturating_mul(ESCAPED_BYTES)
-            .saturating_add(BODY_OVERHEAD_BYTES);
-        let (parts, body) = request.into_parts();
+        let is_post = parts.method == Method::POST;
+        let key = if is_post { key_of(&parts.headers)? } else { None };
+        let deadline = parts.extensions.get().map(|Deadline(deadline)| *deadline);
+        let limit_bytes = match max_bytes {
+            OF_LIMITS => {
+                let content = principal.limits.bytes_per_memory.saturating_mul(ESCAPED_BYTES);
+                content.saturating_add(BODY_OVERHEAD_BYTES)
+            }
+            max_bytes => max_bytes,
+        };
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
         let bytes = read(body, limit_bytes, deadline, charge).await?;
         if begun.elapsed() > AUTHENTICATION_TTL {
@@ -221,15 +194,26 @@ impl Received {
             // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
         }
-        let received = Self {
+        Ok(Self {
             principal,
-            method: parts.method.clone(),
-            path,
+            head: parts,
             key,
             bytes,
             held,
-        };
-        Ok((received, parts))
+        })
+    }
+
+    /// The caller, the value of at most `max` JSON values, and the identity of
+    /// the call.
+    fn parsed<T: DeserializeOwned>(
+        self,
+        engine: &Engine,
+        max: usize,
+    ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
+        self.count_values(max)?;
+        let body = parse(&self.bytes)?;
+        let call = self.call(engine)?;
+        Ok((self.principal, body, call))
     }
 
     /// Limits the values of the body and counts the memory of their tree.
@@ -247,7 +231,11 @@ impl Received {
             return Ok(None);
         };
         let body = canonical(&self.bytes)?;
-        let call = engine.idempotent_call(&self.principal, self.method.as_str(), &self.path, key, &body)?;
+        let (method, uri) = (self.head.method.as_str(), self.head.extensions.get());
+        let uri = uri.map_or(&self.head.uri, |OriginalUri(uri)| uri);
+        let call = engine
+            .calls
+            .of_request(&self.principal, method, uri.path(), key, &body)?;
         Ok(Some(call))
     }
 }
@@ -312,7 +300,7 @@ pub(crate) async fn read(
     let mut bytes = BytesMut::new();
     // A declared length over the limit is refused without reading.
     if body.size_hint().lower() > limit_bytes {
-        let_pass(body, deadline).await;
+        discard(body, limit, deadline).await;
         return Err(ApiError::body_too_large(limit_bytes));
     }
     loop {
@@ -325,11 +313,11 @@ pub(crate) async fn read(
                 // Trailers are ignored.
                 let data = frame.data_ref().map_or(&[][..], |data| data);
                 if bytes.len() + data.len() > limit {
-                    let_pass(body, deadline).await;
+                    discard(body, limit, deadline).await;
                     return Err(ApiError::body_too_large(limit_bytes));
                 }
                 if let Err(error) = charge(data.len()) {
-                    let_pass(body, deadline).await;
+                    discard(body, limit, deadline).await;
                     return Err(error);
                 }
                 bytes.extend_from_slice(data);
@@ -342,10 +330,10 @@ pub(crate) async fn read(
 /// Reads and discards a limited part of an oversized body. If the server closed
 /// the connection while the client is still sending, the connection could break
 /// before the client receives the answer.
-async fn let_pass(mut body: Body, deadline: Option<Instant>) {
+async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
     let until = Instant::now() + DISCARD_TIMEOUT;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
-    let mut left = MAX_DISCARDED_BYTES;
+    let mut left = MAX_DISCARDED_BYTES.saturating_add(limit);
     while left > 0 {
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
             return;
@@ -354,21 +342,26 @@ async fn let_pass(mut body: Body, deadline: Option<Instant>) {
     }
 }
 
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let essence = headers
-        .get(header::CONTENT_TYPE)
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let content_type = content_type
         .and_then(|value| value.to_str().ok())
-        .map(|value| {
-            value
-                .split(';')
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_ascii_lowercase()
-        });
-    essence.is_some_and(|essence| {
-        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
-    })
+        .unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default();
+    let essence = essence.trim().to_ascii_lowercase();
+    let is_json =
+        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+    is_json.then_some(()).ok_or_else(ApiError::unsupported_media_type)
+}
+
+/// An empty body means an empty object.
+pub(crate) fn or_empty_object(bytes: Bytes) -> Bytes {
+    let is_empty = bytes.trim_ascii().is_empty();
+    if is_empty {
+        Bytes::from_static(b"{}")
+    } else {
+        bytes
+    }
 }
 
 #[cfg(test)]
@@ -411,7 +404,7 @@ mod tests {
 
     #[test]
     fn empty_body_type_refuses_unknown_fields() {
-        assert!(parse::<Empty>(EMPTY_OBJECT).is_ok());
+        assert!(parse::<Empty>(b"{}").is_ok());
         let message = parse::<Empty>(br#"{"precondtion":1}"#).unwrap_err().message;
         assert!(message.contains("`precondtion`"), "{message}");
         assert!(parse::<Empty>(b"{} {}").is_err());

@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::admin::ByCommand;
 use crate::auth::{WORKSPACE, Workspace};
-use crate::error::{ApiError, Details};
+use crate::error::{ApiError, ErrorObject};
 use crate::listener::OverConnectionLimit;
 
 /// Maximum bytes of path and query; every route and cursor needs less.
@@ -46,14 +46,6 @@ struct Envelope<'a> {
     r#type: &'static str,
     error: ErrorObject<'a>,
     request_id: &'a str,
-}
-
-#[derive(Serialize)]
-struct ErrorObject<'a> {
-    r#type: &'static str,
-    message: &'a str,
-    #[serde(flatten)]
-    details: Option<&'a Details>,
 }
 
 /// Runs a request with its id, which is in every answer, log line and error.
@@ -187,11 +179,7 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
         });
     let body = Envelope {
         r#type: "error",
-        error: ErrorObject {
-            r#type: error.kind,
-            message: &error.message,
-            details: error.details.as_deref(),
-        },
+        error: error.object(),
         request_id,
     };
     let mut enveloped = (error.status, Json(body)).into_response();

@@ -3,12 +3,12 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
-use keepsake_core::{ContentHash, MemoryId};
+use keepsake_core::MemoryId;
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
 use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// An API error.
 ///
@@ -21,6 +21,8 @@ pub(crate) struct ApiError {
     pub(crate) message: String,
     /// Details that let a client continue without another read.
     pub(crate) details: Option<Box<Details>>,
+    /// The index of the refused operation of a batch.
+    operation: Option<usize>,
     retry: Retry,
 }
 
@@ -41,6 +43,23 @@ pub(crate) enum Details {
     },
 }
 
+/// The error in the body of an answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorObject<'a> {
+    r#type: &'static str,
+    message: &'a str,
+    #[serde(flatten)]
+    details: Option<&'a Details>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<usize>,
+}
+
+impl Serialize for ApiError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object().serialize(serializer)
+    }
+}
+
 /// The answer's advice about retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
@@ -52,111 +71,109 @@ enum Retry {
     Never,
 }
 
+/// The `type` of errors of a status.
+const fn kind_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        408 | 504 => "timeout_error",
+        409 => "conflict_error",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        503 | 507 | 529 => "overloaded_error",
+        _ => "api_error",
+    }
+}
+
 impl ApiError {
-    const fn new(status: StatusCode, kind: &'static str, message: String) -> Self {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
-            kind,
-            message,
+            kind: kind_of(status),
+            message: message.into(),
             details: None,
+            operation: None,
             retry: Retry::AsTheStatusSays,
         }
     }
 
+    pub(crate) fn object(&self) -> ErrorObject<'_> {
+        ErrorObject {
+            r#type: self.kind,
+            message: &self.message,
+            details: self.details.as_deref(),
+            operation: self.operation,
+        }
+    }
+
     pub(crate) fn invalid_request(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message.into())
+        Self::new(StatusCode::BAD_REQUEST, message)
     }
 
     pub(crate) fn body_too_large(limit_bytes: u64) -> Self {
         let message = format!("the request body is over the limit of {limit_bytes} bytes");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     }
 
     pub(crate) fn body_too_slow() -> Self {
-        let message = "the request body did not arrive in time".to_owned();
-        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message)
+        let message = "the request body did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, message)
     }
 
     pub(crate) fn uri_too_long(limit_bytes: usize) -> Self {
         let message = format!("the URL is over the limit of {limit_bytes} bytes");
-        Self::new(StatusCode::URI_TOO_LONG, "invalid_request_error", message)
+        Self::new(StatusCode::URI_TOO_LONG, message)
     }
 
     pub(crate) fn headers_too_large(limit_bytes: usize) -> Self {
         let message = format!("the request's headers are over the limit of {limit_bytes} bytes");
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        Self::new(status, "invalid_request_error", message)
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
     }
 
     pub(crate) fn unsupported_media_type() -> Self {
-        let message = "the content type must be application/json".to_owned();
-        Self::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "invalid_request_error",
-            message,
-        )
+        let message = "the content type must be application/json";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let message = "this method is not supported here".to_owned();
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
-    }
-
-    pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message.into())
-    }
-
-    pub(crate) fn permission_denied(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "permission_error", message.into())
-    }
-
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found_error", message.into())
-    }
-
-    pub(crate) fn store_not_found() -> Self {
-        Self::not_found("the memory store was not found")
-    }
-
-    pub(crate) fn timed_out() -> Self {
-        let message = "the deadline passed before the request was done; a write may still land".to_owned();
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message)
-    }
-
-    pub(crate) fn internal() -> Self {
         Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "api_error",
-            "an internal error occurred".to_owned(),
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this method is not supported here",
         )
     }
 
+    pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
+    pub(crate) fn permission_denied(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn timed_out() -> Self {
+        let message = "the deadline passed before the request was done; a write may still land";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, message)
+    }
+
+    pub(crate) fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "an internal error occurred")
+    }
+
     pub(crate) fn not_ready() -> Self {
-        Self::overloaded("the database is unavailable at the moment".to_owned())
+        Self::overloaded("the database is unavailable at the moment")
     }
 
     pub(crate) fn draining() -> Self {
-        Self::overloaded("this replica is shutting down".to_owned())
+        Self::overloaded("this replica is shutting down")
     }
 
-    /// The server's settings are wrong: its operator must correct them.
-    fn misconfigured(what: &str) -> Self {
-        let message = format!(
-            "the server's {what} its object store, which the server's operator must correct; nothing was changed"
-        );
-        Self::overloaded(message).retried_after(5)
-    }
-
-    /// A disk of the server is full, read-only or failing; an early retry does
-    /// not help.
-    fn disk_full(outcome: &str) -> Self {
-        let message = format!("a disk of the server accepts no writes and may be full; {outcome}");
-        Self::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded_error", message).never_retried()
-    }
-
-    fn overloaded(message: String) -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
-        error.retried_after(1)
+    fn overloaded(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retried_after(1)
     }
 
     pub(crate) fn too_many_in_flight() -> Self {
@@ -176,50 +193,25 @@ impl ApiError {
         // This status is not registered. It differs from 503, which means that
         // a backend is unavailable.
         let status = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-        Self::new(status, "overloaded_error", message).retried_after(1)
+        Self::new(status, message).retried_after(1)
     }
 
     /// Over the tenant's rate limit. A retry may succeed, unlike over a quota.
     pub(crate) fn over_rate(requests_per_second: u64, retry_after_seconds: u8) -> Self {
         let message = format!(
             "the tenant makes more requests than its limit of {requests_per_second} a second: \
-             try again after the time that `retry-after` tells"
+             try again after the time in `retry-after`"
         );
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
-            .retried_after(retry_after_seconds)
+        Self::new(StatusCode::TOO_MANY_REQUESTS, message).retried_after(retry_after_seconds)
     }
 
-    fn quota(message: String) -> Self {
-        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
-        error.never_retried()
-    }
-
-    fn conflict(kind: &'static str, message: String) -> Self {
-        Self::new(StatusCode::CONFLICT, kind, message)
-    }
-
-    fn precondition_failed(
-        message: String,
-        memory_id: Option<MemoryId>,
-        current_sha256: Option<ContentHash>,
-    ) -> Self {
-        let details = Details::Precondition {
-            current_content_sha256: current_sha256.map(|hash| hash.to_string()),
-            memory_id,
-        };
-        let mut error = Self::conflict("memory_precondition_failed_error", message);
-        error.details = Some(Box::new(details));
-        error.never_retried()
-    }
-
-    fn path_conflict(message: String, memory_id: Option<MemoryId>, path: &str) -> Self {
-        let details = Details::PathConflict {
-            conflicting_memory_id: memory_id.map(|id| id.to_string()).unwrap_or_default(),
-            conflicting_path: path.to_owned(),
-        };
-        let mut error = Self::conflict("memory_path_conflict_error", message);
-        error.details = Some(Box::new(details));
-        error.never_retried()
+    /// A conflict that a retry cannot resolve.
+    fn conflict(kind: &'static str, message: String, details: Details) -> Self {
+        Self {
+            kind,
+            details: Some(Box::new(details)),
+            ..Self::new(StatusCode::CONFLICT, message).never_retried()
+        }
     }
 
     /// The kind of conflict, if this is one.
@@ -253,37 +245,21 @@ impl From<EngineError> for ApiError {
 
 impl From<&EngineError> for ApiError {
     fn from(error: &EngineError) -> Self {
-        let internal = || {
-            tracing::error!(error = %error, "http.request failed with an internal error");
-            Self::internal()
-        };
-        let unavailable = |message: &str| {
-            tracing::warn!(error = %error, "http.request failed: a backend is unavailable");
-            Self::overloaded(message.to_owned())
-        };
-        let misconfigured = |what| {
-            tracing::error!(error = %error, "http.request failed: the object store refuses the server or is misconfigured");
-            Self::misconfigured(what)
-        };
-        let disk_full = |outcome| {
-            tracing::error!(error = %error, "http.request failed: a disk accepts no writes");
-            Self::disk_full(outcome)
-        };
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
             EngineError::Token(why) if why.is_transient() => {
-                Self::overloaded("the token's issuer cannot be reached at the moment".to_owned())
+                Self::overloaded("the token's issuer cannot be reached at the moment")
             }
             EngineError::Token(why) if !matches!(why, TokenError::Unissuable) => {
                 Self::unauthenticated(why.to_string())
             }
-            EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),
+            EngineError::AuthenticationBusy(why) => Self::overloaded(*why),
             EngineError::CutOff => Self::overloaded(error.to_string()),
             EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
                 Self::permission_denied(error.to_string())
             }
-            EngineError::StoreNotFound => Self::store_not_found(),
-            EngineError::MemoryNotFound
+            EngineError::StoreNotFound
+            | EngineError::MemoryNotFound
             | EngineError::VersionNotFound
             | EngineError::SessionNotFound
             | EngineError::ResourceNotFound
@@ -300,73 +276,127 @@ impl From<&EngineError> for ApiError {
                 memory_id,
                 current_sha256,
                 ..
-            } => Self::precondition_failed(error.to_string(), *memory_id, *current_sha256),
+            } => {
+                let details = Details::Precondition {
+                    current_content_sha256: current_sha256.map(|hash| hash.to_string()),
+                    memory_id: *memory_id,
+                };
+                Self::conflict("memory_precondition_failed_error", error.to_string(), details)
+            }
             EngineError::PathConflict {
                 conflicting_memory_id,
                 conflicting_path,
                 ..
-            } => Self::path_conflict(error.to_string(), *conflicting_memory_id, conflicting_path),
+            } => {
+                let details = Details::PathConflict {
+                    conflicting_memory_id: conflicting_memory_id.map(|id| id.to_string()).unwrap_or_default(),
+                    conflicting_path: conflicting_path.clone(),
+                };
+                Self::conflict("memory_path_conflict_error", error.to_string(), details)
+            }
             EngineError::Conflict(_) | EngineError::TenantExists => {
-                Self::conflict("conflict_error", error.to_string()).never_retried()
+                Self::new(StatusCode::CONFLICT, error.to_string()).never_retried()
             }
             // The only conflict that a retry may resolve.
-            EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
+            EngineError::Contended => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::OverMemory => Self::over_memory(),
             EngineError::TooManyErasures => {
-                let kind = "rate_limit_error";
-                Self::new(StatusCode::TOO_MANY_REQUESTS, kind, error.to_string()).retried_after(30)
+                Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
             }
             EngineError::OverQuota(_)
             | EngineError::TooManyStores { .. }
             | EngineError::TooManyMemories { .. }
-            | EngineError::TooManyBytes { .. } => Self::quota(error.to_string()),
-            EngineError::Index(IndexError::Unavailable(_)) => {
-                unavailable("the database cannot be reached at the moment; nothing was changed")
+            | EngineError::TooManyBytes { .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).never_retried()
             }
-            EngineError::Index(IndexError::OutcomeUnknown(_)) => {
-                unavailable("the database did not answer; a write may have landed")
-            }
-            EngineError::Blobs(BlobError::Unavailable(_)) => {
-                unavailable("the object store cannot be reached at the moment; nothing was changed")
-            }
-            EngineError::Blobs(BlobError::Denied(_)) => misconfigured("credentials are refused by"),
-            EngineError::Blobs(BlobError::Misconfigured(_)) => misconfigured("settings do not fit"),
-            EngineError::Index(IndexError::DiskFull(_)) => disk_full("nothing was changed"),
-            EngineError::Index(IndexError::DiskFailed(_)) => {
-                disk_full("the change may or may not have been made")
-            }
+            EngineError::Index(why) => Self::of_index(error, why),
+            EngineError::Blobs(why) => Self::of_blobs(error, why),
             EngineError::Shared(shared) => Self::from(&**shared),
-            EngineError::Index(
-                IndexError::SchemaTooOld { .. }
-                | IndexError::Migration(_)
-                | IndexError::BadUrl(_)
-                | IndexError::Corrupt { .. }
-                | IndexError::Database(_),
-            )
-            | EngineError::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
-            | EngineError::Token(_)
+            EngineError::OfOperation { operation, refusal } => Self {
+                operation: Some(*operation),
+                ..Self::from(&**refusal)
+            },
+            EngineError::Token(_)
             | EngineError::Secret(_)
             | EngineError::Damaged(_)
             | EngineError::ForeignBlobs
-            | EngineError::Internal(_) => internal(),
+            | EngineError::Internal(_) => Self::unexpected(error),
         }
+    }
+}
+
+/// Failures of the server and its backends, whose causes are only logged.
+impl ApiError {
+    fn of_index(error: &EngineError, why: &IndexError) -> Self {
+        match why {
+            IndexError::Unavailable(_) => {
+                let message = "the database cannot be reached at the moment; nothing was changed";
+                Self::unavailable(error, message)
+            }
+            IndexError::OutcomeUnknown(_) => {
+                Self::unavailable(error, "the database did not answer; a write may have landed")
+            }
+            IndexError::DiskFull(_) => Self::disk_full(error, "nothing was changed"),
+            IndexError::DiskFailed(_) => Self::disk_full(error, "the change may or may not have been made"),
+            IndexError::SchemaTooOld { .. }
+            | IndexError::Migration(_)
+            | IndexError::BadUrl(_)
+            | IndexError::Corrupt { .. }
+            | IndexError::Database(_) => Self::unexpected(error),
+        }
+    }
+
+    fn of_blobs(error: &EngineError, why: &BlobError) -> Self {
+        match why {
+            BlobError::Unavailable(_) => {
+                let message = "the object store cannot be reached at the moment; nothing was changed";
+                Self::unavailable(error, message)
+            }
+            BlobError::Denied(_) => Self::misconfigured(error, "credentials are refused by"),
+            BlobError::Misconfigured(_) => Self::misconfigured(error, "settings do not fit"),
+            BlobError::TooLarge { .. } | BlobError::Unexpected(_) => Self::unexpected(error),
+        }
+    }
+
+    fn unexpected(error: &EngineError) -> Self {
+        tracing::error!(error = %error, "http.request failed with an internal error");
+        Self::internal()
+    }
+
+    fn unavailable(error: &EngineError, message: &str) -> Self {
+        tracing::warn!(error = %error, "http.request failed: a backend is unavailable");
+        Self::overloaded(message)
+    }
+
+    /// The server's settings are wrong: its operator must correct them.
+    fn misconfigured(error: &EngineError, what: &str) -> Self {
+        tracing::error!(error = %error, "http.request failed: the object store refuses the server or is misconfigured");
+        let message = format!(
+            "the server's {what} its object store, which the server's operator must correct; nothing was changed"
+        );
+        Self::overloaded(message).retried_after(5)
+    }
+
+    /// A disk of the server is full, read-only or failing; an early retry does
+    /// not help.
+    fn disk_full(error: &EngineError, outcome: &str) -> Self {
+        tracing::error!(error = %error, "http.request failed: a disk accepts no writes");
+        let message = format!("a disk of the server accepts no writes and may be full; {outcome}");
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, message).never_retried()
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
+        let headers = response.headers_mut();
         match self.retry {
             Retry::AsTheStatusSays => {}
             Retry::After(seconds) => {
-                response
-                    .headers_mut()
-                    .insert(header::RETRY_AFTER, HeaderValue::from(u16::from(seconds)));
+                headers.insert(header::RETRY_AFTER, u16::from(seconds).into());
             }
             Retry::Never => {
-                response
-                    .headers_mut()
-                    .insert("x-should-retry", HeaderValue::from_static("false"));
+                headers.insert("x-should-retry", HeaderValue::from_static("false"));
             }
         }
         response.extensions_mut().insert(self);
@@ -376,6 +406,7 @@ impl IntoResponse for ApiError {
 
 #[cfg(test)]
 mod tests {
+    use keepsake_core::ContentHash;
     use uuid::Uuid;
 
     use super::*;

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Bytes of an object in a tree: a leaf of a `BTreeMap` with names and values.
 const OBJECT_BYTES: usize = 704;
@@ -124,33 +124,10 @@ impl<'de> Visitor<'de> for &mut Counter {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         self.cost.objects += 1;
         self.check()?;
-        while fields.next_key::<Name>()?.is_some() {
+        while fields.next_key::<IgnoredAny>()?.is_some() {
             fields.next_value_seed(&mut *self)?;
         }
         Ok(())
-    }
-}
-
-/// The name of a field, which is discarded.
-struct Name;
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Name;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_str<E: Error>(self, _: &str) -> Result<Name, E> {
-                Ok(Name)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
     }
 }
 

@@ -37,6 +37,7 @@ use keepsake_mcp::HttpService;
 pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call, operator_router};
 use admission::Admission;
 pub use listener::run;
+pub use routes::sign_in::SignIn;
 
 /// The configuration of the server.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub struct ServerOptions {
     pub max_connections: usize,
     /// Options of MCP, including the allowed browser origins.
     pub mcp: McpOptions,
+    /// How clients of MCP get a credential.
+    pub sign_in: SignIn,
 }
 
 impl Default for ServerOptions {
@@ -65,6 +68,7 @@ impl Default for ServerOptions {
             max_request_memory_bytes: 192 << 20,
             max_connections: 2_048,
             mcp: McpOptions::default(),
+            sign_in: SignIn::default(),
         }
     }
 }
@@ -105,13 +109,14 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
         .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
         .merge(authenticated(mcp.layer(Extension(mcp_service))))
         .merge(public)
-        .fallback(routes::no_such_route)
+        .fallback(routes::not_public)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(
             (engine.clone(), options.request_deadline),
             envelope::wrap,
         ))
         .layer(Extension(lifecycle))
+        .layer(Extension(options.sign_in.clone()))
         .with_state(engine)
 }
 
@@ -124,6 +129,11 @@ pub fn operator_openapi() -> &'static str {
 /// newline.
 pub fn openapi() -> &'static str {
     openapi::text()
+}
+
+/// The status that an error of the engine is answered with.
+pub fn status_of(error: &keepsake_engine::EngineError) -> axum::http::StatusCode {
+    error::ApiError::from(error).status
 }
 
 /// Serves until stopped, then finishes running requests up to a deadline.

@@ -9,15 +9,14 @@ mod stream;
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, header};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
@@ -29,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Lifecycle, ServerOptions};
-use stream::{Activity, RunningRequest, Watched};
+use stream::{Activity, Watched};
 
 /// Maximum bytes of a request's head: more than `envelope.rs` refuses with a
 /// proper error. Beyond this the HTTP library answers 431 without a body.
@@ -56,7 +55,6 @@ pub(crate) struct OverConnectionLimit;
 ///
 /// Connections that the system has queued for the listener by then are served
 /// too. While draining, each answer announces that its connection closes.
-/// it drains, each answer tells that it is the last of its connection.
 ///
 /// # Errors
 /// [`io::Error`] when the listener fails permanently.
@@ -67,7 +65,8 @@ pub async fn run(
     lifecycle: Lifecycle,
 ) -> io::Result<()> {
     let connections = GracefulShutdown::new();
-    let (room, spare) = (semaphore(options.max_connections), semaphore(SPARE_CONNECTIONS));
+    let permits = semaphore(options.max_connections);
+    let spare_permits = semaphore(SPARE_CONNECTIONS);
     let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
         // Queued connections are accepted even after the stop signal.
@@ -86,10 +85,10 @@ pub async fn run(
                 continue;
             }
         };
-        let (place, is_overflowing) = match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => (place, false),
-            Err(_) => match Arc::clone(&spare).try_acquire_owned() {
-                Ok(place) => (place, true),
+        let (permit, is_overflowing) = match Arc::clone(&permits).try_acquire_owned() {
+            Ok(permit) => (permit, false),
+            Err(_) => match Arc::clone(&spare_permits).try_acquire_owned() {
+                Ok(permit) => (permit, true),
                 Err(_) => continue,
             },
         };
@@ -97,7 +96,7 @@ pub async fn run(
             router: router.clone(),
             is_overflowing,
             draining: lifecycle.draining.clone(),
-            place,
+            permit,
         };
         tokio::spawn(connection.serve(stream, connections.watcher()));
     }
@@ -133,7 +132,7 @@ struct Connection {
     is_overflowing: bool,
     draining: CancellationToken,
     /// The permit of the connection, held until it ends.
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
@@ -162,10 +161,13 @@ impl Connection {
                     let last = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, last);
                 }
-                Ok::<_, Infallible>(response.map(|body| Answering {
-                    body,
-                    _under_way: running,
-                }))
+                // The body owns `running`: the request counts as running until
+                // its answer is written.
+                let owner = move |error: axum::Error| {
+                    let _running = &running;
+                    error
+                };
+                Ok::<_, Infallible>(response.map(|body| body.map_err(owner)))
             }
         });
         let connection = http1::Builder::new()
@@ -178,32 +180,6 @@ impl Connection {
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(error = %error, "http.connection broke");
         }
-        drop(self.place);
-    }
-}
-
-/// The body of an answer; the request counts as running until it is written.
-struct Answering {
-    body: Body,
-    _under_way: RunningRequest,
-}
-
-impl HttpBody for Answering {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        HttpBody::size_hint(&self.body)
+        drop(self.permit);
     }
 }

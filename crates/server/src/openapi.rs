@@ -1,9 +1,9 @@
 //! The OpenAPI document: the descriptions of the routes, and the parts common
 //! to all of them.
 //!
-//! The errors, headers and credentials of an operation follow from its method,
-//! path and body. They are added here, so that a handler declares only its own
-//! parameters and answer.
+//! The section of an operation follows from its id; its path parameters,
+//! errors, headers and credentials follow from its method, path and body. They
+//! are added here, so that a handler declares only its query and answer.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use utoipa::PartialSchema;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::response::ResponseBuilder;
-use utoipa::openapi::schema::{AnyOfBuilder, Components, Object, ObjectBuilder, Schema, SchemaType};
+use utoipa::openapi::schema::{Components, Object, ObjectBuilder, Schema, SchemaType};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, Required, SecurityRequirement, Tag, Type};
 
@@ -20,7 +20,8 @@ use crate::{admin, routes, schemas};
 
 const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their memories and every version of them. Every response has a `request-id` header. Every response to an authenticated request has the tenant's `anthropic-workspace-id`; if a request sends `anthropic-workspace-id`, it must match the credential's tenant. `anthropic-version` and `?beta=true` are accepted and ignored, except where an operation documents them. Unknown body fields are refused. `null` in an optional field means the same as omitting it.";
 
-/// Sections of the document, in order.
+/// Sections of the document, in order. An operation is in the section of the
+/// first word of its id, unless it declares another.
 const TAGS: [(&str, &str); 11] = [
     ("Memory stores", "Collections of memories."),
     ("Memories", "Text files in a store, identified by path."),
@@ -53,6 +54,19 @@ const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Health", "Health probes."),
 ];
 
+/// The parameters of paths: name, schema and description.
+const PATH_PARAMETERS: [(&str, &str, &str); 9] = [
+    ("memory_store_id", "MemoryStoreId", "The store."),
+    ("memory_id", "MemoryId", "The memory."),
+    ("memory_version_id", "MemoryVersionId", "The version."),
+    ("session_id", "SessionId", "The session."),
+    ("resource_id", "ResourceName", "The attachment."),
+    ("erasure_id", "ErasureId", "The erasure."),
+    ("api_key_id", "ApiKeyId", "The key."),
+    ("tenant_id", "WorkspaceId", "The tenant."),
+    ("job", "JobName", "The job."),
+];
+
 /// The path prefix of the operator's operations.
 const OPERATOR_PATHS: &str = "/admin/v1/";
 
@@ -76,7 +90,19 @@ const fn refusal(status: &'static str, name: &'static str, description: &'static
     }
 }
 
-const REFUSALS: [Refusal; 13] = [
+impl Refusal {
+    const fn with_retry_after(mut self) -> Self {
+        self.has_retry_after = true;
+        self
+    }
+
+    const fn with_should_retry(mut self) -> Self {
+        self.has_should_retry = true;
+        self
+    }
+}
+
+const REFUSALS: [Refusal; 14] = [
     refusal(
         "400",
         "InvalidRequest",
@@ -85,80 +111,92 @@ const REFUSALS: [Refusal; 13] = [
     refusal("401", "Unauthenticated", "The credential is missing or invalid."),
     refusal("403", "PermissionDenied", "The credential lacks the permission."),
     refusal("404", "NotFound", "The object does not exist in this tenant."),
-    Refusal {
-        has_should_retry: true,
-        ..refusal(
-            "409",
-            "Conflict",
-            "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
-        )
-    },
+    refusal(
+        "409",
+        "Conflict",
+        "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
+    )
+        .with_should_retry(),
     refusal("413", "BodyTooLarge", "The body exceeds the size limit."),
+    refusal("414", "UrlTooLong", "The URL exceeds 8,192 bytes."),
     refusal("415", "UnsupportedMediaType", "The body is not JSON."),
-    Refusal {
-        has_retry_after: true,
-        has_should_retry: true,
-        ..refusal(
-            "429",
-            "LimitReached",
-            "Too many requests (`retry-after`), or a full store (`x-should-retry: false`).",
-        )
-    },
+    refusal(
+        "429",
+        "LimitReached",
+        "Too many requests (`retry-after`), or a full store (`x-should-retry: false`).",
+    )
+        .with_retry_after()
+        .with_should_retry(),
     refusal("500", "InternalError", "An internal error of the server."),
-    Refusal {
-        has_retry_after: true,
-        ..refusal(
-            "503",
-            "Unavailable",
-            "The database or the object store cannot be reached or used. After a failure of the database a write may \
-             still land.",
-        )
-    },
+    refusal(
+        "503",
+        "Unavailable",
+        "The database or the object store cannot be reached or used. After a failure of the database a write may \
+         still land.",
+    )
+        .with_retry_after(),
     refusal("504", "TimedOut", "The deadline passed; a write may still land."),
-    Refusal {
-        has_should_retry: true,
-        ..refusal(
-            "507",
-            "DiskFull",
-            "A disk of the server accepts no writes; the message says whether the change may have been made.",
-        )
-    },
-    Refusal {
-        has_retry_after: true,
-        ..refusal("529", "Overloaded", "Too many requests are running.")
-    },
+    refusal(
+        "507",
+        "DiskFull",
+        "A disk of the server accepts no writes; the message says whether the change may have been made.",
+    )
+        .with_should_retry(),
+    refusal("529", "Overloaded", "Too many requests are running.")
+        .with_retry_after(),
 ];
 
 /// The document, pretty printed.
 pub(crate) fn text() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let text = document().to_pretty_json().unwrap_or_default();
-        format!("{text}\n")
-    });
+    static TEXT: LazyLock<String> = LazyLock::new(|| pretty(&document()));
     &TEXT
 }
 
 /// The operator's document, pretty printed.
 pub(crate) fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let described = completed(
+        let title = "Keepsake operator API";
+        let schemes = [("operator_token", bearer("The operator's token."))];
+        let document = completed(
             admin::described(),
-            "Keepsake operator API",
+            title,
             OPERATOR_DESCRIPTION,
             &OPERATOR_TAGS,
+            schemes,
         );
-        let text = described.to_pretty_json().unwrap_or_default();
-        format!("{text}\n")
+        pretty(&document)
     });
     &TEXT
 }
 
-/// The document.
-pub(crate) fn document() -> OpenApi {
-    completed(routes::described(), "Keepsake", DESCRIPTION, &TAGS)
+fn pretty(document: &OpenApi) -> String {
+    let text = document.to_pretty_json().unwrap_or_default();
+    format!("{text}\n")
 }
 
-fn completed(mut document: OpenApi, title: &str, description: &str, tags: &[(&str, &str)]) -> OpenApi {
+/// The document.
+pub(crate) fn document() -> OpenApi {
+    let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
+    let schemes = [
+        ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
+        ("bearer", bearer("An API key, or a JWT of a configured issuer.")),
+    ];
+    completed(routes::described(), "Keepsake", DESCRIPTION, &TAGS, schemes)
+}
+
+fn bearer(description: &str) -> SecurityScheme {
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some(description.to_owned());
+    SecurityScheme::Http(bearer)
+}
+
+fn completed<const N: usize>(
+    mut document: OpenApi,
+    title: &str,
+    description: &str,
+    tags: &[(&str, &str)],
+    schemes: [(&str, SecurityScheme); N],
+) -> OpenApi {
     document.info = InfoBuilder::new()
         .title(title)
         .version(env!("CARGO_PKG_VERSION"))
@@ -170,20 +208,16 @@ fn completed(mut document: OpenApi, title: &str, description: &str, tags: &[(&st
         tag
     };
     document.tags = Some(tags.iter().map(tag).collect());
-    let is_operators = document
-        .paths
-        .paths
-        .keys()
-        .any(|path| path.starts_with(OPERATOR_PATHS));
     for (path, item) in &mut document.paths.paths {
-        complete_path(path, item);
+        complete_path(path, item, tags);
     }
     let components = document.components.get_or_insert_default();
-    add_components(components, is_operators);
+    add_components(components);
+    components.add_security_schemes_from_iter(schemes);
     document
 }
 
-fn complete_path(path: &str, item: &mut PathItem) {
+fn complete_path(path: &str, item: &mut PathItem, tags: &[(&str, &str)]) {
     if let Some(patch) = &mut item.patch
         && item.post.is_some()
     {
@@ -199,17 +233,40 @@ fn complete_path(path: &str, item: &mut PathItem) {
     for (method, operation) in operations {
         if let Some(operation) = operation {
             complete(method, path, operation);
+            let section = section_of(operation, tags);
+            operation.tags.get_or_insert_with(|| Vec::from_iter(section));
         }
     }
 }
 
+/// The section with the name of the first word of an operation's id.
+fn section_of(operation: &Operation, tags: &[(&str, &str)]) -> Option<String> {
+    let (first_word, _) = operation.operation_id.as_deref()?.split_once('.')?;
+    let names = tags.iter().map(|(name, _)| *name);
+    let mut names = names.filter(|name| name.to_lowercase().replace(' ', "_") == first_word);
+    names.next().map(str::to_owned)
+}
+
+/// The parameters that a path contains.
+fn path_parameters(path: &str) -> impl Iterator<Item = RefOr<Parameter>> {
+    let names = path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let known = names.filter_map(|name| PATH_PARAMETERS.iter().find(|(known, ..)| *known == name));
+    known.map(|(name, schema, description)| {
+        let parameter = ParameterBuilder::new()
+            .name(*name)
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .description(Some(*description))
+            .schema(Some(Ref::from_schema_name(*schema)));
+        RefOr::T(parameter.build())
+    })
+}
+
+/// Adds everything that follows from an operation's method, path and body.
 fn complete(method: &str, path: &str, operation: &mut Operation) {
-    let is_v1 = is_tenants(path);
-    for parameter in operation.parameters.iter_mut().flatten() {
-        if let RefOr::T(parameter) = parameter {
-            parameter.schema = parameter.schema.take().map(without_null);
-        }
-    }
+    complete_parameters(method, path, operation);
     if let Some(RefOr::T(body)) = &mut operation.request_body {
         for content in body.content.values_mut() {
             if let RefOr::T(content) = content {
@@ -217,11 +274,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
             }
         }
     }
-    if path.starts_with("/v1/") && method == "POST" {
-        let key = Ref::new("#/components/parameters/IdempotencyKey");
-        let parameters = operation.parameters.get_or_insert_default();
-        parameters.push(RefOr::Ref(key));
-    }
+    let is_v1 = is_tenants(path);
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response {
             let headers = answer_headers(is_v1);
@@ -230,21 +283,15 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
                 .collect();
         }
     }
-    let security = if is_v1 {
-        let empty = std::iter::empty::<String>;
-        vec![
-            SecurityRequirement::new("api_key", empty()),
-            SecurityRequirement::new("bearer", empty()),
-        ]
+    let schemes: &[&str] = if is_v1 {
+        &["api_key", "bearer"]
     } else if path.starts_with(OPERATOR_PATHS) {
-        vec![SecurityRequirement::new(
-            "operator_token",
-            std::iter::empty::<String>(),
-        )]
+        &["operator_token"]
     } else {
-        Vec::new()
+        &[]
     };
-    operation.security = Some(security);
+    let requirement = |scheme: &&str| SecurityRequirement::new(*scheme, std::iter::empty::<String>());
+    operation.security = Some(schemes.iter().map(requirement).collect());
     for refusal in &REFUSALS {
         if ends_in(method, path, operation, refusal.status) {
             let response = RefOr::Ref(Ref::from_response_name(refusal.name));
@@ -253,6 +300,24 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
             operation.responses.responses.entry(status).or_insert(response);
         }
     }
+}
+
+/// Adds the path's parameters and the idempotency key to those of the query.
+fn complete_parameters(method: &str, path: &str, operation: &mut Operation) {
+    let mut parameters: Vec<_> = path_parameters(path).collect();
+    for parameter in operation.parameters.take().into_iter().flatten() {
+        parameters.push(match parameter {
+            RefOr::T(mut parameter) => {
+                parameter.schema = parameter.schema.map(without_null);
+                RefOr::T(parameter)
+            }
+            reference @ RefOr::Ref(_) => reference,
+        });
+    }
+    if path.starts_with("/v1/") && method == "POST" {
+        parameters.push(RefOr::Ref(Ref::new("#/components/parameters/IdempotencyKey")));
+    }
+    operation.parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
 }
 
 /// Whether the path needs a tenant's credential.
@@ -275,9 +340,14 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "507" => (is_v1 || is_operators) && method != "GET",
         "400" | "401" if is_operators => true,
         // Also when a repeated creation finds that its object was deleted.
-        "404" => path.contains('{') || is_v1 && method == "POST",
+        "404" => {
+            path.contains('{') || is_v1 && (method == "POST" || ["/v1/search", "/v1/tools"].contains(&path))
+        }
         "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
-        "409" => method != "GET" && (path.contains("/memories") || path.contains("/memory_versions")),
+        "409" => {
+            let changed = ["/memories", "/memory_versions", "/import"];
+            method != "GET" && changed.iter().any(|part| path.contains(part))
+        }
         "413" => has_body,
         "415" => needs_body,
         _ => is_v1,
@@ -326,9 +396,11 @@ fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
     [("request-id", request_id)].into_iter().chain(workspace_id)
 }
 
-fn add_components(components: &mut Components, is_operators: bool) {
+/// Adds the components that all operations share.
+fn add_components(components: &mut Components) {
     let described = [
         ("Error", error_envelope()),
+        ("ErrorObject", schemas::ErrorObject::schema()),
         ("ErrorType", schemas::ErrorType::schema()),
         ("MemoryId", schemas::MemoryId::schema()),
         ("ContentSha256", schemas::ContentSha256::schema()),
@@ -358,20 +430,6 @@ fn add_components(components: &mut Components, is_operators: bool) {
     components
         .parameters
         .insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
-    if is_operators {
-        let mut token = Http::new(HttpAuthScheme::Bearer);
-        token.description = Some("The operator's token.".to_owned());
-        components.add_security_scheme("operator_token", SecurityScheme::Http(token));
-        return;
-    }
-    let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
-    let mut bearer = Http::new(HttpAuthScheme::Bearer);
-    bearer.description = Some("An API key, or a JWT of a configured issuer.".to_owned());
-    let schemes = [
-        ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
-        ("bearer", SecurityScheme::Http(bearer)),
-    ];
-    components.add_security_schemes_from_iter(schemes);
 }
 
 fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
@@ -417,46 +475,13 @@ fn idempotency_key() -> Parameter {
 
 /// The envelope of every error.
 fn error_envelope() -> RefOr<Schema> {
-    let text = |description: &str| {
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some(description))
-    };
-    let nullable = |schema: &str| {
-        AnyOfBuilder::new()
-            .item(Ref::from_schema_name(schema))
-            .item(ObjectBuilder::new().schema_type(Type::Null))
-    };
-    let error = ObjectBuilder::new()
-        .schema_type(Type::Object)
-        .property("type", Ref::from_schema_name("ErrorType"))
-        .property("message", text("A human-readable explanation."))
-        .property(
-            "current_content_sha256",
-            nullable("ContentSha256").description(Some(
-                "With `memory_precondition_failed_error`: the hash of the memory's content.",
-            )),
-        )
-        .property(
-            "memory_id",
-            nullable("MemoryId").description(Some(
-                "With `memory_precondition_failed_error`: the memory that was compared.",
-            )),
-        )
-        .property(
-            "conflicting_memory_id",
-            text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
-        )
-        .property(
-            "conflicting_path",
-            text("With `memory_path_conflict_error`: the path of that memory."),
-        )
-        .required("type")
-        .required("message");
     let envelope = ObjectBuilder::new()
         .schema_type(Type::Object)
-        .property("type", text("Marks an error.").enum_values(Some(["error"])))
-        .property("error", error)
+        .property(
+            "type",
+            schemas::text("Marks an error.").enum_values(Some(["error"])),
+        )
+        .property("error", Ref::from_schema_name("ErrorObject"))
         .property("request_id", schemas::RequestId::schema())
         .required("type")
         .required("error")
@@ -564,6 +589,20 @@ mod tests {
             for operation in operations {
                 let section = operation["tags"][0].as_str().unwrap();
                 assert!(tags.iter().any(|(name, _)| *name == section), "{section}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_path_parameter_is_described() {
+        for document in [parsed(), operators()] {
+            for (path, item) in document["paths"].as_object().unwrap() {
+                let count = path.matches('{').count();
+                for operation in item.as_object().unwrap().values() {
+                    let parameters = operation["parameters"].as_array().into_iter().flatten();
+                    let in_path = parameters.filter(|parameter| parameter["in"] == "path");
+                    assert_eq!(in_path.count(), count, "{path}");
+                }
             }
         }
     }

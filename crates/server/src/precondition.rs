@@ -1,6 +1,5 @@
 //! Preconditions in request bodies.
 
-use keepsake_core::ContentHash;
 use keepsake_engine as engine;
 use serde::Deserialize;
 use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema};
@@ -21,12 +20,7 @@ pub(crate) enum CreatePrecondition {
 /// The condition for changing a memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Fields")]
-pub(crate) enum Precondition {
-    /// The memory's content has this hash.
-    ContentSha256(ContentHash),
-    /// No memory exists at the new path.
-    NotExists,
-}
+pub(crate) struct Precondition(pub(crate) engine::Precondition);
 
 /// The fields of a precondition before validation.
 #[derive(Debug, Deserialize)]
@@ -50,21 +44,12 @@ impl TryFrom<Fields> for Precondition {
     fn try_from(fields: Fields) -> Result<Self, String> {
         match (fields.r#type, fields.content_sha256) {
             (Kind::ContentSha256, Some(text)) => match text.parse() {
-                Ok(hash) => Ok(Self::ContentSha256(hash)),
+                Ok(hash) => Ok(Self(engine::Precondition::ContentSha256(hash))),
                 Err(rule) => Err(format!("`content_sha256` {rule}")),
             },
             (Kind::ContentSha256, None) => Err("missing field `content_sha256`".to_owned()),
-            (Kind::NotExists, None) => Ok(Self::NotExists),
+            (Kind::NotExists, None) => Ok(Self(engine::Precondition::NotExists)),
             (Kind::NotExists, Some(_)) => Err("`content_sha256` does not go with `not_exists`".to_owned()),
-        }
-    }
-}
-
-impl From<Precondition> for engine::Precondition {
-    fn from(precondition: Precondition) -> Self {
-        match precondition {
-            Precondition::ContentSha256(hash) => Self::ContentSha256(hash),
-            Precondition::NotExists => Self::NotExists,
         }
     }
 }
@@ -106,12 +91,14 @@ impl ToSchema for Precondition {}
 
 #[cfg(test)]
 mod tests {
+    use keepsake_core::ContentHash;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn read(value: Value) -> Result<Precondition, String> {
-        serde_json::from_value(value).map_err(|error| error.to_string())
+    fn read(value: Value) -> Result<engine::Precondition, String> {
+        let read = serde_json::from_value(value).map(|Precondition(precondition)| precondition);
+        read.map_err(|error| error.to_string())
     }
 
     #[test]
@@ -119,12 +106,15 @@ mod tests {
         let hash = ContentHash::of(b"x");
         assert_eq!(
             read(json!({"type": "content_sha256", "content_sha256": hash.to_string()})),
-            Ok(Precondition::ContentSha256(hash))
+            Ok(engine::Precondition::ContentSha256(hash))
         );
-        assert_eq!(read(json!({"type": "not_exists"})), Ok(Precondition::NotExists));
+        assert_eq!(
+            read(json!({"type": "not_exists"})),
+            Ok(engine::Precondition::NotExists)
+        );
         assert_eq!(
             read(json!({"type": "not_exists", "content_sha256": null})),
-            Ok(Precondition::NotExists)
+            Ok(engine::Precondition::NotExists)
         );
     }
 

@@ -29,14 +29,50 @@ pub(crate) trait FromQuery: Sized {
     fn from_query(query: &mut Query) -> Result<Self, ApiError>;
 }
 
-/// A query without parameters.
-pub(crate) struct NoParams;
+/// Declares query parameters: each with its documentation, and the method of
+/// [`Query`] that parses it.
+macro_rules! query_params {
+    ($(#[$meta:meta])* $name:ident {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty = $parse:ident($($argument:expr),*),)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, utoipa::IntoParams)]
+        #[into_params(parameter_in = Query)]
+        pub(crate) struct $name {
+            $($(#[$field_meta])* pub(crate) $field: $type,)*
+        }
 
-impl FromQuery for NoParams {
+        impl crate::query::FromQuery for $name {
+            fn from_query(query: &mut crate::query::Query) -> Result<Self, crate::error::ApiError> {
+                Ok(Self { $($field: query.$parse($($argument),*)?,)* })
+            }
+        }
+    };
+}
+
+pub(crate) use query_params;
+
+/// A query without parameters.
+impl FromQuery for () {
     fn from_query(_: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self)
+        Ok(())
     }
 }
+
+/// Parameters of several types, parsed in this order.
+macro_rules! several {
+    ($($type:ident),*) => {
+        impl<$($type: FromQuery),*> FromQuery for ($($type,)*) {
+            fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+                Ok(($($type::from_query(query)?,)*))
+            }
+        }
+    };
+}
+
+several!(A, B);
+several!(A, B, C);
+several!(A, B, C, D);
 
 impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
@@ -123,13 +159,22 @@ impl Query {
         parse: impl Fn(&str) -> Option<T>,
         words: &str,
     ) -> Result<Vec<T>, ApiError> {
+        self.parsed_list(name, parse, format_args!("must be {words}"))
+    }
+
+    /// Several values: `name[]` or `name`, repeated for each.
+    fn parsed_list<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+        rule: impl fmt::Display,
+    ) -> Result<Vec<T>, ApiError> {
         let listed = format!("{name}[]");
         let taken = self
             .0
             .extract_if(.., |(given, _)| given == name || *given == listed);
-        let parsed = taken.map(|(_, text)| parse(&text));
-        let parsed: Option<Vec<_>> = parsed.collect();
-        parsed.ok_or_else(|| invalid(name, format_args!("must be {words}")))
+        let parsed: Option<Vec<_>> = taken.map(|(_, text)| parse(&text)).collect();
+        parsed.ok_or_else(|| invalid(name, rule))
     }
 
     /// An integer; the engine checks its range.
@@ -141,20 +186,10 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be an integer from {range}"))
     }
 
-    /// The number of items of a page: `limit`.
-    pub(crate) fn limit(&mut self) -> Result<Option<u64>, ApiError> {
-        self.number("limit", "1 to 100")
-    }
-
     /// Whether `beta=true` was sent, as the SDKs 0.97 to 0.112 do.
     pub(crate) fn is_beta(&self) -> bool {
         let mut pairs = self.0.iter();
         pairs.any(|(name, value)| name == BETA && value == "true")
-    }
-
-    /// The number of items of a page of one session's objects: `limit`.
-    pub(crate) fn session_limit(&mut self) -> Result<Option<u64>, ApiError> {
-        self.number("limit", "1 to 1000")
     }
 
     /// Whether content is requested: `view`.
@@ -183,6 +218,12 @@ impl Query {
     pub(crate) fn id<K: IdKind>(&mut self, name: &str) -> Result<Option<Id<K>>, ApiError> {
         let rule = format_args!("must be an id that begins with `{}`", K::PREFIX);
         self.parsed(&[name], |text| text.parse().ok(), rule)
+    }
+
+    /// Any number of ids of one kind: `name[]` or `name`, repeated for each.
+    pub(crate) fn ids<K: IdKind>(&mut self, name: &str) -> Result<Vec<Id<K>>, ApiError> {
+        let rule = format_args!("must be ids that begin with `{}`", K::PREFIX);
+        self.parsed_list(name, |text| text.parse().ok(), rule)
     }
 
     /// The hash of a content.
@@ -255,7 +296,7 @@ mod tests {
     #[test]
     fn repeated_parameter_is_refused_by_name() {
         assert_eq!(
-            refused(query("limit=1&limit=1").limit()),
+            refused(query("limit=1&limit=1").number("limit", "1 to 100")),
             "`limit` must be given once"
         );
         let twice = "created_at[gte]=2026-01-01&created_at_gte=2026-01-01";
@@ -267,10 +308,11 @@ mod tests {
 
     #[test]
     fn numbers_are_only_digits() {
-        assert_eq!(query("limit=100").limit().unwrap(), Some(100));
+        let limit = |text: &str| query(text).number("limit", "1 to 100");
+        assert_eq!(limit("limit=100").unwrap(), Some(100));
         for bad in ["", "-1", "%2B1", "1.0", "ten", "99999999999999999999"] {
             assert_eq!(
-                refused(query(&format!("limit={bad}")).limit()),
+                refused(limit(&format!("limit={bad}"))),
                 "`limit` must be an integer from 1 to 100",
                 "{bad}"
             );

@@ -33,11 +33,6 @@ const MAX_RETRY_AFTER_SECONDS: u64 = 30;
 
 type Limiter<C> = RateLimiter<NotKeyed, InMemoryState, C, StateInformationMiddleware>;
 
-/// The clock of the buckets.
-pub(crate) trait Ticks: Clock<Instant = Instant> + Clone + Send + Sync + 'static {}
-
-impl<C: Clock<Instant = Instant> + Clone + Send + Sync + 'static> Ticks for C {}
-
 /// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -90,12 +85,12 @@ impl Share {
 
 /// One tenant's bucket.
 #[derive(Debug)]
-struct Bucket<C: Ticks> {
+struct Bucket<C: Clock> {
     share: Share,
     limiter: Limiter<C>,
 }
 
-impl<C: Ticks> Bucket<C> {
+impl<C: Clock> Bucket<C> {
     fn new(share: Share, clock: C) -> Option<Self> {
         let quota = Quota::with_period(share.period)?.allow_burst(NonZeroU32::new(share.room())?);
         let limiter = RateLimiter::direct_with_clock(quota, clock).with_middleware();
@@ -125,9 +120,15 @@ impl<C: Ticks> Bucket<C> {
 /// Evicts a bucket some time after it is full again.
 struct FullBucketExpiry;
 
-impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
+impl FullBucketExpiry {
+    fn time_to_live<C: Clock>(bucket: &Bucket<C>) -> Duration {
+        FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within())
+    }
+}
+
+impl<C: Clock> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
     fn expire_after_create(&self, _: &TenantId, bucket: &Arc<Bucket<C>>, _: Instant) -> Option<Duration> {
-        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
+        Some(Self::time_to_live(bucket))
     }
 
     fn expire_after_read(
@@ -138,7 +139,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
         _: Option<Duration>,
         _: Instant,
     ) -> Option<Duration> {
-        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
+        Some(Self::time_to_live(bucket))
     }
 
     fn expire_after_update(
@@ -148,18 +149,18 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
         _: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
-        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
+        Some(Self::time_to_live(bucket))
     }
 }
 
 /// The rate limits of every tenant on this gateway; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Rates<C: Ticks = MonotonicClock> {
+pub(crate) struct Rates<C: Clock + Send + Sync + 'static = MonotonicClock> {
     buckets: Cache<TenantId, Arc<Bucket<C>>>,
     clock: C,
 }
 
-impl<C: Ticks> Rates<C> {
+impl<C: Clock + Clone + Send + Sync + 'static> Rates<C> {
     /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
         let buckets = Cache::builder()
@@ -225,33 +226,10 @@ fn retry_after_seconds(wait: Duration) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
+    use governor::clock::FakeRelativeClock;
     use uuid::Uuid;
 
     use super::*;
-
-    /// A clock that only moves when it is advanced.
-    #[derive(Debug, Clone)]
-    struct ManualClock(Arc<Mutex<Instant>>);
-
-    impl ManualClock {
-        fn new() -> Self {
-            Self(Arc::new(Mutex::new(Instant::now())))
-        }
-
-        fn advance(&self, by: Duration) {
-            *self.0.lock().unwrap() += by;
-        }
-    }
-
-    impl Clock for ManualClock {
-        type Instant = Instant;
-
-        fn now(&self) -> Instant {
-            *self.0.lock().unwrap()
-        }
-    }
 
     const A: TenantId = TenantId::from_uuid(Uuid::from_u128(1));
     const B: TenantId = TenantId::from_uuid(Uuid::from_u128(2));
@@ -265,7 +243,12 @@ mod tests {
     }
 
     /// How many of `tried` requests pass at once, wait, and are refused.
-    fn tried(rates: &Rates<ManualClock>, tenant_id: TenantId, limits: &Limits, tried: usize) -> [usize; 3] {
+    fn tried(
+        rates: &Rates<FakeRelativeClock>,
+        tenant_id: TenantId,
+        limits: &Limits,
+        tried: usize,
+    ) -> [usize; 3] {
         let mut seen = [0; 3];
         for _ in 0..tried {
             seen[match rates.take(tenant_id, limits, 1) {
@@ -279,7 +262,7 @@ mod tests {
 
     #[test]
     fn burst_passes_then_a_few_wait_and_others_are_refused() {
-        let clock = ManualClock::new();
+        let clock = FakeRelativeClock::default();
         let rates = Rates::new(clock.clone());
         let limits = limits(1_000, 2_000);
         assert_eq!(tried(&rates, A, &limits, 3_000), [2_000, 50, 950]);
@@ -293,7 +276,7 @@ mod tests {
 
     #[test]
     fn waiting_requests_continue_in_order() {
-        let rates = Rates::new(ManualClock::new());
+        let rates = Rates::new(FakeRelativeClock::default());
         let limits = limits(100, 1);
         let waits = [0, 1, 2, 3, 4, 5].map(|_| rates.take(A, &limits, 1));
         let expected = [0, 10, 20, 30, 40, 50].map(|ms| Verdict::Passes(Duration::from_millis(ms)));
@@ -306,7 +289,7 @@ mod tests {
 
     #[test]
     fn refusal_has_the_time_until_the_next_token() {
-        let clock = ManualClock::new();
+        let clock = FakeRelativeClock::default();
         let rates = Rates::new(clock.clone());
         // A tenth of a request per second: one of ten gateways.
         let limits = limits(1, 1);
@@ -323,7 +306,7 @@ mod tests {
 
     #[test]
     fn gateways_share_a_rate() {
-        let rates = Rates::new(ManualClock::new());
+        let rates = Rates::new(FakeRelativeClock::default());
         let limits = limits(1_000, 2_000);
         let passed = (0..3_000).filter(|_| rates.take(A, &limits, 4) == Verdict::Passes(Duration::ZERO));
         assert_eq!(passed.count(), 500);
@@ -331,7 +314,7 @@ mod tests {
 
     #[test]
     fn changed_limit_applies_at_once_without_a_new_burst() {
-        let rates = Rates::new(ManualClock::new());
+        let rates = Rates::new(FakeRelativeClock::default());
         assert_eq!(tried(&rates, A, &limits(1_000, 100), 200), [100, 50, 50]);
         assert_eq!(tried(&rates, A, &limits(2_000, 400), 10), [0, 0, 10]);
         assert_eq!(tried(&rates, B, &limits(10, 10), 4), [4, 0, 0]);
@@ -342,7 +325,7 @@ mod tests {
 
     #[test]
     fn zero_rate_refuses_all_and_huge_rate_admits_all() {
-        let rates = Rates::new(ManualClock::new());
+        let rates = Rates::new(FakeRelativeClock::default());
         let refused = Verdict::Refused {
             retry_after_seconds: 30,
         };
@@ -358,8 +341,8 @@ mod tests {
     fn full_bucket_is_evicted() {
         let share = Share::of(&limits(10, 100), 1).unwrap();
         assert_eq!(share.fills_within(), Duration::from_secs(10));
-        let bucket = Arc::new(Bucket::new(share, ManualClock::new()).unwrap());
-        let kept = FullBucketExpiry.expire_after_create(&A, &bucket, Instant::now());
-        assert_eq!(kept, Some(Duration::from_secs(70)));
+        let bucket = Bucket::new(share, FakeRelativeClock::default()).unwrap();
+        let kept = FullBucketExpiry::time_to_live(&bucket);
+        assert_eq!(kept, Duration::from_secs(70));
     }
 }

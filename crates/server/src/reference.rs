@@ -1,12 +1,13 @@
 //! The OpenAPI document as an HTML page, without scripts and external
 //! resources.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ArrayItems, Components, Object, Schema, SchemaType};
-use utoipa::openapi::{Content, OpenApi, RefOr, Required, Response, Type};
+use utoipa::openapi::{Content, OpenApi, RefOr, Required, Type};
 
 use crate::openapi;
 
@@ -109,7 +110,7 @@ fn write_operation(
         .parameters
         .iter()
         .flatten()
-        .filter_map(|parameter| resolved_parameter(parameter, components))
+        .filter_map(|parameter| resolved(parameter, &components.parameters))
         .collect();
     if !parameters.is_empty() {
         page.push_str("<table><tr><th>parameter</th><th>in</th><th>type</th><th></th></tr>\n");
@@ -119,17 +120,14 @@ fn write_operation(
         page.push_str("</table>\n");
     }
     if let Some(RefOr::T(body)) = &operation.request_body {
-        let optional = if body.required == Some(Required::True) {
-            ""
-        } else {
-            ", which may be left out"
-        };
+        let is_required = body.required == Some(Required::True);
+        let optional = if is_required { "" } else { ", optional" };
         let types = body.content.values().map(type_of_content).collect::<String>();
         writeln!(page, "<p>Body: {types}{optional}</p>")?;
     }
     page.push_str("<table><tr><th>status</th><th>answer</th><th></th></tr>\n");
     for (status, response) in &operation.responses.responses {
-        if let Some(response) = resolved_response(response, components) {
+        if let Some(response) = resolved(response, &components.responses) {
             let types = response.content.values().map(type_of_content).collect::<String>();
             let description = text(&response.description);
             writeln!(
@@ -201,26 +199,15 @@ fn write_object(page: &mut String, object: &Object) -> std::fmt::Result {
     Ok(())
 }
 
-fn resolved_parameter<'a>(
-    parameter: &'a RefOr<Parameter>,
-    components: &'a Components,
-) -> Option<&'a Parameter> {
-    match parameter {
-        RefOr::T(parameter) => Some(parameter),
-        RefOr::Ref(place) => match components.parameters.get(last_of(&place.ref_location))? {
-            RefOr::T(parameter) => Some(parameter),
-            RefOr::Ref(_) => None,
-        },
-    }
-}
-
-fn resolved_response<'a>(response: &'a RefOr<Response>, components: &'a Components) -> Option<&'a Response> {
-    match response {
-        RefOr::T(response) => Some(response),
-        RefOr::Ref(place) => match components.responses.get(last_of(&place.ref_location))? {
-            RefOr::T(response) => Some(response),
-            RefOr::Ref(_) => None,
-        },
+/// The value itself, or the component that it refers to.
+fn resolved<'a, T>(value: &'a RefOr<T>, components: &'a BTreeMap<String, RefOr<T>>) -> Option<&'a T> {
+    let place = match value {
+        RefOr::T(value) => return Some(value),
+        RefOr::Ref(place) => last_of(&place.ref_location),
+    };
+    match components.get(place)? {
+        RefOr::T(value) => Some(value),
+        RefOr::Ref(_) => None,
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub(crate) mod api_keys;
 pub(crate) mod audit;
+mod deleted;
 pub(crate) mod erasures;
 pub(crate) mod health;
+mod histories;
 pub(crate) mod list;
 mod mcp;
 mod memories;
@@ -12,10 +14,12 @@ mod memory_versions;
 mod reference;
 mod search;
 mod sessions;
+pub(crate) mod sign_in;
 mod tool_calls;
 mod tools;
 mod usage;
 
+use axum::extract::OriginalUri;
 use keepsake_engine::Engine;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -33,10 +37,13 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
             memory_stores::delete
         ))
         .routes(routes!(memory_stores::archive))
+        .routes(routes!(histories::import))
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
+        .routes(routes!(memories::batch::carry_out))
         .routes(routes!(memories::retrieve, memories::update, memories::delete))
         .routes(routes!(search::search))
+        .routes(routes!(search::search_stores))
         .routes(routes!(memory_versions::list))
         .routes(routes!(memory_versions::retrieve))
         .routes(routes!(memory_versions::redact))
@@ -75,6 +82,7 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(sign_in::describe))
         .routes(routes!(reference::document))
         .routes(routes!(reference::page))
 }
@@ -90,6 +98,16 @@ pub(crate) fn described() -> OpenApi {
 
 pub(crate) async fn no_such_route() -> ApiError {
     ApiError::not_found("there is no such route")
+}
+
+/// A route that only the operator's listener has, or none.
+pub(crate) async fn not_public(OriginalUri(uri): OriginalUri) -> ApiError {
+    let path = uri.path();
+    if path == "/metrics" || path.starts_with("/admin/") {
+        ApiError::not_found("this is the public listener: the route is on the operator's (operator.listen)")
+    } else {
+        no_such_route().await
+    }
 }
 
 pub(crate) async fn no_such_method() -> ApiError {

@@ -9,9 +9,9 @@ use keepsake_core::id::{
     ApiKeyKind, AuditEntryKind, ErasureKind, EventKind, IdKind, MemoryKind, RequestKind, ResourceKind,
     SessionKind, StoreKind, TenantKind, VersionKind,
 };
-use serde::Serialize;
-use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
-use utoipa::openapi::{KnownFormat, ObjectBuilder, OneOfBuilder, RefOr, SchemaFormat, Type};
+use serde::{Serialize, Serializer};
+use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, Schema, SchemaType};
+use utoipa::openapi::{KnownFormat, ObjectBuilder, OneOfBuilder, Ref, RefOr, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A text without NUL, which no database column accepts.
@@ -34,6 +34,7 @@ macro_rules! described {
 }
 
 described! {
+    ErrorObject = error_object();
     MemoryStoreId = id::<StoreKind>("The id of a memory store.");
     MemoryId = id::<MemoryKind>("The id of a memory; edits and renames do not change it.");
     MemoryVersionId = id::<VersionKind>("The id of a memory version.");
@@ -44,16 +45,9 @@ described! {
     ResourceName = text("The id of an attachment or of the attached memory store.")
         .pattern(Some("^(sesrsc|memstore)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["sesrsc_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
-    ForeignId = text("An id of 1 to 255 characters, none of them a control character.")
-        .min_length(Some(1))
-        .max_length(Some(255))
-        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
-    Title = text("At most 1,024 characters, none of them NUL.")
-        .max_length(Some(1024))
-        .pattern(Some(WITHOUT_NUL));
-    Instructions = text("At most 4,096 characters, none of them NUL.")
-        .max_length(Some(4096))
-        .pattern(Some(WITHOUT_NUL));
+    ForeignId = name("An id of 1 to 255 characters, none of them a control character.").max_length(Some(255));
+    Title = without_nul("At most 1,024 characters, none of them NUL.").max_length(Some(1024));
+    Instructions = without_nul("At most 4,096 characters, none of them NUL.").max_length(Some(4096));
     Agent = agent("An agent in the form of the clients' protocol.", &["agent"]);
     AgentReference = OneOfBuilder::new()
         .item(ForeignId::schema())
@@ -62,16 +56,16 @@ described! {
     RequestId = id::<RequestKind>("The id of a request, as in the server's log.");
     ErasureId = id::<ErasureKind>("The id of an erasure.");
     AuditEntryId = id::<AuditEntryKind>("The id of an audit entry.");
-    AuditAction = text("An audited action.")
-        .enum_values(Some(keepsake_index::AuditAction::ALL.map(keepsake_index::AuditAction::name)));
     AuditObjectId = text("The id of a memory store, memory version, session, API key, erasure or tenant.")
         .pattern(Some("^(memstore|memver|sesn|apikey|erasure|wrkspc)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["memstore_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
     Time = text("A time in RFC 3339 format; responses use UTC with microseconds and `Z`.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+    ExpiresAt = text("A time in RFC 3339 format in the future, or `never`.")
+        .examples(["2026-12-31T00:00:00Z", "never"]);
     ContentSha256 = text("SHA-256 of the content's UTF-8 bytes, in lowercase hexadecimal.")
         .pattern(Some("^[0-9a-f]{64}$"));
-    MemoryPath = text("Where a memory stands: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
+    MemoryPath = text("The path of a memory: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
         No segment is `.` or `..`; there are no control or format characters.")
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
@@ -86,15 +80,9 @@ described! {
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))
         .examples(["/projects/"]);
-    Content = text("UTF-8 text without NUL, by default at most 102,400 bytes.")
-        .pattern(Some(WITHOUT_NUL));
-    StoreName = text("1 to 255 characters, none of them a control character.")
-        .min_length(Some(1))
-        .max_length(Some(255))
-        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
-    Description = text("At most 1,024 characters, none of them NUL.")
-        .max_length(Some(1024))
-        .pattern(Some(WITHOUT_NUL));
+    Content = without_nul("UTF-8 text without NUL, by default at most 102,400 bytes.");
+    StoreName = name("1 to 255 characters, none of them a control character.").max_length(Some(255));
+    Description = without_nul("At most 1,024 characters, none of them NUL.").max_length(Some(1024));
     Metadata = pairs("Your own key-value pairs.", Type::String.into());
     MetadataPatch = pairs(
         "Pairs to set; null removes a pair, and omitted pairs stay unchanged.",
@@ -104,21 +92,16 @@ described! {
         .schema_type(Type::Integer)
         .minimum(Some(0))
         .maximum(Some(3_153_600_000_u64));
-    SearchQuery = text("At most 1,000 characters.").max_length(Some(1000)).pattern(Some("^[^\\u0000]*$"));
+    SearchQuery = without_nul("At most 1,000 characters.").max_length(Some(1000));
     Cursor = text("The `next_page` of a response to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
-    TenantName = text("1 to 255 characters, none of them a control character.")
-        .min_length(Some(1))
-        .max_length(Some(255))
-        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+    TenantName = name("1 to 255 characters, none of them a control character.").max_length(Some(255));
     Limits = limits("Every limit, by name.", &Type::Integer.into());
     LimitPatch = limits(
         "Limits by name; null means the configured value.",
         &SchemaType::from_iter([Type::Integer, Type::Null]),
     );
     JobName = text("The name of a job.").pattern(Some("^[a-z]+(-[a-z]+)*$")).examples(["sweep-blobs"]);
-    GivenName = text("A name without control characters.")
-        .min_length(Some(1))
-        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+    GivenName = name("A name without control characters.");
 }
 
 /// An agent; in requests every field except its id is optional.
@@ -162,10 +145,20 @@ fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
         .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
 }
 
-fn text(description: &str) -> ObjectBuilder {
+pub(crate) fn text(description: &str) -> ObjectBuilder {
     ObjectBuilder::new()
         .schema_type(Type::String)
         .description(Some(description))
+}
+
+fn name(description: &str) -> ObjectBuilder {
+    text(description)
+        .min_length(Some(1))
+        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"))
+}
+
+fn without_nul(description: &str) -> ObjectBuilder {
+    text(description).pattern(Some(WITHOUT_NUL))
 }
 
 fn id<K: IdKind>(description: &str) -> ObjectBuilder {
@@ -214,11 +207,13 @@ fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
 }
 
 macro_rules! object_types {
-    ($($name:ident { $word:ident = $text:literal })*) => {$(
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-        pub(crate) enum $name {
-            #[serde(rename = $text)]
-            $word,
+    ($($name:ident = $text:literal;)*) => {$(
+        #[derive(Debug)]
+        pub(crate) struct $name;
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str($text)
+            }
         }
         impl PartialSchema for $name {
             fn schema() -> RefOr<Schema> {
@@ -234,30 +229,52 @@ macro_rules! object_types {
 
 // The values of the `type` field of objects.
 object_types! {
-    MemoryStoreType { MemoryStore = "memory_store" }
-    DeletedMemoryStoreType { Deleted = "memory_store_deleted" }
-    MemoryStoreUsageType { Usage = "memory_store_usage" }
-    MemoryType { Memory = "memory" }
-    MemoryPrefixType { Prefix = "memory_prefix" }
-    MemorySearchHitType { Hit = "memory_search_hit" }
-    DeletedMemoryType { Deleted = "memory_deleted" }
-    MemoryVersionType { Version = "memory_version" }
-    ToolResultType { Result = "tool_result" }
-    SessionType { Session = "session" }
-    SessionTokenType { Token = "session_token" }
-    DeletedSessionType { Deleted = "session_deleted" }
-    MemoryStoreResourceType { MemoryStore = "memory_store" }
-    DeletedSessionResourceType { Deleted = "session_resource_deleted" }
-    ToolUseType { ToolUse = "agent.tool_use" }
-    ErasureType { Erasure = "erasure" }
-    ApiKeyType { Key = "api_key" }
-    TenantType { Tenant = "tenant" }
-    TenantUsageType { Usage = "tenant_usage" }
-    TenantDeletionType { Deletion = "tenant_deletion" }
-    AuditEntryType { Entry = "audit_entry" }
-    TokenKeyType { Key = "token_key" }
-    JobType { Job = "job" }
-    JobRunType { Run = "job_run" }
+    MemoryStoreType = "memory_store";
+    DeletedMemoryStoreType = "memory_store_deleted";
+    MemoryStoreUsageType = "memory_store_usage";
+    MemoryStoreImportType = "memory_store_import";
+    MemoryType = "memory";
+    MemoryPrefixType = "memory_prefix";
+    MemoryBatchType = "memory_batch";
+    MemoryBatchResultType = "memory_batch_result";
+    MemorySearchHitType = "memory_search_hit";
+    DeletedMemoryType = "memory_deleted";
+    MemoryVersionType = "memory_version";
+    ToolResultType = "tool_result";
+    SessionType = "session";
+    SessionTokenType = "session_token";
+    DeletedSessionType = "session_deleted";
+    MemoryStoreResourceType = "memory_store";
+    DeletedSessionResourceType = "session_resource_deleted";
+    ToolUseType = "agent.tool_use";
+    ErasureType = "erasure";
+    ApiKeyType = "api_key";
+    TenantType = "tenant";
+    TenantUsageType = "tenant_usage";
+    TenantDeletionType = "tenant_deletion";
+    AuditEntryType = "audit_entry";
+    TokenKeyType = "token_key";
+    JobType = "job";
+    JobRunType = "job_run";
+}
+
+macro_rules! named {
+    ($($name:ident = $description:literal $type:ty;)*) => {
+        described! {$(
+            $name = text($description).enum_values(Some(<$type>::ALL.map(<$type>::name)));
+        )*}
+    };
+}
+
+named! {
+    AuditAction = "An audited action." keepsake_index::AuditAction;
+    Operation = "The change that a version records." keepsake_index::Operation;
+    ErasureState = "How far an erasure is." keepsake_index::ErasureState;
+    Access = "A session's access to a memory store." keepsake_index::Access;
+    SensitiveDataPolicy = "How sensitive data in written content is handled." keepsake_core::policy::SensitiveDataPolicy;
+    Scope = "A permission of a credential." keepsake_index::Scope;
+    TenantStatus = "The status of a tenant." keepsake_index::TenantStatus;
+    TenantDeletionStatus = "The progress of a deletion: `settling` waits for data that may be written late." keepsake_index::DeletionState;
 }
 
 macro_rules! vocabularies {
@@ -270,13 +287,11 @@ macro_rules! vocabularies {
 
 vocabularies! {
     View = "`basic` omits content." ["basic", "full"];
-    Operation = "The change that a version records." ["created", "modified", "deleted"];
     ErasureSelects = "How the erased data was selected; the selection itself is not kept." ["memory_store", "path_prefix", "store_metadata"];
     ErasureBackups = "Backups of the database and the object store are not erased." ["outside"];
     AuditObjectType = "The type of an audited object." [
         "memory_store", "memory_version", "session", "api_key", "erasure", "tenant"
     ];
-    ErasureState = "How far an erasure is." ["pending", "running", "done"];
     ErasureStepName = "The data that a step removed: rows of memories and versions, records of idempotent calls, blobs." [
         "rows", "idempotency_records", "blobs"
     ];
@@ -288,7 +303,6 @@ vocabularies! {
         "object_store_misconfigured",
         "internal"
     ];
-    Access = "A session's access to a memory store." ["read_write", "read_only"];
     SessionStatus = "The status of a session: `idle`, or `terminated` once it is archived; the other values are of the clients' protocol." [
         "rescheduling",
         "running",
@@ -296,21 +310,6 @@ vocabularies! {
         "terminated"
     ];
     Order = "The order of a listing." ["asc", "desc"];
-    SensitiveDataPolicy = "How sensitive data in written content is handled." ["off", "redact", "reject"];
-    Scope = "A permission of a credential." [
-        "memory:read",
-        "memory:write",
-        "stores:admin",
-        "sessions:write",
-        "keys:admin",
-        "tenant:admin"
-    ];
-    TenantStatus = "The status of a tenant." ["active", "suspended", "deleting"];
-    TenantDeletionStatus = "The progress of a deletion: `settling` waits for data that may be written late." [
-        "removing",
-        "settling",
-        "done"
-    ];
     JobRunStatus = "The status of a run; the next scheduled run resumes one that is `interrupted`." [
         "running",
         "done",
@@ -331,4 +330,46 @@ vocabularies! {
         "timeout_error",
         "api_error"
     ];
+}
+
+/// The error in the envelope of every error.
+fn error_object() -> ObjectBuilder {
+    let nullable = |schema: &str| {
+        AnyOfBuilder::new()
+            .item(Ref::from_schema_name(schema))
+            .item(ObjectBuilder::new().schema_type(Type::Null))
+    };
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property("type", Ref::from_schema_name("ErrorType"))
+        .property("message", text("A human-readable explanation."))
+        .property(
+            "current_content_sha256",
+            nullable("ContentSha256").description(Some(
+                "With `memory_precondition_failed_error`: the hash of the memory's content.",
+            )),
+        )
+        .property(
+            "memory_id",
+            nullable("MemoryId").description(Some(
+                "With `memory_precondition_failed_error`: the memory that was compared.",
+            )),
+        )
+        .property(
+            "conflicting_memory_id",
+            text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
+        )
+        .property(
+            "conflicting_path",
+            text("With `memory_path_conflict_error`: the path of that memory."),
+        )
+        .property(
+            "operation",
+            ObjectBuilder::new()
+                .schema_type(Type::Integer)
+                .minimum(Some(0))
+                .description(Some("For an atomic batch: the index of the refused operation.")),
+        )
+        .required("type")
+        .required("message")
 }

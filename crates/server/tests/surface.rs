@@ -52,7 +52,7 @@ impl Server {
             external_id: None,
             limits,
         };
-        let tenant_id = engine.operator().create_tenant(tenant).await.unwrap().tenant_id;
+        let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
         let key = NewKey {
             tenant_id,
             name: "tests".to_owned(),
@@ -60,8 +60,8 @@ impl Server {
             store_ids: None,
             expires_at: None,
         };
-        let (_, secret) = engine.operator().create_key(key).await.unwrap();
-        let store = engine.operator().create_store(tenant_id, "notes").await.unwrap();
+        let (_, secret) = engine.operator.keys.create(key).await.unwrap();
+        let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
         Self {
             router: router(engine, options, Lifecycle::default()),
             secret: secret.expose().to_owned(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use opentelemetry::metrics::Meter;
+use opentelemetry::metrics::{Counter, Meter};
 use opentelemetry::{KeyValue, Value};
 
 use instruments::Instruments;
@@ -37,175 +37,112 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The outcome of a call of the index or the blob store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// An answer, which may be that the object does not exist.
-    Ok,
-    /// The store could not be reached or did not answer in time.
-    Unavailable,
-    /// The store's disk is full, read-only or failing.
-    DiskFull,
-    /// The store refuses the credentials.
-    Denied,
-    /// The configuration is wrong, for example the bucket does not exist.
-    Misconfigured,
-    /// Another error.
-    Error,
+/// A label with a fixed set of values.
+trait Label: Copy + 'static {
+    const ALL: &'static [Self];
+
+    /// The value's text.
+    fn name(self) -> &'static str;
 }
 
-impl Outcome {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unavailable => "unavailable",
-            Self::DiskFull => "disk_full",
-            Self::Denied => "denied",
-            Self::Misconfigured => "misconfigured",
-            Self::Error => "error",
+/// Declares labels with their values and the texts of these.
+macro_rules! labels {
+    ($($(#[$doc:meta])* $label:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $label {
+            $($(#[$value_doc])* $value,)*
         }
+
+        impl Label for $label {
+            const ALL: &'static [Self] = &[$(Self::$value),*];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)*
+                }
+            }
+        }
+    )*};
+}
+
+labels! {
+    /// The outcome of a call of the index or the blob store.
+    Outcome {
+        /// An answer, which may be that the object does not exist.
+        Ok = "ok",
+        /// The store could not be reached or did not answer in time.
+        Unavailable = "unavailable",
+        /// The store's disk is full, read-only or failing.
+        DiskFull = "disk_full",
+        /// The store refuses the credentials.
+        Denied = "denied",
+        /// The configuration is wrong, for example the bucket does not exist.
+        Misconfigured = "misconfigured",
+        /// Another error.
+        Error = "error",
     }
-}
 
-/// A cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cache {
-    /// Content of blobs.
-    Content,
-    /// Principals by API key.
-    ApiKey,
-    /// Principals by token.
-    Token,
-    /// Search indexes of stores.
-    Search,
-}
-
-impl Cache {
-    const ALL: [Self; 4] = [Self::Content, Self::ApiKey, Self::Token, Self::Search];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Content => "content",
-            Self::ApiKey => "api_key",
-            Self::Token => "token",
-            Self::Search => "search",
-        }
+    /// A cache.
+    Cache {
+        /// Content of blobs.
+        Content = "content",
+        /// Principals by API key.
+        ApiKey = "api_key",
+        /// Principals by token.
+        Token = "token",
+        /// Search indexes of stores.
+        Search = "search",
     }
-}
 
-/// A retried step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retried {
-    /// A commit after a lost race: the head had changed.
-    Commit,
-    /// A write whose blob was condemned before its commit.
-    Blob,
-    /// A read whose content did not have the recorded hash.
-    DamagedRead,
-}
-
-impl Retried {
-    const ALL: [Self; 3] = [Self::Commit, Self::Blob, Self::DamagedRead];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Commit => "commit",
-            Self::Blob => "blob",
-            Self::DamagedRead => "damaged_read",
-        }
+    /// A retried step.
+    Retried {
+        /// A commit after a lost race: the head had changed.
+        Commit = "commit",
+        /// A write whose blob was condemned before its commit.
+        Blob = "blob",
+        /// A read whose content did not have the recorded hash.
+        DamagedRead = "damaged_read",
     }
-}
 
-/// Why a change was answered with a conflict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conflict {
-    /// Its precondition failed.
-    Precondition,
-    /// Another memory occupies the path.
-    Path,
-    /// It lost too many races for the same memory.
-    Contended,
-    /// The state of the object does not allow it.
-    State,
-}
-
-impl Conflict {
-    const ALL: [Self; 4] = [Self::Precondition, Self::Path, Self::Contended, Self::State];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Precondition => "precondition",
-            Self::Path => "path",
-            Self::Contended => "contended",
-            Self::State => "state",
-        }
+    /// Why a change was answered with a conflict.
+    Conflict {
+        /// Its precondition failed.
+        Precondition = "precondition",
+        /// Another memory occupies the path.
+        Path = "path",
+        /// It lost too many races for the same memory.
+        Contended = "contended",
+        /// The state of the object does not allow it.
+        State = "state",
     }
-}
 
-/// An exceeded quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quota {
-    /// Memories of a store.
-    MemoriesPerStore,
-    /// Bytes of a store.
-    BytesPerStore,
-    /// Bytes of a tenant.
-    BytesPerTenant,
-    /// Stores of a tenant.
-    StoresPerTenant,
-    /// Sessions of a tenant.
-    SessionsPerTenant,
-    /// Bytes of the descriptions of a tenant's sessions.
-    SessionBytesPerTenant,
-    /// API keys of a tenant.
-    ApiKeysPerTenant,
-    /// Audit entries of a tenant in a day.
-    AuditEntriesPerDay,
-}
-
-impl Quota {
-    const ALL: [Self; 8] = [
-        Self::MemoriesPerStore,
-        Self::BytesPerStore,
-        Self::BytesPerTenant,
-        Self::StoresPerTenant,
-        Self::SessionsPerTenant,
-        Self::SessionBytesPerTenant,
-        Self::ApiKeysPerTenant,
-        Self::AuditEntriesPerDay,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::MemoriesPerStore => "memories_per_store",
-            Self::BytesPerStore => "bytes_per_store",
-            Self::BytesPerTenant => "bytes_per_tenant",
-            Self::StoresPerTenant => "stores_per_tenant",
-            Self::SessionsPerTenant => "sessions_per_tenant",
-            Self::SessionBytesPerTenant => "session_bytes_per_tenant",
-            Self::ApiKeysPerTenant => "api_keys_per_tenant",
-            Self::AuditEntriesPerDay => "audit_entries_per_day",
-        }
+    /// An exceeded quota.
+    Quota {
+        /// Memories of a store.
+        MemoriesPerStore = "memories_per_store",
+        /// Bytes of a store.
+        BytesPerStore = "bytes_per_store",
+        /// Bytes of a tenant.
+        BytesPerTenant = "bytes_per_tenant",
+        /// Stores of a tenant.
+        StoresPerTenant = "stores_per_tenant",
+        /// Sessions of a tenant.
+        SessionsPerTenant = "sessions_per_tenant",
+        /// Bytes of the descriptions of a tenant's sessions.
+        SessionBytesPerTenant = "session_bytes_per_tenant",
+        /// API keys of a tenant.
+        ApiKeysPerTenant = "api_keys_per_tenant",
+        /// Audit entries of a tenant in a day.
+        AuditEntriesPerDay = "audit_entries_per_day",
     }
-}
 
-/// Why a request was not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The tenant exceeds its rate limit.
-    Rate,
-    /// Too many requests are running.
-    InFlight,
-}
-
-impl Refused {
-    const ALL: [Self; 2] = [Self::Rate, Self::InFlight];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::InFlight => "in_flight",
-        }
+    /// Why a request was not admitted.
+    Refused {
+        /// The tenant exceeds its rate limit.
+        Rate = "rate",
+        /// Too many requests are running.
+        InFlight = "in_flight",
     }
 }
 
@@ -250,22 +187,10 @@ impl Metrics {
                 instruments.cache_lookups.add(0, &labels);
             }
         }
-        for what in Retried::ALL {
-            instruments.retries.add(0, &[KeyValue::new("what", what.name())]);
-        }
-        for kind in Conflict::ALL {
-            instruments
-                .conflicts
-                .add(0, &[KeyValue::new("kind", kind.name())]);
-        }
-        for limit in Quota::ALL {
-            let label = KeyValue::new("limit", limit.name());
-            instruments.quota_refusals.add(0, &[label]);
-        }
-        for kind in Refused::ALL {
-            let label = KeyValue::new("kind", kind.name());
-            instruments.rate_refusals.add(0, &[label]);
-        }
+        start_at_zero::<Retried>(&instruments.retries, "what");
+        start_at_zero::<Conflict>(&instruments.conflicts, "kind");
+        start_at_zero::<Quota>(&instruments.quota_refusals, "limit");
+        start_at_zero::<Refused>(&instruments.rate_refusals, "kind");
         for direction in ["read", "written"] {
             let label = KeyValue::new("direction", direction);
             instruments.blob_bytes.add(0, &[label]);
@@ -436,6 +361,13 @@ impl Drop for RequestUnderWay {
         if !self.has_ended {
             self.record(CLIENT_CLOSED_REQUEST);
         }
+    }
+}
+
+/// Creates the series of a counter for all values of a label.
+fn start_at_zero<L: Label>(counter: &Counter<u64>, key: &'static str) {
+    for value in L::ALL {
+        counter.add(0, &[KeyValue::new(key, value.name())]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! An OTLP collector: takes traces and metrics over HTTP, and shows them.
+//! An OTLP collector: receives traces and metrics over HTTP for a test to read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,9 +37,9 @@ pub struct CollectedSpan {
     pub name: String,
     /// 2 is a server's, 3 a client's.
     pub kind: i32,
-    /// What is said of it, numbers as text.
+    /// Its attributes, numbers as text.
     pub attributes: BTreeMap<String, String>,
-    /// What is said of the process.
+    /// The attributes of the process.
     pub resource: BTreeMap<String, String>,
 }
 
@@ -83,12 +83,12 @@ impl Collector {
         &self.url
     }
 
-    /// Every span that came so far.
+    /// Every span received so far.
     pub fn spans(&self) -> Vec<CollectedSpan> {
         lock(&self.received).spans.clone()
     }
 
-    /// The names of every metric that came so far.
+    /// The names of all metrics received so far.
     pub fn metrics(&self) -> BTreeSet<String> {
         lock(&self.received).metrics.clone()
     }

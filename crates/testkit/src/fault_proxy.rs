@@ -153,7 +153,7 @@ impl FaultProxy {
         self.shared.state().accepted
     }
 
-    /// Leads new connections to another server, as after a failover.
+    /// Connects new connections to another server, as after a failover.
     pub fn set_upstream(&self, upstream: &str) {
         upstream.clone_into(
             &mut self
@@ -247,25 +247,9 @@ impl Drop for FaultProxy {
 }
 
 impl ProxiedConnection {
-    /// Delays its bytes, in each direction, by `delay`.
-    pub fn delay(&self, delay: Duration) {
-        self.rules.send_modify(|rules| rules.delay = delay);
-    }
-
     /// Closes it with a RST on both sides.
     pub fn reset(&self) {
         self.rules.send_modify(|rules| rules.is_reset = true);
-    }
-
-    /// Closes it after `bytes` more bytes of answers.
-    pub fn cut_after(&self, bytes: u64) {
-        self.rules
-            .send_modify(|rules| rules.answer_bytes_left = Some(bytes));
-    }
-
-    /// Holds its bytes back until the proxy is healed.
-    pub fn stall(&self) {
-        self.rules.send_modify(|rules| rules.flow = Flow::Stalled);
     }
 
     /// Swallows its bytes from now on, without FIN or RST.

@@ -1,4 +1,4 @@
-//! A blob store that lets a test step in before and after each call.
+//! A blob store that runs a test's hooks before and after calls.
 
 use std::fmt;
 use std::future::Future;
@@ -13,6 +13,11 @@ use keepsake_core::{BlobKey, StoreId, TenantId};
 /// Runs at its step; an error is what the caller of the store gets.
 type Hook = Arc<dyn Fn(&BlobKey) -> BoxFuture<'static, Result<(), BlobError>> + Send + Sync>;
 
+/// The future of a hook.
+pub trait HookFuture: Future<Output = Result<(), BlobError>> + Send + 'static {}
+
+impl<F: Future<Output = Result<(), BlobError>> + Send + 'static> HookFuture for F {}
+
 /// A [`BlobStore`] around a real one that can fail, delay or interleave.
 ///
 /// An error from a `before_*` hook keeps the call from the real store; one
@@ -25,14 +30,19 @@ pub struct HookedBlobs {
 
 #[derive(Default)]
 struct State {
-    before_put: Option<Hook>,
-    after_put: Option<Hook>,
-    before_get: Option<Hook>,
-    before_delete: Option<Hook>,
+    hooks: Hooks,
     kept_versions: Option<u64>,
     calls: BlobCalls,
     keys_put: Vec<BlobKey>,
     keys_deleted: Vec<BlobKey>,
+}
+
+#[derive(Default)]
+struct Hooks {
+    before_put: Option<Hook>,
+    after_put: Option<Hook>,
+    before_get: Option<Hook>,
+    before_delete: Option<Hook>,
 }
 
 /// How often each method was called, failed calls included.
@@ -60,54 +70,34 @@ impl HookedBlobs {
     }
 
     /// Runs `hook` before each `put` reaches the store.
-    pub fn before_put<F, R>(&self, hook: F)
-    where
-        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), BlobError>> + Send + 'static,
-    {
-        self.state().before_put = Some(boxed(hook));
+    pub fn before_put<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
+        self.state().hooks.before_put = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
-    /// Runs `hook` after each `put` that the store took.
-    pub fn after_put<F, R>(&self, hook: F)
-    where
-        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), BlobError>> + Send + 'static,
-    {
-        self.state().after_put = Some(boxed(hook));
+    /// Runs `hook` after each successful `put`.
+    pub fn after_put<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
+        self.state().hooks.after_put = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
     /// Runs `hook` before each `get` reaches the store.
-    pub fn before_get<F, R>(&self, hook: F)
-    where
-        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), BlobError>> + Send + 'static,
-    {
-        self.state().before_get = Some(boxed(hook));
+    pub fn before_get<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
+        self.state().hooks.before_get = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
     /// Runs `hook` before each `delete` reaches the store.
-    pub fn before_delete<F, R>(&self, hook: F)
-    where
-        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), BlobError>> + Send + 'static,
-    {
-        self.state().before_delete = Some(boxed(hook));
+    pub fn before_delete<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
+        self.state().hooks.before_delete = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
-    /// Tells from now on that older versions could not be deleted, of so many
-    /// visible blobs; `None`: the answer of the real store.
+    /// Answers erasures as if the older versions of `seen` blobs could not be
+    /// deleted; `None`: the answer of the real store.
     pub fn keep_versions(&self, seen: Option<u64>) {
         self.state().kept_versions = seen;
     }
 
-    /// Takes all hooks away; counts and keys stay.
+    /// Removes all hooks; counts and keys stay.
     pub fn clear_hooks(&self) {
-        let mut state = self.state();
-        state.before_put = None;
-        state.after_put = None;
-        state.before_get = None;
-        state.before_delete = None;
+        self.state().hooks = Hooks::default();
     }
 
     /// How often each method was called so far.
@@ -115,7 +105,7 @@ impl HookedBlobs {
         self.state().calls
     }
 
-    /// The keys that the real store took, in that order.
+    /// The keys of successful puts, in their order.
     pub fn keys_put(&self) -> Vec<BlobKey> {
         self.state().keys_put.clone()
     }
@@ -137,6 +127,14 @@ impl HookedBlobs {
         }
     }
 
+    async fn run(&self, step: fn(&Hooks) -> &Option<Hook>, key: &BlobKey) -> Result<(), BlobError> {
+        let hook = step(&self.state().hooks).clone();
+        match hook {
+            Some(hook) => hook(key).await,
+            None => Ok(()),
+        }
+    }
+
     /// The real store.
     pub fn inner(&self) -> &Arc<dyn BlobStore> {
         &self.inner
@@ -144,21 +142,6 @@ impl HookedBlobs {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn boxed<F, R>(hook: F) -> Hook
-where
-    F: Fn(&BlobKey) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), BlobError>> + Send + 'static,
-{
-    Arc::new(move |key| Box::pin(hook(key)))
-}
-
-async fn run(hook: Option<Hook>, key: &BlobKey) -> Result<(), BlobError> {
-    match hook {
-        Some(hook) => hook(key).await,
-        None => Ok(()),
     }
 }
 
@@ -173,38 +156,22 @@ impl fmt::Debug for HookedBlobs {
 #[async_trait]
 impl BlobStore for HookedBlobs {
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
-        let before = {
-            let mut state = self.state();
-            state.calls.put += 1;
-            state.before_put.clone()
-        };
-        run(before, key).await?;
+        self.state().calls.put += 1;
+        self.run(|hooks| &hooks.before_put, key).await?;
         self.inner.put(key, bytes).await?;
-        let after = {
-            let mut state = self.state();
-            state.keys_put.push(*key);
-            state.after_put.clone()
-        };
-        run(after, key).await
+        self.state().keys_put.push(*key);
+        self.run(|hooks| &hooks.after_put, key).await
     }
 
     async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
-        let before = {
-            let mut state = self.state();
-            state.calls.get += 1;
-            state.before_get.clone()
-        };
-        run(before, key).await?;
+        self.state().calls.get += 1;
+        self.run(|hooks| &hooks.before_get, key).await?;
         self.inner.get(key, max_bytes).await
     }
 
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
-        let before = {
-            let mut state = self.state();
-            state.calls.delete += 1;
-            state.before_delete.clone()
-        };
-        run(before, key).await?;
+        self.state().calls.delete += 1;
+        self.run(|hooks| &hooks.before_delete, key).await?;
         self.inner.delete(key).await?;
         self.state().keys_deleted.push(*key);
         Ok(())
@@ -212,12 +179,8 @@ impl BlobStore for HookedBlobs {
 
     /// A deletion, as the hooks and counts see it.
     async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
-        let before = {
-            let mut state = self.state();
-            state.calls.delete += 1;
-            state.before_delete.clone()
-        };
-        run(before, key).await?;
+        self.state().calls.delete += 1;
+        self.run(|hooks| &hooks.before_delete, key).await?;
         let erased = self.inner.erase(key).await?;
         let mut state = self.state();
         state.keys_deleted.push(*key);
@@ -252,19 +215,14 @@ impl BlobStore for HookedBlobs {
         Ok(self.with_kept_versions(batch))
     }
 
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.state().calls.list += 1;
-        self.inner.list(after, limit).await
-    }
-
-    async fn list_tenant(
+    async fn list(
         &self,
-        tenant_id: TenantId,
+        tenant_id: Option<TenantId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
         self.state().calls.list += 1;
-        self.inner.list_tenant(tenant_id, after, limit).await
+        self.inner.list(tenant_id, after, limit).await
     }
 
     async fn check(&self) -> Result<(), BlobError> {

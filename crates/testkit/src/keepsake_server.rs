@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::run;
 
-/// What a config text writes where the port belongs.
+/// The placeholder of the port in a configuration.
 pub const PORT_PLACEHOLDER: &str = "{port}";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
@@ -40,7 +40,8 @@ impl ServerCommand {
     /// Prepares `{binary} serve --config {file}` on a free loopback port.
     ///
     /// `config` is TOML, in which [`PORT_PLACEHOLDER`] is replaced by the port.
-    /// No `KEEPSAKE_*` variable of the test reaches the server.
+    /// No `KEEPSAKE_*` variable of the test reaches the server, and it has its own
+    /// folder for the contexts of its user.
     ///
     /// # Panics
     /// When there is no free port or no place for the file.
@@ -128,6 +129,7 @@ impl ServerCommand {
         }
         let mut child = command
             .args(&self.arguments)
+            .env("XDG_CONFIG_HOME", self.folder.path())
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -24,7 +24,8 @@ pub enum StopMode {
     Immediate,
 }
 
-/// A server with its own data folder and port; gone with this value.
+/// A server with its own data folder and port; stopped and removed when
+/// dropped.
 ///
 /// Commits are flushed to disk, as in production.
 #[derive(Debug)]

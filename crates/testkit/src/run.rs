@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Names the run's folder.
+/// The variable with the run's folder.
 pub const FOLDER_VARIABLE: &str = "KEEPSAKE_TEST_RUN_DIR";
 /// Secrets, one a line after its kind and a tab.
 pub const SECRETS_FILE: &str = "secrets";
@@ -21,7 +21,7 @@ static REMEMBERED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::
 
 /// Notes a secret, and what it is: no server may ever log it.
 ///
-/// Of a text of several lines each line is a secret.
+/// Each line of a longer text is a secret.
 ///
 /// # Panics
 /// When the run's folder cannot be written to.

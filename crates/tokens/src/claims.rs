@@ -90,7 +90,6 @@ impl Claims {
     }
 
     /// Checks `exp`, `nbf` and `iat` against the time, with the leeway.
-    ///
     pub(crate) fn check_times(&self, now: Timestamp) -> Result<Expiry, TokenError> {
         let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?;
         let expiry = Expiry {
@@ -143,7 +142,7 @@ impl<'de> Visitor<'de> for EachOnce {
         let mut claims = HashMap::new();
         while let Some((name, value)) = entries.next_entry::<String, Value>()? {
             if claims.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name is there twice"));
+                return Err(A::Error::custom("a name is repeated"));
             }
         }
         Ok(Claims(claims))

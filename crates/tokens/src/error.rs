@@ -18,7 +18,7 @@ pub enum TokenError {
     #[error("the token's algorithm must be RS256, ES256 or EdDSA")]
     Algorithm,
     /// Its `crit` requires an extension; none is supported.
-    #[error("the token asks for an extension that is not supported")]
+    #[error("the token requires an extension that is not supported")]
     Critical,
     /// Its `alg` differs from the algorithm of its key.
     #[error("the token's algorithm is not that of its key")]

@@ -126,7 +126,7 @@ impl Issuers {
                 other.settings.issuer == settings.issuer && other.settings.audience == settings.audience
             });
             if is_taken {
-                problem("issuer", "is there twice with the same audience".to_owned());
+                problem("issuer", "is listed twice with the same audience".to_owned());
             }
             let keys = match &settings.keys {
                 KeySource::Url { url, allow_http } => Jwks::new(url, *allow_http)
@@ -150,6 +150,17 @@ impl Issuers {
     /// Whether there is no trusted issuer.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The names of the issuers, each once.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self
+            .0
+            .iter()
+            .map(|issuer| issuer.settings.issuer.clone())
+            .collect();
+        names.dedup();
+        names
     }
 
     /// Verifies a token and returns its claims.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use keepsake_core::Timestamp;
+use keepsake_core::{Timestamp, causes};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 use tokio::sync::OwnedMutexGuard;
@@ -176,7 +176,7 @@ impl Jwks {
     }
 
     async fn get(&self) -> Result<KeySet, String> {
-        let without_url = |error: reqwest::Error| error.without_url().to_string();
+        let without_url = |error: reqwest::Error| causes(&error.without_url());
         let mut response = self
             .0
             .client
@@ -217,8 +217,8 @@ fn check_url(text: &str, allow_http: bool) -> Result<Url, String> {
         "https" => Ok(url),
         "http" if is_loopback || allow_http => Ok(url),
         "http" => Err(
-            "must be an https:// URL: whoever changes keys on their way can sign as anybody; \
-             allow_http = true takes http:// in a network that nobody else is in"
+            "must be an https:// URL: an attacker who replaces the keys in transit can sign any token; \
+             allow_http = true accepts http:// in a private network"
                 .to_owned(),
         ),
         _ => Err("must be an https:// URL".to_owned()),

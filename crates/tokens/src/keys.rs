@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::DecodingKey;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::TokenError;
 use crate::untrusted::Untrusted;
-use crate::{Algorithm, TokenError};
 
 /// Minimum size of an RSA modulus in bytes.
 const MIN_RSA_BYTES: usize = 2048 / 8;
@@ -28,7 +28,7 @@ impl VerifyingKey {
     /// An Ed25519 key from its 32 bytes.
     pub(crate) fn of_ed25519(public_key: &[u8]) -> Self {
         Self {
-            algorithm: Algorithm::EdDsa,
+            algorithm: Algorithm::EdDSA,
             key: DecodingKey::from_ed_der(public_key),
         }
     }
@@ -38,10 +38,8 @@ impl VerifyingKey {
         if token.algorithm != self.algorithm {
             return Err(TokenError::WrongKey);
         }
-        let algorithm = self.algorithm.jwa();
-        let verified =
-            jsonwebtoken::crypto::verify(token.signature, token.signed.as_bytes(), &self.key, algorithm);
-        match verified {
+        let signed = token.signed.as_bytes();
+        match jsonwebtoken::crypto::verify(token.signature, signed, &self.key, self.algorithm) {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(TokenError::Signature),
         }
@@ -146,21 +144,24 @@ fn of_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
             .is_ok_and(|bytes| right(bytes.len()))
     };
     let is_point = |number: &str| has_bytes(number, |bytes| bytes == POINT_BYTES);
-    let (algorithm, named) = match &jwk.algorithm {
+    let algorithm = match &jwk.algorithm {
         AlgorithmParameters::RSA(key) if has_bytes(&key.n, |bytes| bytes >= MIN_RSA_BYTES) => {
-            (Algorithm::Rs256, KeyAlgorithm::RS256)
+            Algorithm::RS256
         }
         AlgorithmParameters::EllipticCurve(key)
             if key.curve == EllipticCurve::P256 && is_point(&key.x) && is_point(&key.y) =>
         {
-            (Algorithm::Es256, KeyAlgorithm::ES256)
+            Algorithm::ES256
         }
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 && is_point(&key.x) => {
-            (Algorithm::EdDsa, KeyAlgorithm::EdDSA)
+            Algorithm::EdDSA
         }
         _ => return None,
     };
-    if common.key_algorithm.is_some_and(|known| known != named) {
+    if common
+        .key_algorithm
+        .is_some_and(|named| named != KeyAlgorithm::from(algorithm))
+    {
         return None;
     }
     let key = DecodingKey::from_jwk(jwk).ok()?;
@@ -179,14 +180,14 @@ fn of_pem(text: &[u8]) -> Result<VerifyingKey, &'static str> {
         if !is_of(&key, |der| der.len() > MIN_RSA_BYTES) {
             return Err("has an RSA key of fewer than 2048 bits");
         }
-        let algorithm = Algorithm::Rs256;
+        let algorithm = Algorithm::RS256;
         return Ok(VerifyingKey { algorithm, key });
     }
-    let ec = DecodingKey::from_ec_pem(text).map(|key| (Algorithm::Es256, key));
-    let found = ec.or_else(|_| DecodingKey::from_ed_pem(text).map(|key| (Algorithm::EdDsa, key)));
+    let ec = DecodingKey::from_ec_pem(text).map(|key| (Algorithm::ES256, key));
+    let found = ec.or_else(|_| DecodingKey::from_ed_pem(text).map(|key| (Algorithm::EdDSA, key)));
     let (algorithm, key) = found.map_err(|_| "has no RSA, P-256 or Ed25519 key")?;
     let is_right = match algorithm {
-        Algorithm::Es256 => is_of(&key, |point| {
+        Algorithm::ES256 => is_of(&key, |point| {
             point.len() == 1 + 2 * POINT_BYTES && point.first() == Some(&4)
         }),
         _ => is_of(&key, |point| point.len() == POINT_BYTES),

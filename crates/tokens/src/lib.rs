@@ -6,7 +6,6 @@
 //! all replicas share in the index. No function reads a clock; the caller passes
 //! `now`.
 
-mod algorithm;
 mod claims;
 mod error;
 mod issuers;
@@ -16,7 +15,6 @@ mod ring;
 mod untrusted;
 mod vault;
 
-pub use algorithm::Algorithm;
 pub use error::TokenError;
 pub use issuers::{Identity, IssuerProblem, IssuerSettings, Issuers, KeySource, Subject};
 pub use ring::{KeyRing, MAX_LIFE, OWN_ISSUER, OwnClaims, SigningKey};

@@ -5,6 +5,10 @@
 --               A change that is `created` and has a `c_expect` restores a deleted
 --               memory: `c_expect` is the version that deleted it. `c_terms` are
 --               the search terms of new content, NULL where the content stays.
+--               `c_expires` is a new expiry time, 0 for none, NULL where it stays.
+--               A deletion always removes it.
+--   k_…         memories that get no version: `k_expect` is the version that was read,
+--               `k_pinned` the new pin, NULL where it stays, `k_expires` as `c_expires`
 --   n_path      paths that a change takes; they must be free
 --   n_ancestor  directories above those paths; they must not be files
 --   d_…         how the counters of each directory change
@@ -21,7 +25,9 @@ CREATE FUNCTION commit_changes(
     p_count_delta bigint, p_byte_delta bigint, p_directories_may_go boolean,
     c_op text[], c_memory uuid[], c_expect uuid[], c_version uuid[], c_path text[], c_parent text[], c_name text[],
     c_blob uuid[], c_size bigint[], c_sha256 bytea[], c_first_line text[], c_pinned boolean[],
+    c_expires bigint[],
     c_content bytea[], c_analyser bigint[], c_length bigint[], c_terms bytea[],
+    k_memory uuid[], k_expect uuid[], k_pinned boolean[], k_expires bigint[], p_results text,
     n_path text[], n_ancestor text[],
     d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
 )
@@ -65,7 +71,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF v_store.archived_at IS NOT NULL AND NOT c_op <@ ARRAY['deleted'] THEN
+    IF v_store.archived_at IS NOT NULL AND (NOT c_op <@ ARRAY['deleted'] OR cardinality(k_memory) > 0) THEN
         outcome := 'archived';
         RETURN NEXT;
         RETURN;
@@ -86,6 +92,15 @@ BEGIN
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
         IF NOT FOUND OR v_head.version_id <> c_expect[i]
            OR (v_head.deleted_at IS NOT NULL) <> (c_op[i] = 'created') THEN
+            outcome := 'stale';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(k_memory) LOOP
+        SELECT m.version_id, m.deleted_at INTO v_head FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = k_memory[i];
+        IF NOT FOUND OR v_head.version_id <> k_expect[i] OR v_head.deleted_at IS NOT NULL THEN
             outcome := 'stale';
             RETURN NEXT;
             RETURN;
@@ -158,6 +173,13 @@ BEGIN
     -- All checks have passed. A version never gets an earlier time than the version
     -- before it.
     v_at := greatest(p_now, v_store.last_version_at);
+    FOR i IN 1 .. cardinality(k_memory) LOOP
+        CONTINUE WHEN k_pinned[i] IS NULL AND k_expires[i] IS NULL;
+        UPDATE memory m
+           SET pinned = coalesce(k_pinned[i], m.pinned),
+               expires_at = nullif(coalesce(k_expires[i], m.expires_at), 0)
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = k_memory[i];
+    END LOOP;
     FOR i IN 1 .. v_changes LOOP
         INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
                              size_bytes, sha256, created_at, actor_type, actor_id)
@@ -167,16 +189,18 @@ BEGIN
                 c_op[i], c_path[i], c_blob[i], c_size[i], c_sha256[i], v_at, p_actor_type, p_actor_id);
         IF c_op[i] = 'created' AND c_expect[i] IS NULL THEN
             INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
-                                size_bytes, sha256, first_line, pinned, created_at, updated_at)
+                                size_bytes, sha256, first_line, pinned, expires_at, created_at, updated_at)
             VALUES (p_tenant, p_store, c_memory[i], c_path[i], c_parent[i], c_name[i], v_store.seq + i,
                     c_version[i], c_blob[i], c_size[i], c_sha256[i], c_first_line[i],
-                    coalesce(c_pinned[i], false), v_at, v_at);
+                    coalesce(c_pinned[i], false), nullif(c_expires[i], 0), v_at, v_at);
         ELSE
             UPDATE memory m
                SET path = c_path[i], parent = c_parent[i], name = c_name[i], head_seq = v_store.seq + i,
                    version_id = c_version[i], blob_id = c_blob[i], size_bytes = c_size[i], sha256 = c_sha256[i],
                    first_line = CASE WHEN c_op[i] <> 'deleted' THEN coalesce(c_first_line[i], m.first_line) END,
-                   pinned = coalesce(c_pinned[i], m.pinned), updated_at = v_at,
+                   pinned = coalesce(c_pinned[i], m.pinned),
+                   expires_at = CASE WHEN c_op[i] <> 'deleted' THEN nullif(coalesce(c_expires[i], m.expires_at), 0) END,
+                   updated_at = v_at,
                    deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
                    claimed_by = nullif(m.claimed_by, p_replica)
              WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
@@ -230,17 +254,20 @@ BEGIN
 
     seq := v_store.seq + v_changes;
     UPDATE store s
-       SET seq = v_store.seq + v_changes, last_version_at = v_at,
+       SET seq = v_store.seq + v_changes,
+           last_version_at = CASE WHEN v_changes > 0 THEN v_at ELSE s.last_version_at END,
            memory_count = s.memory_count + p_count_delta, live_bytes = s.live_bytes + p_byte_delta,
            version_count = s.version_count + v_changes, version_bytes = s.version_bytes + v_new_bytes
      WHERE s.tenant_id = p_tenant AND s.store_id = p_store;
     object_id := c_memory[1];
     IF p_scope IS NOT NULL THEN
-        INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at)
-        VALUES (p_tenant, p_scope, p_request, c_memory[1], p_store, v_store.seq + v_changes, p_now)
+        INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, results,
+                                 created_at)
+        VALUES (p_tenant, p_scope, p_request, c_memory[1], p_store, v_store.seq + v_changes, p_results, p_now)
         ON CONFLICT (tenant_id, scope_sha256) DO UPDATE
            SET request_sha256 = excluded.request_sha256, object_id = excluded.object_id,
-               store_id = excluded.store_id, version_seq = excluded.version_seq, created_at = excluded.created_at;
+               store_id = excluded.store_id, version_seq = excluded.version_seq, results = excluded.results,
+               created_at = excluded.created_at;
     END IF;
     outcome := 'committed';
     measured := v_store.purge_epoch;

@@ -14,7 +14,7 @@ CREATE FUNCTION list_memories(
 RETURNS TABLE (
     archived_at bigint, purge_epoch bigint, expires_unused_after bigint, period_set_at bigint,
     path text, size_bytes bigint, memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
-    claimed_by uuid, claimed_until bigint, pinned boolean, created_at bigint, updated_at bigint,
+    claimed_by uuid, claimed_until bigint, pinned boolean, expires_at bigint, created_at bigint, updated_at bigint,
     last_read_at bigint, active_at bigint, first_line text
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -35,8 +35,8 @@ BEGIN
         RETURN QUERY
             SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
                    m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256,
-                   m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at,
-                   m.first_line
+                   m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at,
+                   a.active_at, m.first_line
               FROM (SELECT * FROM memory m
                      WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path > p_from AND m.path < p_end
                            AND m.deleted_at IS NULL
@@ -50,17 +50,18 @@ BEGIN
     RETURN QUERY
         SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
                item.path, item.size_bytes, item.memory_id, item.version_id, item.head_seq, item.blob_id, item.sha256,
-               item.claimed_by, item.claimed_until, item.pinned, item.created_at, item.updated_at,
+               item.claimed_by, item.claimed_until, item.pinned, item.expires_at, item.created_at, item.updated_at,
                a.last_read_at, a.active_at, item.first_line
           FROM (SELECT * FROM (
                     (SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256,
-                            m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, m.first_line
+                            m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.first_line
                        FROM memory m
                       WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.parent = p_directory
                             AND m.name > p_after_name AND m.deleted_at IS NULL
                       ORDER BY m.name LIMIT p_limit)
                     UNION ALL
-                    (SELECT d.path, d.bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+                    (SELECT d.path, d.bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                            NULL
                        FROM directory d
                       WHERE d.tenant_id = p_tenant AND d.store_id = p_store
                             AND (d.parent, d.path) > (p_directory, p_from) AND d.parent <= p_directory

@@ -1,16 +1,11 @@
 -- A version by its `seq` or, with p_seq NULL, by its id. No row: the store does
--- not exist. `seq` NULL: the version does not exist.
+-- not exist. `version_row` NULL: the version does not exist.
 --
 -- The lookup by id is written as a range with ORDER BY, so that the planner uses
 -- the index of ids: without statistics it would choose the primary key, which was
 -- created last.
 CREATE FUNCTION read_version(p_tenant uuid, p_store uuid, p_seq bigint, p_version uuid)
-RETURNS TABLE (
-    archived_at bigint, purge_epoch bigint,
-    seq bigint, version_id uuid, prev_seq bigint, memory_id uuid, op text, path text, blob_id uuid,
-    size_bytes bigint, sha256 bytea, created_at bigint, actor_type text, actor_id text,
-    redacted_at bigint, redacted_by_type text, redacted_by text
-)
+RETURNS TABLE (archived_at bigint, purge_epoch bigint, version_row version)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -19,23 +14,17 @@ BEGIN
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     IF p_seq IS NOT NULL THEN
         RETURN QUERY
-            SELECT s.archived_at, s.purge_epoch,
-                   v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-                   v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-              FROM store s
+            SELECT s.archived_at, s.purge_epoch, v FROM store s
               LEFT JOIN version v ON v.tenant_id = p_tenant AND v.store_id = p_store AND v.seq = p_seq
              WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
         RETURN;
     END IF;
     RETURN QUERY
-        SELECT s.archived_at, s.purge_epoch,
-               v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-               v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-          FROM store s
-          LEFT JOIN LATERAL (SELECT * FROM version v
+        SELECT s.archived_at, s.purge_epoch, with_id.v FROM store s
+          LEFT JOIN LATERAL (SELECT v FROM version v
                               WHERE v.tenant_id = p_tenant AND v.store_id = p_store
                                     AND v.version_id >= p_version AND v.version_id <= p_version
-                              ORDER BY v.version_id LIMIT 1) v ON true
+                              ORDER BY v.version_id LIMIT 1) with_id ON true
          WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
 END
 $$;
@@ -76,12 +65,7 @@ CREATE FUNCTION list_versions(
     p_tenant uuid, p_store uuid, p_memory uuid, p_op text, p_actor_type text, p_actor_id text,
     p_from bigint, p_to bigint, p_before bigint, p_limit bigint
 )
-RETURNS TABLE (
-    archived_at bigint, purge_epoch bigint,
-    seq bigint, version_id uuid, prev_seq bigint, memory_id uuid, op text, path text, blob_id uuid,
-    size_bytes bigint, sha256 bytea, created_at bigint, actor_type text, actor_id text,
-    redacted_at bigint, redacted_by_type text, redacted_by text
-)
+RETURNS TABLE (archived_at bigint, purge_epoch bigint, version_row version)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -107,10 +91,7 @@ BEGIN
 
     IF p_memory IS NOT NULL THEN
         RETURN QUERY
-            SELECT NULL::bigint, NULL::bigint,
-                   v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-                   v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-              FROM version v
+            SELECT NULL::bigint, NULL::bigint, v FROM version v
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store
                    AND (v.memory_id, v.seq) < (p_memory, v_high) AND (v.memory_id, v.seq) > (p_memory, v_low)
                    AND (p_op IS NULL OR v.op = p_op)
@@ -118,29 +99,20 @@ BEGIN
              ORDER BY v.memory_id DESC, v.seq DESC LIMIT p_limit;
     ELSIF p_actor_id IS NOT NULL THEN
         RETURN QUERY
-            SELECT NULL::bigint, NULL::bigint,
-                   v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-                   v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-              FROM version v
+            SELECT NULL::bigint, NULL::bigint, v FROM version v
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store
                    AND (v.actor_id, v.seq) < (p_actor_id, v_high) AND (v.actor_id, v.seq) > (p_actor_id, v_low)
                    AND v.actor_type = p_actor_type AND (p_op IS NULL OR v.op = p_op)
              ORDER BY v.actor_id DESC, v.seq DESC LIMIT p_limit;
     ELSIF p_op <> 'modified' THEN
         RETURN QUERY
-            SELECT NULL::bigint, NULL::bigint,
-                   v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-                   v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-              FROM version v
+            SELECT NULL::bigint, NULL::bigint, v FROM version v
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store AND v.op <> 'modified'
                    AND (v.op, v.seq) < (p_op, v_high) AND (v.op, v.seq) > (p_op, v_low)
              ORDER BY v.op DESC, v.seq DESC LIMIT p_limit;
     ELSE
         RETURN QUERY
-            SELECT NULL::bigint, NULL::bigint,
-                   v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
-                   v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
-              FROM version v
+            SELECT NULL::bigint, NULL::bigint, v FROM version v
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store AND v.seq < v_high AND v.seq > v_low
                    AND (p_op IS NULL OR v.op = p_op)
              ORDER BY v.seq DESC LIMIT p_limit;

@@ -5,6 +5,7 @@
 -- `seq`; both are NULL for a new memory. `d_path` are the directories above the
 -- path whose counters change, the nearest first, each by `p_files` and `p_bytes`.
 --
+-- `p_expires` is a new expiry time, 0 for none, NULL if it stays.
 -- `p_content` is NULL when the content is in an object store.
 --
 -- Returns the version's `seq`, the store's purge epoch, the version's time, and
@@ -19,7 +20,7 @@ CREATE FUNCTION put_content(
     p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
     p_memory_limit bigint, p_byte_limit bigint, p_scope bytea, p_request bytea, p_policy text,
     p_memory uuid, p_expect uuid, p_prev_seq bigint, p_version uuid, p_path text, p_parent text, p_name text,
-    p_size bigint, p_sha256 bytea, p_first_line text, p_pinned boolean,
+    p_size bigint, p_sha256 bytea, p_first_line text, p_pinned boolean, p_expires bigint,
     p_content bytea, p_analyser bigint, p_length bigint, p_terms bytea,
     p_files bigint, p_bytes bigint, p_children bigint, d_path text[]
 )
@@ -71,7 +72,7 @@ BEGIN
             UPDATE memory m
                SET head_seq = v_store.seq, version_id = p_version, blob_id = p_version, size_bytes = p_size,
                    sha256 = p_sha256, first_line = p_first_line, pinned = coalesce(p_pinned, m.pinned),
-                   updated_at = v_store.last_version_at, claimed_by = nullif(m.claimed_by, p_replica)
+                   expires_at = nullif(coalesce(p_expires, m.expires_at), 0), updated_at = v_store.last_version_at, claimed_by = nullif(m.claimed_by, p_replica)
              WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = p_memory
                    AND m.version_id = p_expect AND m.path = p_path AND m.deleted_at IS NULL;
             EXIT attempt WHEN NOT FOUND;
@@ -92,9 +93,9 @@ BEGIN
                 p_size, p_sha256, v_store.last_version_at, p_actor_type, p_actor_id);
         IF p_expect IS NULL THEN
             INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
-                                size_bytes, sha256, first_line, pinned, created_at, updated_at)
+                                size_bytes, sha256, first_line, pinned, expires_at, created_at, updated_at)
             VALUES (p_tenant, p_store, p_memory, p_path, p_parent, p_name, v_store.seq, p_version, p_version,
-                    p_size, p_sha256, p_first_line, coalesce(p_pinned, false),
+                    p_size, p_sha256, p_first_line, coalesce(p_pinned, false), nullif(p_expires, 0),
                     v_store.last_version_at, v_store.last_version_at);
         END IF;
         IF p_content IS NOT NULL THEN

@@ -4,7 +4,7 @@ CREATE FUNCTION read_memory(p_tenant uuid, p_store uuid, p_memory uuid)
 RETURNS TABLE (
     archived_at bigint, purge_epoch bigint, expires_unused_after bigint, period_set_at bigint,
     path text, size_bytes bigint, memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
-    claimed_by uuid, claimed_until bigint, pinned boolean, created_at bigint, updated_at bigint,
+    claimed_by uuid, claimed_until bigint, pinned boolean, expires_at bigint, created_at bigint, updated_at bigint,
     last_read_at bigint, active_at bigint, deleted_at bigint
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -16,7 +16,7 @@ BEGIN
     RETURN QUERY
         SELECT s.archived_at, s.purge_epoch, s.expires_unused_after, s.period_set_at,
                m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256,
-               m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at,
+               m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at,
                a.last_read_at, a.active_at, m.deleted_at
           FROM store s
           LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = p_memory

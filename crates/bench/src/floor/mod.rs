@@ -74,6 +74,29 @@ struct NewRow<'a> {
     content: Option<&'a [u8]>,
 }
 
+/// The query that inserts a version; its type depends on the database.
+macro_rules! insertion {
+    ($row:ident) => {
+        sqlx::query(
+            "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, blob_id, \
+             size_bytes, sha256, created_at, actor_type, actor_id, content) \
+             VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10, $11)",
+        )
+        .bind($row.place.tenant)
+        .bind($row.place.store)
+        .bind($row.seq)
+        .bind($row.version)
+        .bind($row.memory)
+        .bind(&$row.place.path)
+        .bind($row.size_bytes)
+        .bind($row.sha256)
+        .bind($row.created_at)
+        .bind($row.actor_id)
+        .bind($row.content)
+    };
+}
+use insertion;
+
 enum FloorIndex {
     Postgres(PostgresFloor),
     Sqlite(SqliteFloor),

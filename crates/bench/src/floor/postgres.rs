@@ -4,7 +4,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, Row};
 use uuid::Uuid;
 
-use super::{NewRow, Place};
+use super::{NewRow, Place, insertion};
 
 /// Creates tables like the server's, with its rows and without row-level security.
 ///
@@ -32,11 +32,6 @@ const FIND: &str = "SELECT m.path, m.size_bytes, s.archived_at, s.purge_epoch, m
     LEFT JOIN bench_floor_memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
-
-/// The columns of a version that a new memory brings.
-const INSERT: &str = "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, \
-    blob_id, size_bytes, sha256, created_at, actor_type, actor_id, content) \
-    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10, $11)";
 
 pub(super) struct PostgresFloor {
     pool: PgPool,
@@ -73,20 +68,7 @@ impl PostgresFloor {
     }
 
     pub(super) async fn insert(&self, row: &NewRow<'_>) -> sqlx::Result<()> {
-        sqlx::query(INSERT)
-            .bind(row.place.tenant)
-            .bind(row.place.store)
-            .bind(row.seq)
-            .bind(row.version)
-            .bind(row.memory)
-            .bind(&row.place.path)
-            .bind(row.size_bytes)
-            .bind(row.sha256)
-            .bind(row.created_at)
-            .bind(row.actor_id)
-            .bind(row.content)
-            .execute(&self.pool)
-            .await?;
+        insertion!(row).execute(&self.pool).await?;
         Ok(())
     }
 }

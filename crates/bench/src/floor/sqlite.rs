@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Executor, Row};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::{NewRow, Place};
+use super::{NewRow, Place, insertion};
 
 /// The number of connections that read, as in the server.
 const READERS: u32 = 4;
@@ -35,11 +35,6 @@ const FIND: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
     FROM store s \
     LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
-
-/// The columns of a version that a new memory brings.
-const INSERT: &str = "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, \
-    blob_id, size_bytes, sha256, created_at, actor_type, actor_id, content) \
-    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10, $11)";
 
 pub(super) struct SqliteFloor {
     readers: SqlitePool,
@@ -90,20 +85,7 @@ impl SqliteFloor {
 
     pub(super) async fn insert(&self, row: &NewRow<'_>) -> sqlx::Result<()> {
         let mut writer = self.writer.lock().await;
-        sqlx::query(INSERT)
-            .bind(row.place.tenant)
-            .bind(row.place.store)
-            .bind(row.seq)
-            .bind(row.version)
-            .bind(row.memory)
-            .bind(&row.place.path)
-            .bind(row.size_bytes)
-            .bind(row.sha256)
-            .bind(row.created_at)
-            .bind(row.actor_id)
-            .bind(row.content)
-            .execute(&mut *writer)
-            .await?;
+        insertion!(row).execute(&mut *writer).await?;
         Ok(())
     }
 }

@@ -115,7 +115,7 @@ async fn fairness_is_measured_with_and_without_an_aggressor() {
     assert_eq!(report["ratios"].as_array().unwrap().len(), 2);
     for felt in ["alone", "beside"] {
         let answered = report[felt]["statuses"]["200"].as_u64();
-        // A share of a second at 40 calls a second, twice.
+        // Two rounds of a part of a second at 40 calls per second.
         assert_eq!(answered, report[felt]["calls"].as_u64(), "{report}");
         assert!(answered >= Some(20), "{report}");
     }

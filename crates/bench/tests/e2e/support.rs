@@ -158,17 +158,14 @@ impl Deployment {
     /// A tenant's key and store, made while no server runs.
     pub(crate) async fn key_and_store(&self) -> (String, String) {
         let made = async |arguments: &[&str], field: &str| {
-            let printed = self
-                .keepsake(&[arguments, &["--json", "--name=n"]].concat())
-                .await
-                .ok();
+            let printed = self.keepsake(arguments).await.ok();
             let made: Value = serde_json::from_str(&printed).unwrap();
             made[field].as_str().unwrap().to_owned()
         };
-        let tenant = made(&["tenant", "create"], "id").await;
+        let tenant = made(&["tenant", "create", "--name=n", "-o", "json"], "id").await;
         let tenant = format!("--tenant={tenant}");
-        let key = made(&["key", "create", &tenant], "api_key").await;
-        let store_id = made(&["store", "create", &tenant], "id").await;
+        let key = made(&["key", "create", &tenant, "--name=n", "-o", "json"], "api_key").await;
+        let store_id = made(&["store", "create", &tenant, "n", "-o", "json"], "id").await;
         (key, store_id)
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use keepsake_core::causes;
 
 use crate::BlobError;
 
@@ -34,6 +35,11 @@ where
     }
 }
 
+/// The code in the server's answer, if there is one.
+pub(super) fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Option<&str> {
+    error.as_service_error().and_then(ProvideErrorMetadata::code)
+}
+
 fn of_answer(status: u16, code: &str, text: String) -> BlobError {
     match (status, code) {
         (_, "NoSuchBucket" | "PermanentRedirect" | "AuthorizationHeaderMalformed" | "InvalidBucketName") => {
@@ -47,17 +53,6 @@ fn of_answer(status: u16, code: &str, text: String) -> BlobError {
         (301 | 307, _) => BlobError::Misconfigured(text),
         _ => BlobError::Unexpected(text),
     }
-}
-
-/// An error and its causes, outermost first.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

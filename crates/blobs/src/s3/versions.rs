@@ -61,11 +61,13 @@ enum VersionKind {
     DeleteMarker,
 }
 
+/// The start of a page: name and version.
+type Marker = (Option<String>, Option<String>);
+
 /// A page of versions with a common prefix, including delete markers.
 struct Page {
     versions: Vec<Version>,
-    /// The start of the next page: name and version.
-    next: Option<(Option<String>, Option<String>)>,
+    next: Option<Marker>,
 }
 
 /// The versioning state of a bucket.
@@ -167,21 +169,13 @@ impl S3Blobs {
         let mut is_full = false;
         let mut next = after.clone().map(|after| (Some(after), None));
         loop {
-            let page = match self.versions(beginning, next).await? {
-                Answer::Given(page) => page,
-                Answer::Unknown | Answer::Refused => {
-                    self.seen.remember(Versioning::Hidden, Instant::now());
-                    return Ok(Versions::Hidden);
-                }
+            let Some(mut versions) = self.sorted_page(beginning, after.as_deref(), &mut next).await? else {
+                return Ok(Versions::Hidden);
             };
-            next = page.next;
-            let mut versions = page.versions;
-            // Some servers include the start name in the listing.
             versions.retain(|Version { name, .. }| {
-                is_wanted(name) && after.as_ref().is_none_or(|after| name > after)
-            });
-            versions.sort_unstable();
-            versions.retain(|Version { name, .. }| {
+                if !is_wanted(name) {
+                    return false;
+                }
                 if objects.len() == limit && !objects.contains_key(name) {
                     is_full = true;
                     return false;
@@ -226,17 +220,9 @@ impl S3Blobs {
         let mut last_object: Option<Object> = None;
         let mut next = after.clone().map(|after| (Some(after), None));
         loop {
-            let page = match self.versions(beginning, next).await? {
-                Answer::Given(page) => page,
-                Answer::Unknown | Answer::Refused => {
-                    self.seen.remember(Versioning::Hidden, Instant::now());
-                    return Ok(None);
-                }
+            let Some(versions) = self.sorted_page(beginning, after.as_deref(), &mut next).await? else {
+                return Ok(None);
             };
-            let mut versions = page.versions;
-            // Some servers include the start name in the listing.
-            versions.retain(|version| after.as_ref().is_none_or(|after| version.name > *after));
-            versions.sort_unstable();
             for version in versions {
                 if last_object
                     .as_ref()
@@ -249,7 +235,6 @@ impl S3Blobs {
                     object.count(version.kind);
                 }
             }
-            next = page.next;
             if removed.len() >= limit || next.is_none() {
                 break;
             }
@@ -292,7 +277,7 @@ impl S3Blobs {
         };
         let mut deleted = 0;
         loop {
-            let listed = self.list(Some(&after), BLOBS_AT_ONCE).await?;
+            let listed = self.list(None, Some(&after), BLOBS_AT_ONCE).await?;
             let of_store = listed
                 .iter()
                 .take_while(|blob| (blob.key.tenant_id, blob.key.store_id) == (tenant_id, store_id));
@@ -320,11 +305,27 @@ impl S3Blobs {
         self.calls.run(0, ask).await
     }
 
-    async fn versions(
+    /// The versions of a page after the name `after`, in order; `None` if the bucket
+    /// does not allow to list versions. `next` becomes the start of the next page.
+    async fn sorted_page(
         &self,
         beginning: &str,
-        next: Option<(Option<String>, Option<String>)>,
-    ) -> Result<Answer<Page>, BlobError> {
+        after: Option<&str>,
+        next: &mut Option<Marker>,
+    ) -> Result<Option<Vec<Version>>, BlobError> {
+        let Answer::Given(page) = self.versions(beginning, next.take()).await? else {
+            self.seen.remember(Versioning::Hidden, Instant::now());
+            return Ok(None);
+        };
+        *next = page.next;
+        let mut versions = page.versions;
+        // Some servers include the start name in the listing.
+        versions.retain(|version| after.is_none_or(|after| *version.name > *after));
+        versions.sort_unstable();
+        Ok(Some(versions))
+    }
+
+    async fn versions(&self, beginning: &str, next: Option<Marker>) -> Result<Answer<Page>, BlobError> {
         let (key_marker, version_id_marker) = next.unwrap_or_default();
         let list = |client: Client| {
             let request = client
@@ -377,7 +378,7 @@ impl S3Blobs {
             async move {
                 match request.send().await {
                     // Another process deleted it.
-                    Err(failed) if matches!(code_of(&failed), Some("NoSuchKey" | "NoSuchVersion")) => {
+                    Err(failed) if matches!(error::code_of(&failed), Some("NoSuchKey" | "NoSuchVersion")) => {
                         Ok(Answer::Given(()))
                     }
                     asked => answer(asked.map(drop)),
@@ -423,15 +424,11 @@ where
         Err(failed) => failed,
     };
     let status = failed.raw_response().map(|response| response.status().as_u16());
-    match (status, code_of(&failed)) {
+    match (status, error::code_of(&failed)) {
         (Some(405 | 501), _) | (_, Some("NotImplemented")) => Ok(Answer::Unknown),
         (Some(403), _) => Ok(Answer::Refused),
         _ => Err(error::translate(&failed)),
     }
-}
-
-fn code_of<E: ProvideErrorMetadata>(failed: &SdkError<E, HttpResponse>) -> Option<&str> {
-    failed.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
 #[cfg(test)]

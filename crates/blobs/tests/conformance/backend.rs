@@ -29,7 +29,7 @@ impl Backend {
     pub(crate) async fn open_by_url(&self) -> Arc<dyn BlobStore> {
         let options = s3_options(&self.prefix);
         let url = format!("s3://{}/{}", options.bucket, self.prefix);
-        let url = BlobUrl::parse(&url).unwrap();
+        let url = url.parse::<BlobUrl>().unwrap();
         let opened = keepsake_blobs::open(&url, &options.settings, &Metrics::default()).await;
         opened.unwrap().unwrap()
     }

@@ -18,7 +18,7 @@ use crate::s3::{connect, http, options_for, server_that_answers, server_that_tel
 const TEXT: &[u8] = b"some text";
 /// The time limit of a call while the server is down.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// Within which everything works again once a fault is over.
+/// How soon after a fault all calls must succeed.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 /// Connections in the pool when a fault begins.
 const POOLED: usize = 8;
@@ -72,7 +72,7 @@ async fn silent_server_is_unavailable_within_seconds_and_back_at_once() {
             store.put(&key, Bytes::from_static(TEXT)),
             async { store.get(&key, 1_000).await.map(drop) },
             store.delete(&key),
-            async { store.list(None, 1).await.map(drop) },
+            async { store.list(None, None, 1).await.map(drop) },
             store.check(),
         )
     })
@@ -163,7 +163,7 @@ async fn breaker_refuses_calls_at_once_and_lets_them_through_when_the_server_is_
     let (proxy, endpoint) = FaultProxy::before_url(&endpoint).await;
     options.settings.endpoint = Some(endpoint);
     let url = format!("s3://{}/{}", options.bucket, options.prefix);
-    let url = BlobUrl::parse(&url).unwrap();
+    let url = url.parse::<BlobUrl>().unwrap();
     let opened = keepsake_blobs::open(&url, &options.settings, &Metrics::default()).await;
     let store = opened.unwrap().unwrap();
     let put = |blob| {

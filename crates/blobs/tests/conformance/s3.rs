@@ -178,7 +178,7 @@ async fn wrong_secret_is_denied() {
         store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await,
         store.get(&key(1, 1, 1), 1_000).await.map(drop),
         store.delete(&key(1, 1, 1)).await,
-        store.list(None, 1).await.map(drop),
+        store.list(None, None, 1).await.map(drop),
     ] {
         assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
     }
@@ -257,7 +257,7 @@ async fn neighbouring_prefixes_do_not_see_each_other() {
         .put(&key(1, 1, 1), Bytes::from_static(b"theirs"))
         .await
         .unwrap();
-    assert_eq!(ours.list(None, 10).await.unwrap(), []);
+    assert_eq!(ours.list(None, None, 10).await.unwrap(), []);
     assert_eq!(ours.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
 }
 
@@ -272,7 +272,7 @@ async fn listing_goes_on_past_the_longest_page_of_the_server() {
     }));
     let outcomes: Vec<_> = puts.buffer_unordered(16).collect().await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let listed = store.list(None, 5_000).await.unwrap();
+    let listed = store.list(None, None, 5_000).await.unwrap();
     assert!(
         listed
             .iter()

@@ -11,7 +11,7 @@ use crate::backend::{Backend, key};
 
 async fn keys(store: &dyn BlobStore, after: Option<&BlobKey>, limit: usize) -> Vec<BlobKey> {
     store
-        .list(after, limit)
+        .list(None, after, limit)
         .await
         .unwrap()
         .into_iter()
@@ -185,13 +185,13 @@ pub(crate) async fn listing_of_a_tenant_has_its_blobs_alone(backend: &Backend) {
     let store = backend.open().await;
     let mine = [key(2, 1, 1), key(2, 1, 2), key(2, 7, 1), key(2, 7, 3)];
     put_all(&*store, &mine).await;
-    // The tenants before and after, and one whose id begins like it would.
+    // The neighbouring tenants, and one whose id has the same beginning.
     put_all(&*store, &[key(1, 9, 9), key(3, 1, 1), key(u128::MAX, 1, 1)]).await;
     let tenant_id = mine[0].tenant_id;
     backend.plant(&format!("{tenant_id}0/zzz")).await;
     backend.plant(&format!("{tenant_id}/note.txt")).await;
     let page = async |after: Option<&BlobKey>, limit| {
-        let listed = store.list_tenant(tenant_id, after, limit).await.unwrap();
+        let listed = store.list(Some(tenant_id), after, limit).await.unwrap();
         listed
             .into_iter()
             .map(|blob| (blob.key, blob.size_bytes))
@@ -209,7 +209,7 @@ pub(crate) async fn listing_of_a_tenant_has_its_blobs_alone(backend: &Backend) {
     );
     assert_eq!(page(Some(&key(3, 1, 1)), 100).await, [], "a key after them all");
     let nobody = key(4, 1, 1).tenant_id;
-    assert_eq!(store.list_tenant(nobody, None, 10).await.unwrap(), []);
+    assert_eq!(store.list(Some(nobody), None, 10).await.unwrap(), []);
 }
 
 pub(crate) async fn listing_skips_foreign_objects(backend: &Backend) {
@@ -243,7 +243,7 @@ pub(crate) async fn listing_shows_sizes_and_times(backend: &Backend) {
         .put(&key(1, 1, 2), Bytes::from_static(b"12345"))
         .await
         .unwrap();
-    let listed = store.list(None, 10).await.unwrap();
+    let listed = store.list(None, None, 10).await.unwrap();
     assert_eq!(
         listed.iter().map(|blob| blob.size_bytes).collect::<Vec<_>>(),
         [0, 5]

@@ -5,9 +5,6 @@ use std::time::Duration;
 use crate::checks::days;
 use crate::reader::Reader;
 
-/// A hundred years.
-const MAX_DAYS: u64 = 36_500;
-
 /// The tenants' audits.
 #[derive(Debug, Clone)]
 pub struct AuditSettings {
@@ -18,7 +15,7 @@ pub struct AuditSettings {
 impl AuditSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
         Self {
-            retention: reader.get("audit.retention_days", 400, days(1..=MAX_DAYS)),
+            retention: reader.get("audit.retention_days", 400, days),
         }
     }
 }

@@ -12,8 +12,6 @@ use crate::reader::{HIDDEN, Reader, quoted};
 pub(crate) const ISSUERS: &str = "auth.issuers";
 /// As the only item of an issuer's tenants: any tenant.
 const ALL_TENANTS: &str = "*";
-/// A hundred years.
-const MAX_DAYS: u64 = 36_500;
 
 /// Which tokens are accepted besides API keys.
 #[derive(Debug, Clone)]
@@ -25,12 +23,11 @@ pub struct AuthSettings {
 }
 
 impl AuthSettings {
-    pub(super) fn read(reader: &mut Reader) -> Option<Self> {
-        let token_key_period = reader.get("auth.token_key_days", 30, days(1..=MAX_DAYS));
-        Some(Self {
-            issuers: Arc::new(read_issuers(reader)?),
-            token_key_period,
-        })
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        Self {
+            token_key_period: reader.get("auth.token_key_days", 30, days),
+            issuers: Arc::new(read_issuers(reader).unwrap_or_default()),
+        }
     }
 }
 
@@ -115,7 +112,7 @@ fn read_key_source(reader: &mut Reader, position: usize) -> Option<KeySource> {
     let [url_key, file_key, http_key] =
         ["jwks_url", "key_file", "allow_http"].map(|field| key_of(position, field));
     // It may have been pasted with credentials, so only a plain URL is printed.
-    let url = reader.shown(&url_key, owned::<String>, |value, _| {
+    let url = reader.read(&url_key, None, owned::<String>, |value, _| {
         quoted(http_url(value).as_deref().unwrap_or(HIDDEN))
     });
     let file = reader.optional(&file_key, owned::<String>);

@@ -33,9 +33,11 @@ impl BlobSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
         Self {
             // Printed only when valid: an invalid URL may contain a password.
-            url: reader.url_or("blobs.url", BlobUrl::Index, blob_url),
+            url: reader
+                .url("blobs.url", Some("index:"), blob_url)
+                .unwrap_or_default(),
             s3: S3Settings {
-                endpoint: reader.url("blobs.endpoint", http_url),
+                endpoint: reader.url("blobs.endpoint", None, http_url),
                 region: reader.optional("blobs.region", owned),
                 path_style: reader.get("blobs.path_style", false, boolean),
                 credentials: read_credentials(reader),
@@ -67,7 +69,7 @@ fn read_credentials(reader: &mut Reader) -> Option<S3Credentials> {
 }
 
 fn blob_url(value: &Value) -> Result<BlobUrl, String> {
-    BlobUrl::parse(text(value)?).map_err(|error| match error {
+    text(value)?.parse().map_err(|error| match error {
         BlobError::Misconfigured(rule) => format!("is refused: {rule}"),
         other => format!("is refused: {other}"),
     })

@@ -29,32 +29,34 @@ pub struct IndexSettings {
 }
 
 impl IndexSettings {
-    pub(super) fn read(reader: &mut Reader, role: Role, request_deadline: Duration) -> Option<Self> {
-        let url = reader.url("index.url", index_url);
+    pub(super) fn read(reader: &mut Reader, role: Role, request_deadline: Duration) -> Self {
+        let url = reader.url("index.url", None, index_url);
         reader.require(
             "index.url",
             "set it to sqlite:///path/to/index.db or postgres://user:password@host/database",
         );
-        let migrate_url = reader.url("index.migrate_url", index_url);
-        let jobs_url = reader.url("index.jobs_url", |value| match index_url(value)? {
+        let migrate_url = reader.url("index.migrate_url", None, index_url);
+        let jobs_url = reader.url("index.jobs_url", None, |value| match index_url(value)? {
             IndexUrl::Sqlite { .. } => {
                 Err("must begin with postgres://: SQLite has no second URL".to_owned())
             }
             url @ IndexUrl::Postgres(_) => Ok(url),
         });
+        let max_connections = reader.get("index.max_connections", 16, whole(1..=u64::from(u32::MAX)));
+        let default_timeout = default_call_timeout(request_deadline);
+        let call_timeout = reader.get("index.call_timeout_seconds", default_timeout, fractional_seconds);
+        let is_url_good = url.is_some();
         let settings = Self {
-            max_connections: reader.get("index.max_connections", 16, whole(1..=u64::from(u32::MAX))),
-            call_timeout: reader.get(
-                "index.call_timeout_seconds",
-                default_call_timeout(request_deadline),
-                fractional_seconds,
-            ),
-            url: url?,
+            url: url.unwrap_or(IndexUrl::Postgres(String::new().into())),
             migrate_url,
             jobs_url: jobs_url.and_then(IndexUrl::into_postgres),
+            max_connections,
+            call_timeout,
         };
-        settings.check(reader, role, request_deadline);
-        Some(settings)
+        if is_url_good {
+            settings.check(reader, role, request_deadline);
+        }
+        settings
     }
 
     /// The rules between keys.

@@ -90,36 +90,26 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads every key; `None` only if a problem was reported.
-    pub(crate) fn read(reader: &mut Reader) -> Option<Self> {
+    /// Reads every key, with placeholders for those with a problem.
+    pub(crate) fn read(reader: &mut Reader) -> Self {
         let roles = [Role::All, Role::Gateway, Role::Worker].map(|role| (role.name(), role));
         let role = reader.get("role", Role::All.name(), one_of(&roles));
         let server = ServerSettings::read(reader);
-        let operator = OperatorSettings::read(reader);
-        let index = IndexSettings::read(reader, role, server.request_deadline);
-        let blobs = BlobSettings::read(reader);
-        let cache = CacheSettings::read(reader);
-        let limits = limits::read(reader);
-        let scanner = sensitive_data::read(reader);
-        let audit = AuditSettings::read(reader);
-        let auth = AuthSettings::read(reader);
-        let vault = secrets::read(reader);
-        let telemetry = TelemetrySettings::read(reader);
-        let log = LogSettings::read(reader);
-        Some(Self {
+        // Fields are read in this order, which is that of the printed sections.
+        Self {
             role,
+            operator: OperatorSettings::read(reader),
+            index: IndexSettings::read(reader, role, server.request_deadline),
             server,
-            operator,
-            index: index?,
-            blobs,
-            cache,
-            limits,
-            scanner,
-            audit,
-            auth: auth?,
-            vault,
-            telemetry,
-            log,
-        })
+            blobs: BlobSettings::read(reader),
+            cache: CacheSettings::read(reader),
+            limits: limits::read(reader),
+            scanner: sensitive_data::read(reader),
+            audit: AuditSettings::read(reader),
+            auth: AuthSettings::read(reader),
+            vault: secrets::read(reader),
+            telemetry: TelemetrySettings::read(reader),
+            log: LogSettings::read(reader),
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::reader::{Reader, quoted};
 const FORM: &str = "must be a list such as [{ kind = \"employee_id\", pattern = \"EMP-[0-9]{6}\" }]";
 
 pub(super) fn read(reader: &mut Reader) -> Scanner {
-    let scanner = reader.shown("sensitive_data.rules", scanner, |value, scanner| {
+    let scanner = reader.read("sensitive_data.rules", None, scanner, |value, scanner| {
         let rules = scanner.and_then(|_| rules(value).ok());
         rules.map_or(quoted("?"), |rules| Value::Array(rules).to_string())
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keepsake_server::McpOptions;
 
-use crate::checks::{address, after_scheme, at_least, comma_separated, seconds};
+use crate::checks::{address, after_scheme, at_least, comma_separated, http_url, seconds};
 use crate::reader::Reader;
 
 /// Room for a few of the largest bodies; one tenant gets half of it.
@@ -28,6 +28,8 @@ pub struct ServerSettings {
     pub max_request_memory_bytes: u64,
     /// Maximum number of open connections.
     pub max_connections: usize,
+    /// The URL at which clients reach the server, without a final slash.
+    pub public_url: Option<String>,
     /// Which hosts and web pages may use `/mcp`.
     pub mcp: McpOptions,
 }
@@ -47,6 +49,9 @@ impl ServerSettings {
                 at_least(MIN_REQUEST_MEMORY_BYTES),
             ),
             max_connections: reader.get("server.max_connections", 2048, at_least(1)),
+            public_url: reader
+                .optional("server.public_url", http_url)
+                .map(|url| url.trim_end_matches('/').to_owned()),
             mcp: read_mcp(reader),
         }
     }

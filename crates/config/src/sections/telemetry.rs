@@ -26,7 +26,7 @@ pub struct TelemetrySettings {
 
 impl TelemetrySettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
-        let endpoint = reader.url("telemetry.otlp_endpoint", http_url);
+        let endpoint = reader.url("telemetry.otlp_endpoint", None, http_url);
         let headers = reader.secret("telemetry.otlp_headers", headers);
         if reader.is_set("telemetry.otlp_headers") && !reader.is_set("telemetry.otlp_endpoint") {
             reader.refuse(

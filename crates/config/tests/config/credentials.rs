@@ -103,7 +103,7 @@ fn issuer_error_names_its_position() {
         ),
         (
             format!("{ISSUER}{ISSUER}"),
-            "auth.issuers[1].issuer (keepsake.toml, line 10) is there twice",
+            "auth.issuers[1].issuer (keepsake.toml, line 10) is listed twice",
         ),
         (
             "[auth]\nissuers = 'x'\n".to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::{DirPath, Echo, MemoryPath, PathError, decode};
+use super::{DirPath, Echo, MemoryPath, PathError, comma_separated, decode};
 
 /// The memory tool's name for the root.
 pub(crate) const TOOL_ROOT: &str = "/memories";
@@ -61,7 +61,7 @@ pub enum ToolPathError {
         path: String,
     },
     /// The path is in none of the session's stores.
-    #[error("Error: Path {} is in no memory store of this session. {}", Echo(.path), Mounted(.slugs))]
+    #[error("Error: Path {} is in no memory store of this session. {}", Echo(.path), mounted(.slugs))]
     NoSuchMount {
         /// The path that was sent.
         path: String,
@@ -249,18 +249,10 @@ fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
 }
 
 /// Lists the mounts.
-struct Mounted<'a>(&'a [String]);
-
-impl fmt::Display for Mounted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("None is attached.");
-        }
-        f.write_str("Its memory stores are:")?;
-        for (position, slug) in self.0.iter().enumerate() {
-            let separator = if position == 0 { " " } else { ", " };
-            write!(f, "{separator}{TOOL_ROOT}/{slug}")?;
-        }
-        Ok(())
+fn mounted(slugs: &[String]) -> String {
+    if slugs.is_empty() {
+        return "None is attached.".to_owned();
     }
+    let mounts = slugs.iter().map(|slug| format!("{TOOL_ROOT}/{slug}"));
+    format!("Its memory stores are: {}", comma_separated(mounts))
 }

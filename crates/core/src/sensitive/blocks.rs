@@ -66,11 +66,8 @@ fn leading_key(body: &str) -> LeadingKey {
         );
         let part = line[escape..]
             .trim_matches(|sign: char| sign.is_whitespace() || "\\\"'`+,;>|#*.(){}".contains(sign));
-        let is_base64 = part
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
         let is_header = part.contains(": ") && part.len() < LABEL_BYTES;
-        if is_base64 {
+        if is_base64(part) {
             key.bytes += part.len();
             key.length = end - (line.len() - line.trim_end_matches(['\n', '\r', '\\']).len());
         } else if !is_header {
@@ -78,6 +75,11 @@ fn leading_key(body: &str) -> LeadingKey {
         }
     }
     key
+}
+
+fn is_base64(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 
 fn is_escaped(body: &str, at: usize) -> bool {
@@ -94,11 +96,7 @@ pub(super) fn putty_key(text: &str, start: usize) -> Option<Range<usize>> {
     let mut key_bytes = 0;
     for line in lines.take(count.min(MAX_PUTTY_LINES)) {
         let part = line.trim();
-        if part.len() > LABEL_BYTES
-            || !part
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
-        {
+        if part.len() > LABEL_BYTES || !is_base64(part) {
             break;
         }
         key_bytes += part.len();

@@ -10,31 +10,11 @@ const MAX_DIGITS: usize = 19;
 const FIRST_GROUP: usize = 4;
 
 /// Labels directly before a number that mark it as something other than a card.
+#[rustfmt::skip]
 const OTHER_LABELS: [&str; 24] = [
-    "order",
-    "invoice",
-    "tracking",
-    "imei",
-    "sku",
-    "ticket",
-    "request",
-    "trace",
-    "span",
-    "job",
-    "build",
-    "iccid",
-    "serial",
-    "shipment",
-    "parcel",
-    "isbn",
-    "ean",
-    "gtin",
-    "message",
-    "tweet",
-    "snowflake",
-    "event",
-    "run",
-    "batch",
+    "order", "invoice", "tracking", "imei", "sku", "ticket", "request", "trace", "span", "job", "build",
+    "iccid", "serial", "shipment", "parcel", "isbn", "ean", "gtin", "message", "tweet", "snowflake", "event",
+    "run", "batch",
 ];
 
 /// Finds the cards in `text`.

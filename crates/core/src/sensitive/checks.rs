@@ -4,58 +4,33 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 /// Words of placeholders.
+#[rustfmt::skip]
 const PLACEHOLDERS: [&str; 20] = [
-    "example",
-    "your",
-    "xxxx",
-    "placeholder",
-    "redacted",
-    "dummy",
-    "changeme",
-    "change_me",
-    "change-me",
-    "insert",
-    "replace",
-    "1234567",
-    "abcdefg",
-    "****",
-    "....",
-    "----",
-    "____",
-    "_here",
-    "-here",
-    "sample",
+    "example", "your", "xxxx", "placeholder", "redacted", "dummy", "changeme", "change_me", "change-me",
+    "insert", "replace", "1234567", "abcdefg", "****", "....", "----", "____", "_here", "-here", "sample",
 ];
 
 /// Common passwords from manuals, which are not secret.
+#[rustfmt::skip]
 const WELL_KNOWN_PASSWORDS: [&str; 27] = [
-    "password",
-    "passwd",
-    "pass",
-    "pwd",
-    "secret",
-    "secretpassword",
-    "mypassword",
-    "mysecretpassword",
-    "pw",
-    "postgres",
-    "mysql",
-    "mongo",
-    "redis",
-    "root",
-    "admin",
-    "guest",
-    "user",
-    "test",
-    "testing",
-    "default",
-    "token",
-    "key",
-    "hidden",
-    "none",
-    "null",
-    "password123",
-    "x",
+    "password", "passwd", "pass", "pwd", "secret", "secretpassword", "mypassword", "mysecretpassword", "pw",
+    "postgres", "mysql", "mongo", "redis", "root", "admin", "guest", "user", "test", "testing", "default",
+    "token", "key", "hidden", "none", "null", "password123", "x",
+];
+
+/// Words of placeholders for a password in a connection string.
+#[rustfmt::skip]
+const PASSWORD_PLACEHOLDERS: [&str; 8] = [
+    "password", "passwd", "example", "your", "changeme", "placeholder", "secret", "redacted",
+];
+
+/// The starts of references, hashes and expressions, which are not secrets.
+#[rustfmt::skip]
+const OTHER_STARTS: [&str; 48] = [
+    "$", "%", "{", "<", "[", "/", "./", "../", "~/", "@", "#", "&", "http:", "https:", "env:", "env.",
+    "file:", "vault:", "op://", "arn:", "aws:", "sha1", "sha2", "sha5", "md5", "process.", "os.", "secrets.",
+    "projects/", "ssm:", "keyring:", "argon2", "bcrypt", "gcp:", "azure:", "config.", "settings.", "self.",
+    "this.", "ref:", "ssh-", "blake", "var.", "data.", "*", "ENC[", "!", ":",
 ];
 
 /// Longer values are neither passwords nor keys, whatever their label.
@@ -65,11 +40,11 @@ const MAX_CREDENTIAL_BYTES: usize = 4_096;
 /// Whether a text is a placeholder: it contains such a word, or varies too little.
 pub(super) fn is_placeholder(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    PLACEHOLDERS.iter().any(|word| lower.contains(word)) || distinct(text) < least_distinct(text.len())
+    PLACEHOLDERS.iter().any(|word| lower.contains(word)) || distinct(text) < min_distinct(text.len())
 }
 
 /// The minimum number of different characters in a random text of this length.
-fn least_distinct(length: usize) -> usize {
+fn min_distinct(length: usize) -> usize {
     match length {
         0..8 => 2,
         8..16 => 5,
@@ -142,18 +117,7 @@ pub(super) fn is_connection_password(text: &str) -> bool {
         .all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'));
     // `PASSWORD`, `DB_PASS`: placeholders for a secret.
     let is_name = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-    let is_word = [
-        "password",
-        "passwd",
-        "example",
-        "your",
-        "changeme",
-        "placeholder",
-        "secret",
-        "redacted",
-    ]
-    .iter()
-    .any(|word| lower.contains(word));
+    let is_word = PASSWORD_PLACEHOLDERS.iter().any(|word| lower.contains(word));
     !(text.len() < 4
         || text.len() > MAX_PASSWORD_BYTES
         || is_variable
@@ -180,57 +144,10 @@ fn entropy(text: &str) -> f64 {
 
 /// Whether a labelled value is a reference, a name, an id or a hash.
 fn is_something_else(text: &str) -> bool {
-    let starts = [
-        "$",
-        "%",
-        "{",
-        "<",
-        "[",
-        "/",
-        "./",
-        "../",
-        "~/",
-        "@",
-        "#",
-        "&",
-        "http:",
-        "https:",
-        "env:",
-        "env.",
-        "file:",
-        "vault:",
-        "op://",
-        "arn:",
-        "aws:",
-        "sha1",
-        "sha2",
-        "sha5",
-        "md5",
-        "process.",
-        "os.",
-        "secrets.",
-        "projects/",
-        "ssm:",
-        "keyring:",
-        "argon2",
-        "bcrypt",
-        "gcp:",
-        "azure:",
-        "config.",
-        "settings.",
-        "self.",
-        "this.",
-        "ref:",
-        "ssh-",
-        "blake",
-        "var.",
-        "data.",
-        "*",
-        "ENC[",
-        "!",
-        ":",
-    ];
-    starts.iter().any(|start| text.starts_with(start)) || is_uuid(text) || is_words(text) || is_time(text)
+    OTHER_STARTS.iter().any(|start| text.starts_with(start))
+        || is_uuid(text)
+        || is_words(text)
+        || is_time(text)
 }
 
 fn is_uuid(text: &str) -> bool {

@@ -82,13 +82,13 @@ impl Compiled {
 pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
     let compiled = &*COMPILED;
     // A label inside a value that was already checked is skipped.
-    let mut looked_to = vec![0; FORMS.len()];
+    let mut checked_to = vec![0; FORMS.len()];
     for hit in compiled.anchors.find_overlapping_iter(text) {
         for owner in &compiled.owners[hit.pattern().as_usize()] {
             match *owner {
                 Owner::Form(form) => {
-                    if hit.start() >= looked_to[form] {
-                        look(text, hit.start(), form, &mut looked_to[form], found);
+                    if hit.start() >= checked_to[form] {
+                        check_form(text, hit.start(), form, &mut checked_to[form], found);
                     }
                 }
                 Owner::Block(block) => {
@@ -108,19 +108,19 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
 }
 
 /// Checks one form at the position of one of its anchors.
-fn look(text: &str, anchor: usize, form: usize, looked_to: &mut usize, found: &mut Vec<Candidate>) {
+fn check_form(text: &str, anchor: usize, form: usize, checked_to: &mut usize, found: &mut Vec<Candidate>) {
     let (kind, pattern) = &COMPILED.forms[form];
     let bytes = text.as_bytes();
     let start = match FORMS[form].start {
         Start::Label => anchor,
         Start::Word if starts_word(bytes, anchor) => anchor,
-        Start::Before(most) => {
+        Start::Before(max_bytes) => {
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_~.-".contains(byte);
             anchor
                 - bytes[..anchor]
                     .iter()
                     .rev()
-                    .take(most)
+                    .take(max_bytes)
                     .take_while(|byte| is_part(byte))
                     .count()
         }
@@ -140,8 +140,8 @@ fn look(text: &str, anchor: usize, form: usize, looked_to: &mut usize, found: &m
     } else {
         range.end
     };
-    *looked_to = range.end;
-    if goes_on(bytes, &range) || !(FORMS[form].check)(&text[range.clone()]) {
+    *checked_to = range.end;
+    if continues(bytes, &range) || !(FORMS[form].check)(&text[range.clone()]) {
         return;
     }
     found.push(Candidate {
@@ -169,7 +169,7 @@ fn starts_word(bytes: &[u8], at: usize) -> bool {
 }
 
 /// Whether the token continues, or is the start of an expression.
-fn goes_on(bytes: &[u8], range: &Range<usize>) -> bool {
+fn continues(bytes: &[u8], range: &Range<usize>) -> bool {
     bytes
         .get(range.end)
         .is_some_and(|&after| after.is_ascii_alphanumeric() || matches!(after, b'_' | b'(' | b'['))
@@ -227,7 +227,7 @@ fn find_discord_tokens(text: &str, found: &mut Vec<Candidate>) {
         let window = &text[start..text.floor_char_boundary(start + WINDOW_BYTES)];
         if let Some(token) = FORM.find(window) {
             let range = start..start + token.end();
-            if !goes_on(bytes, &range) && is_discord_token(token.as_str()) {
+            if !continues(bytes, &range) && is_discord_token(token.as_str()) {
                 found.push(Candidate {
                     rank: DISCORD_RANK,
                     kind: Kind("discord_token".into()),

@@ -10,10 +10,9 @@ mod content;
 mod result;
 mod schema;
 
-use std::fmt;
-
 use serde_json::{Map, Value};
 
+pub use super::edit::Snippet;
 use super::edit::{Edit, append};
 use super::error::ToolError;
 use super::fields::{Fields, STRING};
@@ -23,7 +22,7 @@ use crate::path::{ToolPath, ToolRoot};
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
     AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, MadeVersion, PartOfFile, Redaction,
-    Snippet, WriteOutcome, WrittenFile, redactions,
+    WriteOutcome, WrittenFile, redactions,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -70,16 +69,12 @@ impl AgentTool {
     }
 }
 
-/// Lists the names of all tools, the memory tool first.
-pub(super) struct ToolNames;
-
-impl fmt::Display for ToolNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`memory`")?;
-        AgentTool::ALL
-            .iter()
-            .try_for_each(|tool| write!(f, ", `{}`", tool.name()))
-    }
+/// The names of all tools, the memory tool first.
+pub(super) fn quoted_names() -> impl Iterator<Item = String> {
+    let agent_tools = AgentTool::ALL.into_iter().map(AgentTool::name);
+    std::iter::once("memory")
+        .chain(agent_tools)
+        .map(|name| format!("`{name}`"))
 }
 
 /// The precondition of a change.

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 use super::error::ToolError;
 use super::view::push_numbered_lines;
 use crate::path::ToolPath;
-use crate::sensitive::{Finding, Listed, Redacted};
+use crate::sensitive::{Finding, Redacted, redaction_note};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
@@ -60,24 +62,78 @@ impl Edit {
         findings
     }
 
+    /// The changed lines and two lines on either side, at most `max_chars` characters;
+    /// changes that are close share one snippet.
+    pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
+        let line_count = count_newlines(&self.content) + 1;
+        let mut wanted: Vec<Range<usize>> = Vec::new();
+        for &(first, last) in &self.shown_lines {
+            let from = first.saturating_sub(SNIPPET_CONTEXT_LINES + 1);
+            let to = (last + SNIPPET_CONTEXT_LINES).min(line_count);
+            match wanted.last_mut() {
+                Some(before) if before.end >= from => before.end = to.max(before.end),
+                _ => wanted.push(from..to),
+            }
+        }
+        let (mut lines, mut passed) = (self.content.split('\n'), 0);
+        let mut left = max_chars;
+        let mut snippets = Vec::new();
+        for range in wanted {
+            let inside = lines.by_ref().skip(range.start - passed).take(range.len());
+            let fitting = inside.take_while(|line| {
+                let chars = line.chars().count() as u64 + 1;
+                let fits = chars <= left;
+                left = left.saturating_sub(chars);
+                fits
+            });
+            let shown: Vec<&str> = fitting.collect();
+            let is_cut = shown.len() < range.len();
+            snippets.push(Snippet {
+                first_line: range.start + 1,
+                text: shown.join("\n"),
+                is_cut,
+            });
+            if is_cut {
+                break;
+            }
+            passed = range.end;
+        }
+        snippets
+    }
+
     /// The result of the memory tool: `message` or, if the edit has lines to show, a
     /// snippet with two lines on either side; then a list of the replaced secrets.
     pub fn to_message(&self, message: String) -> String {
-        let message = match self.shown_lines.first() {
-            Some(&(first, last)) => snippet(&self.content, first, last),
+        let message = match self.snippets(u64::MAX).first() {
+            Some(snippet) => {
+                let mut text =
+                    "The memory file has been edited. Here is the snippet showing the change (with \
+                                line numbers):\n"
+                        .to_owned();
+                snippet.push_to(&mut text);
+                text
+            }
             None => message,
         };
-        let secrets = match self.findings.len() {
-            0 => return message,
-            1 => "secret",
-            _ => "secrets",
-        };
-        format!(
-            "{message}\n{} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data \
-             policy requires: {}.",
-            self.findings.len(),
-            Listed(&self.findings)
-        )
+        message + &redaction_note(self.findings.iter().map(Finding::kind_and_line))
+    }
+}
+
+/// Lines of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snippet {
+    /// The number of the first line, counted from 1.
+    pub first_line: usize,
+    /// The lines.
+    pub text: String,
+    /// Whether lines are missing at the end because of the limit.
+    pub is_cut: bool,
+}
+
+impl Snippet {
+    /// Appends the lines with their numbers.
+    pub(super) fn push_to(&self, text: &mut String) {
+        push_numbered_lines(text, self.first_line, self.text.split('\n'));
     }
 }
 
@@ -137,18 +193,6 @@ pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Resul
         });
     }
     Ok(start..start + old_str.len())
-}
-
-/// The result of an edit of the lines `first_line..=last_line`.
-fn snippet(content: &str, first_line: usize, last_line: usize) -> String {
-    let from_line = first_line.saturating_sub(SNIPPET_CONTEXT_LINES).max(1);
-    let line_count = last_line + SNIPPET_CONTEXT_LINES + 1 - from_line;
-    let lines = content.split('\n').skip(from_line - 1).take(line_count);
-    let mut message =
-        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
-            .to_owned();
-    push_numbered_lines(&mut message, from_line, lines);
-    message
 }
 
 /// The start line of each match of `needle`, including overlapping matches.
@@ -243,6 +287,6 @@ fn with_lines(before: &str, text: &str, after: &str) -> String {
     edited
 }
 
-fn count_newlines(text: &str) -> usize {
+pub(super) fn count_newlines(text: &str) -> usize {
     text.bytes().filter(|&byte| byte == b'\n').count()
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::content::ContentHash;
-use crate::path::{Echo, PathError, ToolPathError};
+use crate::path::{Echo, PathError, ToolPathError, comma_separated};
 
 /// Why a call failed; the model reads this text.
 ///
@@ -40,7 +40,7 @@ pub enum ToolError {
     /// One of several edits failed.
     #[error(
         "Error: Edit {number} of {total} failed, so no edit was applied: {}",
-        WithoutLabel(.error)
+        without_label(.error)
     )]
     InEdit {
         /// The number of the edit, counted from 1.
@@ -77,7 +77,7 @@ pub enum ToolError {
     #[error(
         "Error: The precondition `not_exists` does not hold: {path} exists{}. \
          Nothing was changed. Read it, then decide whether to edit it.",
-        Known(", with content_sha256 ", .current, "")
+        known(", with content_sha256 ", .current.as_ref(), "")
     )]
     Exists {
         /// The path of the file.
@@ -89,7 +89,7 @@ pub enum ToolError {
     #[error(
         "Error: The precondition does not hold: {path} has {}. Nothing was changed. \
          Read it again, then decide how to apply your change.",
-        Known("content_sha256 ", .current, "other content")
+        known("content_sha256 ", .current.as_ref(), "other content")
     )]
     ContentDiffers {
         /// The path of the file.
@@ -108,7 +108,7 @@ pub enum ToolError {
     /// No tool has this name.
     #[error(
         "Error: There is no tool of this name; the tools are {}",
-        super::agent::ToolNames
+        comma_separated(super::agent::quoted_names())
     )]
     UnknownTool,
     /// The field `command` is not one of the six commands.
@@ -206,7 +206,7 @@ pub enum ToolError {
     /// `rename` of a directory: the new path of one of its files breaks a rule.
     #[error(
         "Error: Cannot rename the directory: the new path of {} {rule}. Nothing was renamed.",
-        Known("", .path, "a file in it")
+        known("", .path.as_ref(), "a file in it")
     )]
     PathBelowBreaksRule {
         /// The current path of the file; `None` if the caller may not read it.
@@ -245,7 +245,7 @@ pub enum ToolError {
     #[error(
         "No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {}. \
          Please ensure it is unique",
-        CommaSeparated(.lines)
+        comma_separated(.lines)
     )]
     ManyMatches {
         /// The text to replace.
@@ -271,7 +271,7 @@ pub enum ToolError {
     #[error(
         "Error: File {path} would be {} the limit of {limit_bytes} bytes per file. \
          Nothing was changed. Shorten it, or split it into several files.",
-        Over(.size_bytes, "over")
+        over(*.size_bytes, "over")
     )]
     FileTooLarge {
         /// The file.
@@ -316,7 +316,7 @@ pub enum ToolError {
     #[error(
         "Error: The memory store would hold {} its limit of {limit_bytes} bytes. \
          Nothing was changed. Delete or shorten files that are no longer needed.",
-        Over(.size_bytes, "more than")
+        over(*.size_bytes, "more than")
     )]
     StoreFull {
         /// The size the store would have; `None`: the caller may not read it.
@@ -328,7 +328,7 @@ pub enum ToolError {
     #[error(
         "Error: All memory stores together would hold {} their limit of \
          {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed.",
-        Over(.size_bytes, "more than")
+        over(*.size_bytes, "more than")
     )]
     TenantFull {
         /// The size the stores would have together; `None`: the caller may not read
@@ -354,28 +354,16 @@ impl ToolError {
     /// The error for a caller that may write but not read: without details of the
     /// existing content.
     #[must_use]
-    pub fn concealed(self) -> Self {
-        match self {
-            Self::Exists { path, .. } => Self::Exists { path, current: None },
-            Self::ContentDiffers { path, .. } => Self::ContentDiffers { path, current: None },
-            Self::PathBelowBreaksRule { rule, .. } => Self::PathBelowBreaksRule { path: None, rule },
-            Self::FileTooLarge {
-                path, limit_bytes, ..
-            } => Self::FileTooLarge {
-                path,
-                size_bytes: None,
-                limit_bytes,
-            },
-            Self::StoreFull { limit_bytes, .. } => Self::StoreFull {
-                size_bytes: None,
-                limit_bytes,
-            },
-            Self::TenantFull { limit_bytes, .. } => Self::TenantFull {
-                size_bytes: None,
-                limit_bytes,
-            },
-            other => other,
+    pub fn concealed(mut self) -> Self {
+        match &mut self {
+            Self::Exists { current, .. } | Self::ContentDiffers { current, .. } => *current = None,
+            Self::PathBelowBreaksRule { path, .. } => *path = None,
+            Self::FileTooLarge { size_bytes, .. }
+            | Self::StoreFull { size_bytes, .. }
+            | Self::TenantFull { size_bytes, .. } => *size_bytes = None,
+            _ => {}
         }
+        self
     }
 
     /// Wraps the error of one of several edits.
@@ -388,51 +376,24 @@ impl ToolError {
     }
 }
 
-/// Displays an error inside another error.
-struct WithoutLabel<'a>(&'a ToolError);
+/// The text of an error inside another error.
+fn without_label(error: &ToolError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("Error: ").unwrap_or(&text).to_owned()
+}
 
-impl fmt::Display for WithoutLabel<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string();
-        f.write_str(text.strip_prefix("Error: ").unwrap_or(&text))
+/// A prefix and the value, or another text if there is no value.
+fn known(before: &str, value: Option<&impl fmt::Display>, unknown: &str) -> String {
+    match value {
+        Some(value) => format!("{before}{value}"),
+        None => unknown.to_owned(),
     }
 }
 
-/// Displays a prefix and the value, or another text if there is no value.
-struct Known<'a, T>(&'static str, &'a Option<T>, &'static str);
-
-impl<T: fmt::Display> fmt::Display for Known<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(before, known, unknown) = self;
-        match known {
-            Some(known) => write!(f, "{before}{known}"),
-            None => f.write_str(unknown),
-        }
-    }
-}
-
-/// Displays that a size exceeds the limit that follows, with the size if it is
-/// known.
-struct Over<'a>(&'a Option<u64>, &'static str);
-
-impl fmt::Display for Over<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(Some(size_bytes), _) => write!(f, "{size_bytes} bytes, over"),
-            Self(None, unknown) => f.write_str(unknown),
-        }
-    }
-}
-
-/// Displays numbers as `1, 3, 3`.
-struct CommaSeparated<'a>(&'a [usize]);
-
-impl fmt::Display for CommaSeparated<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, number) in self.0.iter().enumerate() {
-            let separator = if position == 0 { "" } else { ", " };
-            write!(f, "{separator}{number}")?;
-        }
-        Ok(())
+/// That a size exceeds the limit that follows, with the size if it is known.
+fn over(size_bytes: Option<u64>, unknown: &str) -> String {
+    match size_bytes {
+        Some(size_bytes) => format!("{size_bytes} bytes, over"),
+        None => unknown.to_owned(),
     }
 }

@@ -18,24 +18,38 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn optional(&self, field: &str) -> Option<&'a Value> {
-        self.input.get(field).filter(|value| !value.is_null())
+    /// Reads a field, unless it is absent or null.
+    fn optional<T>(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, ToolError> {
+        let Some(value) = self.input.get(field).filter(|value| !value.is_null()) else {
+            return Ok(None);
+        };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(wrong_type(field, expected, value)),
+        }
     }
 
-    fn required(&self, field: &'static str, expected: &'static str) -> Result<&'a Value, ToolError> {
-        self.optional(field)
+    fn required<T>(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<T, ToolError> {
+        self.optional(field, expected, read)?
             .ok_or(ToolError::MissingField { field, expected })
     }
 
     pub(super) fn text(&self, field: &'static str, expected: &'static str) -> Result<&'a str, ToolError> {
-        let value = self.required(field, expected)?;
-        value.as_str().ok_or_else(|| wrong_type(field, expected, value))
+        self.required(field, expected, Value::as_str)
     }
 
     pub(super) fn optional_text(&self, field: &'static str) -> Result<Option<&'a str>, ToolError> {
-        self.optional(field)
-            .map(|value| value.as_str().ok_or_else(|| wrong_type(field, STRING, value)))
-            .transpose()
+        self.optional(field, STRING, Value::as_str)
     }
 
     pub(super) fn path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
@@ -53,23 +67,15 @@ impl<'a> Fields<'a> {
         field: &'static str,
         expected: &'static str,
     ) -> Result<Option<&'a Map<String, Value>>, ToolError> {
-        self.optional(field)
-            .map(|value| {
-                value
-                    .as_object()
-                    .ok_or_else(|| wrong_type(field, expected, value))
-            })
-            .transpose()
+        self.optional(field, expected, Value::as_object)
     }
 
     pub(super) fn array(
         &self,
         field: &'static str,
         expected: &'static str,
-    ) -> Result<&'a [Value], ToolError> {
-        let value = self.required(field, expected)?;
-        let items = value.as_array().map(Vec::as_slice);
-        items.ok_or_else(|| wrong_type(field, expected, value))
+    ) -> Result<&'a Vec<Value>, ToolError> {
+        self.required(field, expected, Value::as_array)
     }
 
     pub(super) fn optional_hash(&self, field: &'static str) -> Result<Option<ContentHash>, ToolError> {
@@ -84,43 +90,32 @@ impl<'a> Fields<'a> {
             })
     }
 
-    /// An optional number from `least` to `most`.
-    pub(super) fn bounded(
-        &self,
-        field: &'static str,
-        least: u64,
-        most: u64,
-    ) -> Result<Option<u64>, ToolError> {
-        let Some(value) = self.optional(field) else {
+    /// An optional number from `min` to `max`.
+    pub(super) fn bounded(&self, field: &'static str, min: u64, max: u64) -> Result<Option<u64>, ToolError> {
+        let Some(number) = self.optional(field, INTEGER, integer)? else {
             return Ok(None);
         };
-        let number = integer(value).ok_or_else(|| wrong_type(field, INTEGER, value))?;
         match u64::try_from(number) {
-            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
             _ => Err(ToolError::OutOfBounds {
                 field,
-                rule: match most {
-                    u64::MAX => format!("must be {least} or more, but is {number}"),
-                    most => format!("must be {least} to {most}, but is {number}"),
+                rule: match max {
+                    u64::MAX => format!("must be {min} or more, but is {number}"),
+                    max => format!("must be {min} to {max}, but is {number}"),
                 },
             }),
         }
     }
 
     pub(super) fn integer(&self, field: &'static str) -> Result<i64, ToolError> {
-        let value = self.required(field, INTEGER)?;
-        integer(value).ok_or_else(|| wrong_type(field, INTEGER, value))
+        self.required(field, INTEGER, integer)
     }
 
     pub(super) fn range(&self, field: &'static str) -> Result<Option<(i64, i64)>, ToolError> {
-        let Some(value) = self.optional(field) else {
-            return Ok(None);
-        };
-        let ends = match value.as_array().map(Vec::as_slice) {
-            Some([start, end]) => integer(start).zip(integer(end)),
+        self.optional(field, RANGE, |value| match value.as_array()?.as_slice() {
+            [start, end] => integer(start).zip(integer(end)),
             _ => None,
-        };
-        ends.map(Some).ok_or_else(|| wrong_type(field, RANGE, value))
+        })
     }
 }
 

@@ -11,6 +11,9 @@ pub struct ProtocolOptions<'a> {
     pub topic: Option<&'a str>,
 }
 
+/// Maximum bytes of a topic, which is a short phrase.
+pub const MAX_TOPIC_BYTES: usize = 1_000;
+
 /// The core advice: look first, record progress, expect interruptions.
 const CORE: &str = "\
 You have a memory that persists after this conversation: text files under /memories, which you read and change with your \

@@ -18,6 +18,16 @@ fn parse(input: &Value) -> Result<Command, ToolError> {
     Command::parse(input.as_object().unwrap(), &ToolRoot::Store)
 }
 
+/// The rows of a table: an input, and below it the text of its error after "Error: ".
+fn refusals(table: &str) -> Vec<(&str, String)> {
+    let lines: Vec<_> = table.trim().lines().map(str::trim).collect();
+    let (rows, rest) = lines.as_chunks();
+    assert!(rest.is_empty() && !rows.is_empty());
+    rows.iter()
+        .map(|[input, text]| (*input, format!("Error: {text}")))
+        .collect()
+}
+
 #[test]
 fn success_messages_are_exact() {
     let message = |input: &Value| parse(input).unwrap().message(None);
@@ -43,160 +53,113 @@ fn success_messages_are_exact() {
     }
 }
 
+/// The errors' messages, one after the other.
+fn messages(errors: impl IntoIterator<Item = ToolError>) -> String {
+    let messages: Vec<_> = errors.into_iter().map(|error| error.to_string()).collect();
+    messages.join("\n")
+}
+
 #[test]
 fn error_messages_of_the_protocol_are_exact() {
     let path = || "/memories/a".to_owned();
-    for (error, text) in [
-        (
-            ToolError::NotFoundView { path: path() },
-            "The path /memories/a does not exist. Please provide a valid path.",
-        ),
-        (
-            ToolError::NotFoundEdit { path: path() },
-            "Error: The path /memories/a does not exist. Please provide a valid path.",
-        ),
-        (
-            ToolError::NotFound { path: path() },
-            "Error: The path /memories/a does not exist",
-        ),
-        (
-            ToolError::AlreadyExists { path: path() },
-            "Error: File /memories/a already exists",
-        ),
-        (
-            ToolError::DestinationExists { path: path() },
-            "Error: The destination /memories/a already exists",
-        ),
-        (
-            ToolError::CannotDeleteRoot,
-            "Error: Cannot delete the /memories directory itself",
-        ),
-        (
-            ToolError::CannotRenameRoot,
-            "Error: Cannot rename the /memories directory itself",
-        ),
-        (
-            ToolError::InvalidViewRange {
-                start: 0,
-                end: -2,
-                lines: 7,
-            },
-            "Error: Invalid `view_range` parameter: [0, -2]. \
-             It should be within the range of lines of the file: [1, 7]",
-        ),
-        (
-            ToolError::TooManyLines { path: path() },
-            "File /memories/a exceeds maximum line limit of 999,999 lines.",
-        ),
-        (
-            ToolError::NoMatch {
-                old_str: "x\ny".into(),
-                path: path(),
-            },
-            "No replacement was performed, old_str `x\ny` did not appear verbatim in /memories/a.",
-        ),
-        (
-            ToolError::ManyMatches {
-                old_str: "x".into(),
-                lines: vec![1, 3, 3],
-            },
-            "No replacement was performed. Multiple occurrences of old_str `x` in lines: 1, 3, 3. \
-             Please ensure it is unique",
-        ),
-        (
-            ToolError::InvalidInsertLine { line: -1, lines: 7 },
-            "Error: Invalid `insert_line` parameter: -1. \
-             It should be within the range of lines of the file: [0, 7]",
-        ),
-        (
-            ToolError::Path(ToolPathError::OutsideMemories { path: "/x".into() }),
-            "Error: Path must start with /memories, got: /x",
-        ),
-        (
-            ToolError::Path(ToolPathError::Escapes {
-                path: "/memories/..".into(),
-            }),
-            "Error: Path /memories/.. would escape /memories directory",
-        ),
-    ] {
-        assert_eq!(error.to_string(), text);
-    }
+    let errors = [
+        ToolError::NotFoundView { path: path() },
+        ToolError::NotFoundEdit { path: path() },
+        ToolError::NotFound { path: path() },
+        ToolError::AlreadyExists { path: path() },
+        ToolError::DestinationExists { path: path() },
+        ToolError::CannotDeleteRoot,
+        ToolError::CannotRenameRoot,
+        ToolError::InvalidViewRange {
+            start: 0,
+            end: -2,
+            lines: 7,
+        },
+        ToolError::TooManyLines { path: path() },
+        ToolError::NoMatch {
+            old_str: "x\ny".into(),
+            path: path(),
+        },
+        ToolError::ManyMatches {
+            old_str: "x".into(),
+            lines: vec![1, 3, 3],
+        },
+        ToolError::InvalidInsertLine { line: -1, lines: 7 },
+        ToolError::Path(ToolPathError::OutsideMemories { path: "/x".into() }),
+        ToolError::Path(ToolPathError::Escapes {
+            path: "/memories/..".into(),
+        }),
+    ];
+    insta::assert_snapshot!(messages(errors), @"
+    The path /memories/a does not exist. Please provide a valid path.
+    Error: The path /memories/a does not exist. Please provide a valid path.
+    Error: The path /memories/a does not exist
+    Error: File /memories/a already exists
+    Error: The destination /memories/a already exists
+    Error: Cannot delete the /memories directory itself
+    Error: Cannot rename the /memories directory itself
+    Error: Invalid `view_range` parameter: [0, -2]. It should be within the range of lines of the file: [1, 7]
+    File /memories/a exceeds maximum line limit of 999,999 lines.
+    No replacement was performed, old_str `x
+    y` did not appear verbatim in /memories/a.
+    No replacement was performed. Multiple occurrences of old_str `x` in lines: 1, 3, 3. Please ensure it is unique
+    Error: Invalid `insert_line` parameter: -1. It should be within the range of lines of the file: [0, 7]
+    Error: Path must start with /memories, got: /x
+    Error: Path /memories/.. would escape /memories directory
+    ");
 }
 
 #[test]
 fn own_error_messages_state_problem_and_remedy() {
     let path = || "/memories/a/b".to_owned();
-    for (error, parts) in [
-        (
-            ToolError::ParentIsFile {
-                path: path(),
-                file: "/memories/a".into(),
-            },
-            vec!["/memories/a/b", "because /memories/a is a file"],
-        ),
-        (
-            ToolError::IntoItself {
-                from: "/memories/a".into(),
-                to: path(),
-            },
-            vec!["rename /memories/a to /memories/a/b", "into itself"],
-        ),
-        (
-            ToolError::PathBelowBreaksRule {
-                path: Some(path()),
-                rule: PathError::TooLong {
-                    bytes: 1025,
-                    limit: 1024,
-                },
-            },
-            vec!["the new path of /memories/a/b is 1025 bytes long, over the limit of 1024 bytes"],
-        ),
-        (
-            ToolError::EmptyOldStr,
-            vec!["`old_str` is empty", "No replacement was performed"],
-        ),
-        (
-            ToolError::FileTooLarge {
-                path: path(),
-                size_bytes: Some(102_401),
-                limit_bytes: 102_400,
-            },
-            vec!["/memories/a/b", "102401 bytes", "102400 bytes", "Shorten it"],
-        ),
-        (ToolError::Nul { path: path() }, vec!["/memories/a/b", "NUL"]),
-        (
-            ToolError::TooManyMemories {
-                count: 2001,
-                limit: 2000,
-            },
-            vec!["2001 files", "2000 files", "Delete"],
-        ),
-        (
-            ToolError::StoreFull {
-                size_bytes: Some(11),
-                limit_bytes: 10,
-            },
-            vec!["store would", "11 bytes", "10 bytes", "Delete or shorten"],
-        ),
-        (
-            ToolError::TenantFull {
-                size_bytes: Some(11),
-                limit_bytes: 10,
-            },
-            vec!["All memory stores", "11 bytes", "10 bytes", "Delete or shorten"],
-        ),
-        (ToolError::Archived, vec!["archived"]),
-        (
-            ToolError::Conflict { path: path() },
-            vec!["/memories/a/b", "Nothing was changed", "try again"],
-        ),
-    ] {
-        let text = error.to_string();
-        assert!(text.starts_with("Error: "), "{text}");
-        for part in parts {
-            assert!(text.contains(part), "{text} lacks {part}");
-        }
-    }
+    let errors = [
+        ToolError::ParentIsFile {
+            path: path(),
+            file: "/memories/a".into(),
+        },
+        ToolError::IntoItself {
+            from: "/memories/a".into(),
+            to: path(),
+        },
+        ToolError::PathBelowBreaksRule {
+            path: Some(path()),
+            rule: PathError::TooLong { bytes: 1025 },
+        },
+        ToolError::EmptyOldStr,
+        ToolError::FileTooLarge {
+            path: path(),
+            size_bytes: Some(102_401),
+            limit_bytes: 102_400,
+        },
+        ToolError::Nul { path: path() },
+        ToolError::TooManyMemories {
+            count: 2001,
+            limit: 2000,
+        },
+        ToolError::StoreFull {
+            size_bytes: Some(11),
+            limit_bytes: 10,
+        },
+        ToolError::TenantFull {
+            size_bytes: Some(11),
+            limit_bytes: 10,
+        },
+        ToolError::Archived,
+        ToolError::Conflict { path: path() },
+    ];
+    insta::assert_snapshot!(messages(errors), @"
+    Error: Path /memories/a/b cannot be created, because /memories/a is a file and not a directory
+    Error: Cannot rename /memories/a to /memories/a/b: a directory cannot be moved into itself
+    Error: Cannot rename the directory: the new path of /memories/a/b is 1025 bytes long, over the limit of 1024 bytes. Nothing was renamed.
+    Error: No replacement was performed, because `old_str` is empty. Provide the text to replace.
+    Error: File /memories/a/b would be 102401 bytes, over the limit of 102400 bytes per file. Nothing was changed. Shorten it, or split it into several files.
+    Error: File /memories/a/b would contain a NUL character, which a memory cannot hold. Nothing was changed. Send the text without it.
+    Error: The memory store would hold 2001 files, over its limit of 2000 files. Nothing was changed. Delete files that are no longer needed, or add to an existing one.
+    Error: The memory store would hold 11 bytes, over its limit of 10 bytes. Nothing was changed. Delete or shorten files that are no longer needed.
+    Error: All memory stores together would hold 11 bytes, over their limit of 10 bytes. Nothing was changed. Delete or shorten files that are no longer needed.
+    Error: The memory store is archived and read-only. Nothing was changed.
+    Error: /memories/a/b was repeatedly changed by others at the same time. Nothing was changed by this call. View it, then try again.
+    ");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The command that reads: shows a file with line numbers, or lists a directory.
 
+use super::edit::count_newlines;
 use super::error::ToolError;
 use crate::path::ToolPath;
 
@@ -27,7 +28,7 @@ pub fn view_file(
     view_range: Option<(i64, i64)>,
     max_chars: u64,
 ) -> Result<String, ToolError> {
-    let line_count = content.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    let line_count = count_newlines(content) + 1;
     if line_count > MAX_LINES {
         return Err(ToolError::TooManyLines {
             path: path.display().to_owned(),

@@ -52,7 +52,7 @@ pub(crate) fn negatives() -> Vec<Document> {
 }
 
 fn files(folder: &str) -> Vec<(String, String)> {
-    // Where the test runs: a build may be that of another copy.
+    // Read at run time, because the binary may have been built in another copy.
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     let folder = PathBuf::from(package).join("tests/sensitive/corpus").join(folder);
     let entries = fs::read_dir(&folder).expect("the corpus is there");

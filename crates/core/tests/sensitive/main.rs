@@ -22,7 +22,7 @@ const MIN_POSITIVES: usize = 300;
 const MIN_NEGATIVES: usize = 300;
 const MIN_KINDS: usize = 20;
 
-/// How a kind fared.
+/// The findings of one kind.
 #[derive(Default)]
 struct Score {
     found: usize,
@@ -41,7 +41,7 @@ impl Score {
 }
 
 fn main() -> ExitCode {
-    // What `cargo test -- --list` and runners of single tests ask.
+    // Test runners call every test binary with `--list`.
     if std::env::args().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }

@@ -17,7 +17,9 @@ use moka::ops::compute::{CompResult, Op};
 use tokio::sync::Semaphore;
 
 use super::{BELIEVED_FOR, Principal, REMEMBERED, is_believed};
-use crate::{Engine, EngineError};
+use crate::context::Context;
+use crate::key_use::KeyUses;
+use crate::{EngineError, Replica};
 
 /// Maximum concurrent look-ups of unknown keys.
 const LOOK_UPS_AT_ONCE: usize = 8;
@@ -38,9 +40,12 @@ struct Remembered {
     principal: Result<Arc<Principal>, &'static str>,
 }
 
-/// Caches of recent API key look-ups.
+/// Authenticates API keys, with caches of recent look-ups.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(super) struct KeyAuth {
+    context: Arc<Context>,
+    replica: Replica,
+    uses: Arc<KeyUses>,
     known: Cache<[u8; 32], Remembered>,
     /// Hashes that were not found, and when.
     unknown: Cache<[u8; 32], Timestamp>,
@@ -48,9 +53,12 @@ pub(crate) struct Keys {
     misses: Misses,
 }
 
-impl Keys {
-    pub(crate) fn new() -> Self {
+impl KeyAuth {
+    pub(super) fn new(context: Arc<Context>, replica: Replica, uses: Arc<KeyUses>) -> Self {
         Self {
+            context,
+            replica,
+            uses,
             known: Cache::new(REMEMBERED),
             unknown: Cache::builder()
                 .max_capacity(REMEMBERED)
@@ -62,30 +70,7 @@ impl Keys {
             misses: Misses::default(),
         }
     }
-}
 
-/// Failed look-ups in the current one-second window.
-#[derive(Debug, Default)]
-struct Misses(Mutex<(Timestamp, u32)>);
-
-impl Misses {
-    fn are_few(&self, now: Timestamp) -> bool {
-        self.count(now, 0) < MISSES_PER_SECOND
-    }
-
-    /// Adds to the count and returns it.
-    fn count(&self, now: Timestamp, more: u32) -> u32 {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, count) = &mut *window;
-        if now < *since || now >= since.plus(Duration::from_secs(1)) {
-            (*since, *count) = (now, 0);
-        }
-        *count += more;
-        *count
-    }
-}
-
-impl Engine {
     /// Authenticates an API key.
     ///
     /// A mistyped key fails its checksum and needs no look-up. A look-up is one
@@ -95,33 +80,34 @@ impl Engine {
     /// [`EngineError::Unauthenticated`], [`EngineError::AuthenticationBusy`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
-    pub async fn authenticate_key(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.require_touch().await?;
+    pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
+        self.replica.require_heartbeat().await?;
         let secret = ApiKeySecret::parse(presented)
             .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
-        let now = self.now();
+        let now = self.context.now();
         let known = self.known_key(secret.sha256(), now).await?;
         if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
             return Err(EngineError::Unauthenticated("the API key has expired"));
         }
         let principal = known.principal.map_err(EngineError::Unauthenticated)?;
         if let Actor::ApiKey(api_key_id) = &principal.actor {
-            self.0.key_use.record(principal.tenant_id, *api_key_id, now);
+            self.uses.record(principal.tenant_id, *api_key_id, now);
         }
         Ok(principal)
     }
 
     async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
-        let keys = &self.0.keys;
         let is_fresh = |known: &Remembered| is_believed(known.looked_up_at, now);
-        let known = keys.known.get(&secret_sha256).await.filter(is_fresh);
-        self.0.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
+        let known = self.known.get(&secret_sha256).await.filter(is_fresh);
+        self.context
+            .metrics
+            .cache_looked_up(Looked::ApiKey, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
         // Concurrent requests that miss the cache are serialized here and reuse
         // the first look-up.
-        let computed = keys
+        let computed = self
             .known
             .entry(secret_sha256)
             .and_try_compute_with(async |entry| {
@@ -157,22 +143,21 @@ impl Engine {
         secret_sha256: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<Credential>, EngineError> {
-        let keys = &self.0.keys;
-        let missed_at = keys.unknown.get(secret_sha256).await;
+        let missed_at = self.unknown.get(secret_sha256).await;
         if missed_at.is_some_and(|missed_at| is_believed(missed_at, now)) {
             return Ok(None);
         }
-        if !keys.misses.are_few(now) {
+        if !self.misses.are_few(now) {
             return Err(BUSY);
         }
-        let turn = tokio::time::timeout(TURN_TIMEOUT, keys.turns.acquire()).await;
+        let turn = tokio::time::timeout(TURN_TIMEOUT, self.turns.acquire()).await;
         let _turn = turn.map_err(|_| BUSY)?.map_err(|_| BUSY)?;
-        if !keys.misses.are_few(now) {
+        if !self.misses.are_few(now) {
             return Err(BUSY);
         }
         let found = self.look_up(secret_sha256, now).await?;
         if found.is_none() {
-            keys.misses.count(now, 1);
+            self.misses.count(now, 1);
         }
         Ok(found)
     }
@@ -184,9 +169,9 @@ impl Engine {
         secret_sha256: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<Credential>, EngineError> {
-        let found = self.0.index.credentials.authenticate(secret_sha256).await?;
+        let found = self.context.index.credentials.authenticate(secret_sha256).await?;
         if found.is_none() {
-            self.0.keys.unknown.insert(*secret_sha256, now).await;
+            self.unknown.insert(*secret_sha256, now).await;
         }
         Ok(found)
     }
@@ -203,11 +188,32 @@ impl Engine {
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,
             actor: Actor::ApiKey(credential.api_key_id),
-            limits: self.0.limits.with(&credential.limits),
+            limits: self.context.limits.with(&credential.limits),
             scopes: credential.scopes,
             store_ids: credential.store_ids,
             expires_at: credential.expires_at,
             session: None,
         }))
+    }
+}
+
+/// Failed look-ups in the current one-second window.
+#[derive(Debug, Default)]
+struct Misses(Mutex<(Timestamp, u32)>);
+
+impl Misses {
+    fn are_few(&self, now: Timestamp) -> bool {
+        self.count(now, 0) < MISSES_PER_SECOND
+    }
+
+    /// Adds to the count and returns it.
+    fn count(&self, now: Timestamp, more: u32) -> u32 {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) = &mut *window;
+        if now < *since || now >= since.plus(Duration::from_secs(1)) {
+            (*since, *count) = (now, 0);
+        }
+        *count += more;
+        *count
     }
 }

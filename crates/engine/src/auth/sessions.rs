@@ -8,7 +8,8 @@ use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
 
 use super::{REMEMBERED, is_believed};
-use crate::{Engine, EngineError, Mounted, Mounts};
+use crate::context::Context;
+use crate::{EngineError, Mounted, Mounts};
 
 /// A session that has not ended, and its stores.
 #[derive(Debug)]
@@ -74,27 +75,29 @@ struct Remembered {
     state: State,
 }
 
-/// Cache of recent session look-ups.
+/// Looks up sessions and their stores, with a cache of recent look-ups.
 #[derive(Debug)]
-pub(crate) struct Sessions(Cache<(TenantId, SessionId), Remembered>);
+pub(crate) struct AttachedStores {
+    context: Arc<Context>,
+    sessions: Cache<(TenantId, SessionId), Remembered>,
+}
 
-impl Sessions {
-    pub(crate) fn new() -> Self {
-        Self(Cache::new(REMEMBERED))
+impl AttachedStores {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let sessions = Cache::new(REMEMBERED);
+        Self { context, sessions }
     }
 
     /// Removes a session that was changed here, so that its next use reads it.
     pub(crate) async fn forget(&self, tenant_id: TenantId, session_id: SessionId) {
-        self.0.invalidate(&(tenant_id, session_id)).await;
+        self.sessions.invalidate(&(tenant_id, session_id)).await;
     }
-}
 
-impl Engine {
     /// Finds the session of a token and its attached stores.
     ///
     /// # Errors
     /// [`EngineError::Unauthenticated`] when the session has ended.
-    pub(super) async fn attached(
+    pub(super) async fn of_token(
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
@@ -112,12 +115,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`].
-    pub(crate) async fn attached_to(
+    pub(crate) async fn of_session(
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
     ) -> Result<Arc<Attached>, EngineError> {
-        match self.state_of(tenant_id, session_id, self.now()).await? {
+        match self.state_of(tenant_id, session_id, self.context.now()).await? {
             State::Live(attached) => Ok(attached),
             State::Archived => Err(EngineError::SessionArchived),
             State::Missing => Err(EngineError::SessionNotFound),
@@ -130,7 +133,7 @@ impl Engine {
         session_id: SessionId,
         now: Timestamp,
     ) -> Result<State, EngineError> {
-        let sessions = &self.0.attached.0;
+        let sessions = &self.sessions;
         let key = (tenant_id, session_id);
         let is_fresh = |remembered: &Remembered| is_believed(remembered.looked_up_at, now);
         if let Some(remembered) = sessions.get(&key).await.filter(is_fresh) {
@@ -144,7 +147,7 @@ impl Engine {
                 if entry.is_some_and(|entry| is_fresh(entry.value())) {
                     return Ok(Op::Nop);
                 }
-                let state = match self.0.index.sessions.find(tenant_id, session_id).await? {
+                let state = match self.context.index.sessions.find(tenant_id, session_id).await? {
                     None => return Ok(Op::Remove),
                     Some(session) if session.archived_at.is_some() => State::Archived,
                     Some(session) => State::Live(Arc::new(Attached::from(&session))),

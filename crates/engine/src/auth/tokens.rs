@@ -13,8 +13,11 @@ use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
 use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
 
+use super::sessions::AttachedStores;
 use super::{Principal, REMEMBERED, SUSPENDED, is_believed};
-use crate::{Engine, EngineError};
+use crate::context::Context;
+use crate::sessions::Activity;
+use crate::{EngineError, Replica, Tokens};
 
 /// Also the answer while the tenant is being deleted.
 const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's tenant is unknown");
@@ -22,9 +25,14 @@ const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's te
 /// All scopes of a session's token; its issuer may have fewer.
 pub(crate) const SESSION_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
 
-/// Caches of verified tokens, and of their tenants.
+/// Authenticates tokens, with caches of verified tokens and of their tenants.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub(super) struct TokenAuth {
+    context: Arc<Context>,
+    replica: Replica,
+    own: Tokens,
+    attached: Arc<AttachedStores>,
+    activity: Arc<Activity>,
     issuers: Arc<Issuers>,
     believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
@@ -85,22 +93,32 @@ struct Standing {
     found: Option<Arc<TenantStanding>>,
 }
 
-impl Tokens {
-    pub(crate) fn new(issuers: Arc<Issuers>) -> Self {
+impl TokenAuth {
+    pub(super) fn new(
+        context: Arc<Context>,
+        replica: Replica,
+        own: Tokens,
+        attached: Arc<AttachedStores>,
+        activity: Arc<Activity>,
+        issuers: Arc<Issuers>,
+    ) -> Self {
         Self {
+            context,
+            replica,
+            own,
+            attached,
+            activity,
             issuers,
             believed: Cache::new(REMEMBERED),
             tenants: Cache::new(REMEMBERED),
             issuing_keys: Cache::new(REMEMBERED),
         }
     }
-}
 
-impl Engine {
     /// Authenticates a token.
-    pub(super) async fn authenticate_token(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.require_touch().await?;
-        let now = self.now();
+    pub(super) async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
+        self.replica.require_heartbeat().await?;
+        let now = self.context.now();
         let verified = self.verified(presented, now).await?;
         if verified.refused_from <= now {
             return Err(TokenError::Expired.into());
@@ -121,11 +139,15 @@ impl Engine {
         let session = match &says.actor {
             // Issuers do not know sessions: only the server's own tokens name
             // them.
-            Actor::Session(session_id) => Some(self.attached(standing.tenant_id, *session_id, now).await?),
-            Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) => None,
+            Actor::Session(session_id) => Some(
+                self.attached
+                    .of_token(standing.tenant_id, *session_id, now)
+                    .await?,
+            ),
+            Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => None,
         };
         if let Some(session) = &session {
-            self.0.sessions.used(standing.tenant_id, session.session_id, now);
+            self.activity.used(standing.tenant_id, session.session_id, now);
         }
         if session.is_some() {
             grant.scopes.retain(|scope| SESSION_SCOPES.contains(scope));
@@ -135,7 +157,7 @@ impl Engine {
         Ok(Arc::new(Principal {
             tenant_id: standing.tenant_id,
             actor: says.actor.clone(),
-            limits: self.0.limits.with(&standing.limits),
+            limits: self.context.limits.with(&standing.limits),
             scopes: grant.scopes,
             store_ids: grant.store_ids,
             expires_at: Some(says.expires_at),
@@ -154,14 +176,20 @@ impl Engine {
         api_key_id: ApiKeyId,
         now: Timestamp,
     ) -> Result<Arc<IssuedKey>, EngineError> {
-        let issuing_keys = &self.0.tokens.issuing_keys;
+        let issuing_keys = &self.issuing_keys;
         let name = (tenant_id, api_key_id);
         let is_fresh = |key: &IssuingKey| is_believed(key.looked_up_at, now);
         let known = issuing_keys.get(&name).await.filter(is_fresh);
         let found = if let Some(known) = known {
             known.found
         } else {
-            let found = self.0.index.keys.find(tenant_id, api_key_id).await?.map(Arc::new);
+            let found = self
+                .context
+                .index
+                .keys
+                .find(tenant_id, api_key_id)
+                .await?
+                .map(Arc::new);
             let key = IssuingKey {
                 looked_up_at: now,
                 found: found.clone(),
@@ -185,9 +213,11 @@ impl Engine {
         }
         // Keyed by hash, so that no copy of a credential stays in memory.
         let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
-        let known = self.0.tokens.believed.get(&hash).await;
+        let known = self.believed.get(&hash).await;
         let known = known.filter(|known| is_believed(known.at, now));
-        self.0.metrics.cache_looked_up(Looked::Token, known.is_some());
+        self.context
+            .metrics
+            .cache_looked_up(Looked::Token, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
@@ -202,7 +232,7 @@ impl Engine {
             refused_from,
             says: Arc::new(says),
         };
-        self.0.tokens.believed.insert(hash, verified.clone()).await;
+        self.believed.insert(hash, verified.clone()).await;
         Ok(verified)
     }
 
@@ -211,7 +241,7 @@ impl Engine {
         token: &Untrusted<'_>,
         now: Timestamp,
     ) -> Result<(Says, Timestamp), EngineError> {
-        let keys = self.signing_keys(Some(token)).await?;
+        let keys = self.own.keys(Some(token)).await?;
         let (claims, refused_from) = keys.verify(token, now)?;
         let says = Says {
             tenant: TenantName::Id(claims.tenant_id),
@@ -231,7 +261,7 @@ impl Engine {
         token: &Untrusted<'_>,
         now: Timestamp,
     ) -> Result<(Says, Timestamp), EngineError> {
-        let identity = self.0.tokens.issuers.verify(token, now).await?;
+        let identity = self.issuers.verify(token, now).await?;
         let says = Says {
             tenant: TenantName::parse(&identity.tenant),
             actor: identity.actor,
@@ -251,7 +281,7 @@ impl Engine {
         tenant: &TenantName,
         now: Timestamp,
     ) -> Result<Option<Arc<TenantStanding>>, EngineError> {
-        let tenants = &self.0.tokens.tenants;
+        let tenants = &self.tenants;
         let is_fresh = |standing: &Standing| is_believed(standing.looked_up_at, now);
         if let Some(standing) = tenants.get(tenant).await.filter(is_fresh) {
             return Ok(standing.found);
@@ -262,7 +292,7 @@ impl Engine {
                 if entry.is_some_and(|entry| is_fresh(entry.value())) {
                     return Ok(Op::Nop);
                 }
-                let found = self.0.index.credentials.tenant_standing(tenant).await?;
+                let found = self.context.index.credentials.tenant_standing(tenant).await?;
                 Ok::<_, EngineError>(Op::Put(Standing {
                     looked_up_at: now,
                     found: found.map(Arc::new),

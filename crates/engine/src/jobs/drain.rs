@@ -7,9 +7,10 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::purge::warn_of_kept_versions;
-use crate::{Engine, EngineError};
+use super::removal::{Place, Selection, Step, remove_all};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Blobs of one batch.
 const BATCH: u32 = 100;
@@ -41,61 +42,80 @@ impl Job for DrainDeletions {
         Duration::from_mins(1)
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let (mut removed, mut failed) = (0_u64, 0_u64);
-        let queue = &engine.0.index.blob_deletions;
-        loop {
-            let due = queue.due(engine.now(), BATCH).await?;
-            if due.is_empty() {
-                break;
-            }
-            let many = due.len() as u64;
-            let gone: Vec<_> = stream::iter(due)
-                .map(|deletion| async move {
-                    let is_gone = self.remove(engine, lease, &deletion).await?;
-                    Ok::<_, EngineError>(is_gone.then_some(deletion))
-                })
-                .buffer_unordered(REMOVALS_AT_ONCE)
-                .try_filter_map(|gone| std::future::ready(Ok(gone)))
-                .try_collect()
-                .await?;
-            removed += gone.len() as u64;
-            failed += many - gone.len() as u64;
-            let orphans_until = engine.now().plus(ORPHAN_CONDEMNED_FOR);
-            let has_lease = queue.finish(&gone, orphans_until, Some(&lease.fence())).await?;
-            if !has_lease || !lease.renew(None).await? {
-                break;
-            }
-        }
-        Ok(json!({ "removed": removed, "failed": failed }))
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut queue = QueuedBlobs {
+            context: &services.context,
+            lease,
+            removed: 0,
+            failed: 0,
+        };
+        remove_all(&mut queue, lease).await?;
+        Ok(json!({ "removed": queue.removed, "failed": queue.failed }))
     }
 }
 
-impl DrainDeletions {
+/// The queued blobs, a batch at a time, with the counts of the run.
+struct QueuedBlobs<'a> {
+    context: &'a Context,
+    lease: &'a Lease<'a>,
+    removed: u64,
+    failed: u64,
+}
+
+impl Selection for QueuedBlobs<'_> {
+    type Item = Vec<DueDeletion>;
+
+    fn place(_: &Self::Item) -> Option<Place> {
+        None
+    }
+
+    async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
+        let queue = &self.context.index.blob_deletions;
+        let due = queue.due(self.context.now(), BATCH).await?;
+        Ok(if due.is_empty() { Vec::new() } else { vec![due] })
+    }
+
+    async fn batch(&mut self, due: &mut Vec<DueDeletion>) -> Result<Step, EngineError> {
+        let (this, many) = (&*self, due.len() as u64);
+        let gone: Vec<_> = stream::iter(std::mem::take(due))
+            .map(|deletion| async move {
+                let is_gone = this.remove_blob(&deletion).await?;
+                Ok::<_, EngineError>(is_gone.then_some(deletion))
+            })
+            .buffer_unordered(REMOVALS_AT_ONCE)
+            .try_filter_map(|gone| std::future::ready(Ok(gone)))
+            .try_collect()
+            .await?;
+        self.removed += gone.len() as u64;
+        self.failed += many - gone.len() as u64;
+        let orphans_until = self.context.now().plus(ORPHAN_CONDEMNED_FOR);
+        let queue = &self.context.index.blob_deletions;
+        let has_lease = queue
+            .finish(&gone, orphans_until, Some(&self.lease.fence()))
+            .await?;
+        Ok(if has_lease { Step::Done } else { Step::Stopped })
+    }
+}
+
+impl QueuedBlobs<'_> {
     /// Removes one blob, or schedules a retry.
-    async fn remove(
-        &self,
-        engine: &Engine,
-        lease: &Lease<'_>,
-        deletion: &DueDeletion,
-    ) -> Result<bool, EngineError> {
-        let key = &deletion.key;
+    async fn remove_blob(&self, deletion: &DueDeletion) -> Result<bool, EngineError> {
+        let (context, key) = (self.context, &deletion.key);
         let removed = if deletion.reason.is_for_good() {
-            let erased = engine.0.blobs.erase(key).await;
-            erased.map(|erased| warn_of_kept_versions(key, erased))
+            context.erase_blob(key).await
         } else {
-            engine.0.blobs.delete(key).await
+            context.blobs.delete(key).await
         };
         let Err(error) = removed else {
             return Ok(true);
         };
-        tracing::warn!(blob.key = %deletion.key, attempts = deletion.attempts, error = %error, "blob.delete failed");
+        tracing::warn!(blob.key = %key, attempts = deletion.attempts, error = %error, "blob.delete failed");
         let wait = FIRST_RETRY
             .saturating_mul(1 << deletion.attempts.min(20))
             .min(LAST_RETRY);
-        let queue = &engine.0.index.blob_deletions;
-        let not_before = engine.now().plus(wait);
-        queue.postpone(deletion, not_before, &lease.fence()).await?;
+        let queue = &context.index.blob_deletions;
+        let not_before = context.now().plus(wait);
+        queue.postpone(deletion, not_before, &self.lease.fence()).await?;
         Ok(false)
     }
 }

@@ -3,27 +3,22 @@
 //! an earlier release, or with an older analyser.
 //!
 //! Until this job or a search of the store has indexed such a memory, only its
-//! path is searchable. The job does not use the content cache, which is kept
-//! for what clients read.
+//! path is searchable.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::{self, StreamExt};
-use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
-use keepsake_index::{MemoryPlace, SearchRow, Unindexed};
+use keepsake_core::{MemoryId, StoreId, TenantId};
+use keepsake_index::MemoryPlace;
 use keepsake_search::ANALYSER;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Job, Lease};
-use crate::content::Recorded;
-use crate::{Engine, EngineError};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
 
 /// Memories checked in one batch.
 const BATCH: u32 = 500;
-/// Contents read concurrently.
-const READS_AT_ONCE: usize = 8;
 
 /// Indexes older memories daily in the order of their ids, in batches. A run
 /// resumes from the cursor of an interrupted one.
@@ -57,16 +52,18 @@ impl Job for IndexMemories {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut counts = Counts::default();
         let mut after = lease.cursor().await?.as_deref().and_then(place_of);
         loop {
-            let index = &engine.0.index;
+            let index = &services.context.index;
             let page = index.search.unindexed(after, ANALYSER, BATCH).await?;
             counts.looked_at += page.looked_at;
             counts.found += page.unindexed.len() as u64;
             if !lease.dry_run() {
-                index_page(engine, page.unindexed, &mut counts).await?;
+                let of_page = services.indexer.index(page.unindexed).await?;
+                counts.indexed += of_page.indexed;
+                counts.failed += of_page.failed;
             }
             after = page.last;
             let is_last = page.looked_at < u64::from(BATCH);
@@ -89,77 +86,6 @@ fn report(counts: &Counts, is_dry_run: bool) -> Value {
         json!({"looked_at": looked_at, "would_index": found})
     } else {
         json!({"looked_at": looked_at, "indexed": indexed, "failed": failed})
-    }
-}
-
-/// Indexes memories of one store that a search found without terms. Returns how
-/// many now have terms.
-pub(crate) async fn index_found(engine: &Engine, unindexed: Vec<Unindexed>) -> Result<u64, EngineError> {
-    let mut counts = Counts::default();
-    index_page(engine, unindexed, &mut counts).await?;
-    Ok(counts.indexed)
-}
-
-/// Indexes memories that are sorted by store.
-async fn index_page(
-    engine: &Engine,
-    unindexed: Vec<Unindexed>,
-    counts: &mut Counts,
-) -> Result<(), EngineError> {
-    for of_store in unindexed.chunk_by(|a, b| store_of(a) == store_of(b)) {
-        let Some((tenant_id, store_id)) = of_store.first().map(store_of) else {
-            continue;
-        };
-        let rows: Vec<Option<(MemoryId, VersionId, SearchRow)>> = stream::iter(of_store.to_vec())
-            .map(|memory| try_row_of(engine, memory))
-            .buffered(READS_AT_ONCE)
-            .collect()
-            .await;
-        let rows: Vec<_> = rows.into_iter().flatten().collect();
-        counts.failed += (of_store.len() - rows.len()) as u64;
-        counts.indexed += engine.0.index.search.put(tenant_id, store_id, &rows).await?;
-    }
-    Ok(())
-}
-
-fn store_of(memory: &Unindexed) -> (TenantId, StoreId) {
-    (memory.place.0, memory.place.1)
-}
-
-/// The search row of a memory; `None`: its blob does not exist or could not be
-/// read. One such memory must not stop the others from being indexed.
-async fn try_row_of(engine: &Engine, memory: Unindexed) -> Option<(MemoryId, VersionId, SearchRow)> {
-    let (tenant_id, store_id, memory_id) = memory.place;
-    match row_of(engine, &memory).await {
-        Ok(row) => row.map(|row| (memory_id, memory.blob_id, row)),
-        Err(error) => {
-            tracing::warn!(
-                tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id, error = %error,
-                "job.index_memories: a memory could not be indexed; the next run tries again"
-            );
-            None
-        }
-    }
-}
-
-/// The search terms of a memory's content; `None`: its blob does not exist.
-async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
-    let (tenant_id, store_id, memory_id) = memory.place;
-    let key = BlobKey {
-        tenant_id,
-        store_id,
-        blob_id: memory.blob_id,
-    };
-    let Some(size_bytes) = engine.0.contents.recorded_size(&key, memory_id).await? else {
-        return Ok(None);
-    };
-    let recorded = Recorded {
-        size_bytes,
-        sha256: memory.sha256,
-    };
-    match engine.0.contents.fetch(&key, recorded).await? {
-        Some(text) => engine.search_row(text).await.map(Some),
-        None => Ok(None),
     }
 }
 

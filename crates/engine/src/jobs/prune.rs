@@ -8,9 +8,9 @@ use keepsake_core::{TenantId, Timestamp};
 use keepsake_index::{CallKey, Prunable};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
 use crate::idempotency::REMEMBERED_FOR;
-use crate::{Engine, EngineError};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Retention of call records: their use plus a day for clock differences.
@@ -78,28 +78,28 @@ impl Job for Prune {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut counts: BTreeMap<_, u64> = OLD.iter().map(|(_, _, name)| (*name, 0)).collect();
         let mut goes_on = self
-            .prune_calls(engine, lease, counts.entry("idempotency_records").or_default())
+            .prune_calls(services, lease, counts.entry("idempotency_records").or_default())
             .await?;
         for (what, kept_for, name) in OLD {
             if goes_on {
-                let before = engine.now().minus(kept_for);
+                let before = services.context.now().minus(kept_for);
                 goes_on = self
-                    .prune_rows(engine, lease, what, before, counts.entry(name).or_default())
+                    .prune_rows(services, lease, what, before, counts.entry(name).or_default())
                     .await?;
             }
         }
         let audit = counts.entry("audit_entries").or_default();
         if goes_on {
-            let before = engine.now().minus(engine.0.audit_retention);
+            let before = services.context.now().minus(services.audit_retention);
             goes_on = self
-                .prune_rows(engine, lease, Prunable::Audit, before, audit)
+                .prune_rows(services, lease, Prunable::Audit, before, audit)
                 .await?;
         }
         let token_keys = if goes_on {
-            engine.drop_outlived_keys(lease.dry_run()).await?
+            services.tokens.drop_outlived_keys(lease.dry_run()).await?
         } else {
             0
         };
@@ -113,14 +113,14 @@ impl Prune {
     /// `false`: the run must stop.
     async fn prune_calls(
         &self,
-        engine: &Engine,
+        services: &JobServices,
         lease: &Lease<'_>,
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
-        let before = engine.now().minus(CALLS_KEPT_FOR);
+        let before = services.context.now().minus(CALLS_KEPT_FOR);
         let mut after = lease.cursor().await?.as_deref().and_then(key_of);
         loop {
-            let upkeep = &engine.0.index.upkeep;
+            let upkeep = &services.context.index.upkeep;
             let batch = upkeep
                 .prune_calls(after.as_ref(), before, self.batch, lease.dry_run())
                 .await?;
@@ -138,14 +138,14 @@ impl Prune {
 
     async fn prune_rows(
         &self,
-        engine: &Engine,
+        services: &JobServices,
         lease: &Lease<'_>,
         what: Prunable,
         before: Timestamp,
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
         loop {
-            let upkeep = &engine.0.index.upkeep;
+            let upkeep = &services.context.index.upkeep;
             let rows = upkeep.prune(what, before, self.batch, lease.dry_run()).await?;
             *pruned += rows;
             if !lease.renew(None).await? {

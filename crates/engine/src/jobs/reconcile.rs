@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
 
 /// Interval between lease renewals within a batch.
 const RENEWED_EACH: Duration = Duration::from_secs(15);
@@ -51,12 +51,12 @@ impl Job for ReconcileUsage {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut reconciled = Reconciled::default();
         let mut place = Place::parse(lease.cursor().await?.as_deref());
-        let mut renewed_at = engine.now();
+        let mut renewed_at = services.context.now();
         loop {
-            let counted = place.following(engine, self.batch).await?;
+            let counted = place.following(services, self.batch).await?;
             let Some(next) = place.after(&counted) else {
                 lease.renew(None).await?;
                 return Ok(reconciled.counts());
@@ -64,8 +64,8 @@ impl Job for ReconcileUsage {
             for (tenant_id, store_id) in counted {
                 let mends = !lease.dry_run();
                 let counted = match store_id {
-                    Some(store_id) => reconciled.store(engine, tenant_id, store_id, mends).await,
-                    None => reconciled.tenant(engine, tenant_id, mends).await,
+                    Some(store_id) => reconciled.store(services, tenant_id, store_id, mends).await,
+                    None => reconciled.tenant(services, tenant_id, mends).await,
                 };
                 // One failure must not stop the others from being counted.
                 if let Err(error) = counted {
@@ -76,8 +76,8 @@ impl Job for ReconcileUsage {
                     );
                 }
                 // Counting a large store takes long.
-                if engine.now() >= renewed_at.plus(RENEWED_EACH) {
-                    renewed_at = engine.now();
+                if services.context.now() >= renewed_at.plus(RENEWED_EACH) {
+                    renewed_at = services.context.now();
                     let here = Place::of(tenant_id, store_id).to_text();
                     if !lease.renew(Some(&here)).await? {
                         return Ok(reconciled.counts());
@@ -111,10 +111,10 @@ impl Place {
     /// The next batch of stores or tenants.
     async fn following(
         self,
-        engine: &Engine,
+        services: &JobServices,
         batch: u32,
     ) -> Result<Vec<(TenantId, Option<StoreId>)>, EngineError> {
-        let upkeep = &engine.0.index.upkeep;
+        let upkeep = &services.context.index.upkeep;
         Ok(match self {
             Self::Stores(after) => {
                 let stores = upkeep.stores_after(after, batch).await?;
@@ -199,12 +199,12 @@ impl Reconciled {
 
     async fn store(
         &mut self,
-        engine: &Engine,
+        services: &JobServices,
         tenant_id: TenantId,
         store_id: StoreId,
         mends: bool,
     ) -> Result<(), EngineError> {
-        let upkeep = &engine.0.index.upkeep;
+        let upkeep = &services.context.index.upkeep;
         let Some(count) = upkeep.recount_store(tenant_id, store_id, false).await? else {
             return Ok(()); // deleted meanwhile
         };
@@ -235,8 +235,13 @@ impl Reconciled {
         Ok(())
     }
 
-    async fn tenant(&mut self, engine: &Engine, tenant_id: TenantId, mends: bool) -> Result<(), EngineError> {
-        let upkeep = &engine.0.index.upkeep;
+    async fn tenant(
+        &mut self,
+        services: &JobServices,
+        tenant_id: TenantId,
+        mends: bool,
+    ) -> Result<(), EngineError> {
+        let upkeep = &services.context.index.upkeep;
         let Some(count) = upkeep.recount_tenant(tenant_id, false).await? else {
             return Ok(()); // gone meanwhile
         };

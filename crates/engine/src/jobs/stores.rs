@@ -1,14 +1,15 @@
 //! `purge-stores`: deletes the rows of deleted stores.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::removal::{Place, Selection, Step, remove_all};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Stores read per query.
 const STORES: u32 = 10;
@@ -34,90 +35,50 @@ impl Job for PurgeStores {
         Duration::from_mins(1)
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let index = &engine.0.index;
-        let mut purged = Purged::default();
-        loop {
-            let deleted = index
-                .store_deletions
-                .due(STORES.saturating_add(purged.failed_count()))
-                .await?;
-            let before = purged.tried();
-            for (tenant_id, store_id) in deleted {
-                if purged.failed.contains(&store_id) {
-                    continue;
-                }
-                match purge(engine, lease, tenant_id, store_id, &mut purged).await {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(purged.counts()),
-                    Err(error) => {
-                        purged.failed.insert(store_id);
-                        tracing::warn!(
-                            tenant.id = %tenant_id, store.id = %store_id, error = %error,
-                            "job.purge_stores: a store could not be purged; the next run tries again"
-                        );
-                    }
-                }
-            }
-            if purged.tried() == before {
-                return Ok(purged.counts());
-            }
-        }
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut stores = DeletedStores {
+            context: &services.context,
+            stores: 0,
+            rows: 0,
+            blobs: 0,
+        };
+        let failed = remove_all(&mut stores, lease).await?;
+        let DeletedStores {
+            stores, rows, blobs, ..
+        } = stores;
+        Ok(json!({ "stores": stores, "rows": rows, "blobs": blobs, "failed": failed }))
     }
 }
 
-/// The counts of a run.
-#[derive(Debug, Default)]
-struct Purged {
+/// The stores that were deleted, with the counts of the run.
+struct DeletedStores<'a> {
+    context: &'a Context,
     stores: u64,
     rows: u64,
     blobs: u64,
-    /// Stores that failed; a run skips them, so that the others are purged.
-    failed: HashSet<StoreId>,
 }
 
-impl Purged {
-    fn failed_count(&self) -> u32 {
-        u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
+impl Selection for DeletedStores<'_> {
+    type Item = (TenantId, StoreId);
+
+    fn place(&(tenant_id, store_id): &Self::Item) -> Option<Place> {
+        Some((tenant_id, Some(store_id)))
     }
 
-    /// Number of stores that the run purged or failed to purge.
-    fn tried(&self) -> u64 {
-        self.stores + u64::from(self.failed_count())
+    async fn page(&mut self, left: u32) -> Result<Vec<Self::Item>, EngineError> {
+        let deletions = &self.context.index.store_deletions;
+        Ok(deletions.due(STORES.saturating_add(left)).await?)
     }
 
-    fn counts(&self) -> Value {
-        json!({ "stores": self.stores, "rows": self.rows, "blobs": self.blobs, "failed": self.failed.len() })
-    }
-}
-
-/// Purges one store completely; `false`: the run must stop.
-async fn purge(
-    engine: &Engine,
-    lease: &Lease<'_>,
-    tenant_id: TenantId,
-    store_id: StoreId,
-    purged: &mut Purged,
-) -> Result<bool, EngineError> {
-    loop {
-        let index = &engine.0.index;
-        let batch = index
-            .store_deletions
-            .purge(
-                tenant_id,
-                store_id,
-                engine.blobs_go_from(engine.now()),
-                BATCH_ROWS,
-            )
+    async fn batch(&mut self, &mut (tenant_id, store_id): &mut Self::Item) -> Result<Step, EngineError> {
+        let blobs_go_from = self.context.blobs_go_from(self.context.now());
+        let deletions = &self.context.index.store_deletions;
+        let batch = deletions
+            .purge(tenant_id, store_id, blobs_go_from, BATCH_ROWS)
             .await?;
-        purged.rows += batch.rows;
-        purged.blobs += batch.blobs;
-        purged.stores += u64::from(batch.is_done);
-        if !lease.renew(None).await? {
-            return Ok(false);
-        }
-        if batch.is_done {
-            return Ok(true);
-        }
+        self.rows += batch.rows;
+        self.blobs += batch.blobs;
+        self.stores += u64::from(batch.is_done);
+        Ok(if batch.is_done { Step::Done } else { Step::More })
     }
 }

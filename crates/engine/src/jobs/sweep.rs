@@ -9,8 +9,8 @@ use keepsake_core::{BlobKey, Timestamp};
 use keepsake_index::NamedBlob;
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
 
 const DAY: Duration = Duration::from_hours(24);
 /// Grace period of a blob, as a multiple of the longest request.
@@ -72,16 +72,23 @@ impl Job for SweepBlobs {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let grace = GRACE_AT_LEAST.max(engine.0.request_deadline * GRACE_IN_DEADLINES);
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let grace = GRACE_AT_LEAST.max(services.request_deadline * GRACE_IN_DEADLINES);
         let mut swept = Swept::resumed(lease.cursor().await?.as_deref());
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
-        } else if engine.0.index.upkeep.named_blobs(None, 1).await?.is_empty() {
+        } else if services
+            .context
+            .index
+            .upkeep
+            .named_blobs(None, 1)
+            .await?
+            .is_empty()
+        {
             swept.phase = Phase::Counting;
         }
         loop {
-            self.sweep_range(engine, lease, &mut swept, engine.now().minus(grace))
+            self.sweep_range(services, lease, &mut swept, services.context.now().minus(grace))
                 .await?;
             let mut is_done = swept.after.is_none();
             if is_done && swept.phase == Phase::Counting {
@@ -105,7 +112,7 @@ impl SweepBlobs {
     /// Compares the next range of keys and advances past it.
     async fn sweep_range(
         &self,
-        engine: &Engine,
+        services: &JobServices,
         lease: &Lease<'_>,
         swept: &mut Swept,
         old_from: Timestamp,
@@ -113,8 +120,12 @@ impl SweepBlobs {
         let after = swept.after;
         // Rows are read after blobs: a write puts its blob first, so a
         // concurrent write is not mistaken for an orphan.
-        let listed = engine.0.blobs.list(after.as_ref(), self.batch as usize).await?;
-        let upkeep = &engine.0.index.upkeep;
+        let listed = services
+            .context
+            .blobs
+            .list(None, after.as_ref(), self.batch as usize)
+            .await?;
+        let upkeep = &services.context.index.upkeep;
         let named = upkeep.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
         let range = Range::of(&listed, &named, end);
@@ -127,10 +138,10 @@ impl SweepBlobs {
         }
         if swept.phase != Phase::Counting {
             swept
-                .condemn(engine, &range.unnamed, old_from, lease.dry_run())
+                .condemn(services, &range.unnamed, old_from, lease.dry_run())
                 .await?;
         }
-        swept.look_for(engine, range.unlisted).await?;
+        swept.look_for(services, range.unlisted).await?;
         swept.after = end;
         Ok(())
     }
@@ -273,7 +284,7 @@ impl Swept {
     /// Condemns the old blobs among these; a dry run only counts them.
     async fn condemn(
         &mut self,
-        engine: &Engine,
+        services: &JobServices,
         unnamed: &[ListedBlob],
         old_from: Timestamp,
         is_dry: bool,
@@ -286,10 +297,10 @@ impl Swept {
         let condemned: Vec<_> = stream::iter(old)
             .map(|blob| async move {
                 let is_condemned = if is_dry {
-                    !engine.0.index.upkeep.blob_is_named(&blob.key).await?
+                    !services.context.index.upkeep.blob_is_named(&blob.key).await?
                 } else {
-                    let queue = &engine.0.index.blob_deletions;
-                    let not_before = engine.blobs_go_from(engine.now());
+                    let queue = &services.context.index.blob_deletions;
+                    let not_before = services.context.blobs_go_from(services.context.now());
                     queue.condemn_orphan(&blob.key, not_before).await?
                 };
                 Ok::<_, EngineError>(is_condemned.then_some(blob.size_bytes))
@@ -305,9 +316,9 @@ impl Swept {
 
     /// Checks unlisted blobs and their rows again, since either may have
     /// changed meanwhile.
-    async fn look_for(&mut self, engine: &Engine, unlisted: Vec<BlobKey>) -> Result<(), EngineError> {
+    async fn look_for(&mut self, services: &JobServices, unlisted: Vec<BlobKey>) -> Result<(), EngineError> {
         let missing: Vec<_> = stream::iter(unlisted)
-            .map(|key| async move { Ok::<_, EngineError>(engine.is_missing(&key).await?.then_some(key)) })
+            .map(|key| async move { Ok::<_, EngineError>(is_missing(services, &key).await?.then_some(key)) })
             .buffer_unordered(AT_ONCE)
             .try_filter_map(|key| std::future::ready(Ok(key)))
             .try_collect()
@@ -322,10 +333,9 @@ impl Swept {
     }
 }
 
-impl Engine {
-    /// Whether a blob does not exist although a version names it.
-    pub(crate) async fn is_missing(&self, key: &BlobKey) -> Result<bool, EngineError> {
-        let is_there = self.0.blobs.contains(key).await?;
-        Ok(!is_there && self.0.index.upkeep.blob_is_named(key).await?)
-    }
+/// Whether a blob does not exist although a version names it.
+async fn is_missing(services: &JobServices, key: &BlobKey) -> Result<bool, EngineError> {
+    let context = &services.context;
+    let is_there = context.blobs.contains(key).await?;
+    Ok(!is_there && context.index.upkeep.blob_is_named(key).await?)
 }

@@ -1,17 +1,18 @@
 //! `delete-tenants`: removes every row and blob of deleted tenants.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::{Erased, ListedBlob};
-use keepsake_core::TenantId;
+use keepsake_core::BlobKey;
 use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::removal::{Place, Selection, Step, remove_all};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Tenants read per query.
 const TENANTS: u32 = 10;
@@ -50,38 +51,30 @@ impl Job for DeleteTenants {
         Duration::from_mins(1)
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut removed = Removed::default();
-        loop {
-            let limit = TENANTS.saturating_add(removed.failed_count());
-            let due = engine.0.index.tenant_deletions.due(engine.now(), limit).await?;
-            let before = removed.tried();
-            for deletion in due {
-                if removed.failed.contains(&deletion.tenant_id) {
-                    continue;
-                }
-                match remove(engine, lease, &deletion, &mut removed).await {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(removed.counts()),
-                    Err(error) => {
-                        removed.failed.insert(deletion.tenant_id);
-                        tracing::warn!(
-                            tenant.id = %deletion.tenant_id, error = %error,
-                            "job.delete_tenants: a tenant could not be removed; the next run tries again"
-                        );
-                    }
-                }
-            }
-            if removed.tried() == before {
-                return Ok(removed.counts());
-            }
-        }
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut tenants = DeletedTenants {
+            context: &services.context,
+            settling: 0,
+            done: 0,
+            rows: 0,
+            blobs: 0,
+            kept: 0,
+        };
+        let failed = remove_all(&mut tenants, lease).await?;
+        Ok(json!({
+            "settling": tenants.settling,
+            "done": tenants.done,
+            "rows": tenants.rows,
+            "blobs": tenants.blobs,
+            "older_versions_kept": tenants.kept,
+            "failed": failed,
+        }))
     }
 }
 
-/// The counts of a run.
-#[derive(Debug, Default)]
-struct Removed {
+/// The tenants that were deleted, with the counts of the run.
+struct DeletedTenants<'a> {
+    context: &'a Context,
     /// Tenants without any data left, to be checked again.
     settling: u64,
     /// Tenants whose deletion is done.
@@ -90,101 +83,97 @@ struct Removed {
     blobs: u64,
     /// Known blobs of which the bucket keeps older versions.
     kept: u64,
-    /// Tenants that failed; a run skips them, so that the others are removed.
-    failed: HashSet<TenantId>,
 }
 
-impl Removed {
-    fn failed_count(&self) -> u32 {
-        u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
+/// A tenant that is removed, and the progress of this run.
+struct Removal {
+    deletion: TenantDeletion,
+    versions: VersionCounts,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Rows,
+    /// Blobs after this key.
+    Blobs(Option<BlobKey>),
+    Versions(OlderVersions),
+    /// Nothing is left.
+    Settled,
+}
+
+/// Progress of the removal of older object versions.
+#[derive(Debug, Clone, Copy)]
+struct OlderVersions {
+    after: Option<BlobKey>,
+    kept: u64,
+    is_clean: bool,
+}
+
+impl Selection for DeletedTenants<'_> {
+    type Item = Removal;
+
+    fn place(removal: &Removal) -> Option<Place> {
+        Some((removal.deletion.tenant_id, None))
     }
 
-    /// Number of tenants that the run finished or failed with.
-    fn tried(&self) -> u64 {
-        self.settling + self.done + u64::from(self.failed_count())
+    async fn page(&mut self, left: u32) -> Result<Vec<Removal>, EngineError> {
+        let (now, limit) = (self.context.now(), TENANTS.saturating_add(left));
+        let due = self.context.index.tenant_deletions.due(now, limit).await?;
+        let removals = due.into_iter().map(|deletion| Removal {
+            versions: deletion.object_versions,
+            deletion,
+            phase: Phase::Rows,
+        });
+        Ok(removals.collect())
     }
 
-    fn counts(&self) -> Value {
-        json!({
-            "settling": self.settling,
-            "done": self.done,
-            "rows": self.rows,
-            "blobs": self.blobs,
-            "older_versions_kept": self.kept,
-            "failed": self.failed.len(),
-        })
+    async fn batch(&mut self, removal: &mut Removal) -> Result<Step, EngineError> {
+        match removal.phase {
+            Phase::Rows => self.remove_rows(removal).await?,
+            Phase::Blobs(after) => self.remove_blobs(removal, after).await?,
+            Phase::Versions(older) => self.remove_versions(removal, older).await?,
+            Phase::Settled => return self.end(&removal.deletion).await,
+        }
+        Ok(Step::More)
     }
 }
 
-/// Removes one tenant as far as possible now; `false`: the run must stop.
-async fn remove(
-    engine: &Engine,
-    lease: &Lease<'_>,
-    deletion: &TenantDeletion,
-    removed: &mut Removed,
-) -> Result<bool, EngineError> {
-    let mut versions = deletion.object_versions;
-    if !remove_rows(engine, lease, deletion, removed).await?
-        || !remove_blobs(engine, lease, deletion, &mut versions, removed).await?
-        || !remove_versions(engine, lease, deletion, versions, removed).await?
-    {
-        return Ok(false);
-    }
-    let (index, tenant_id) = (&engine.0.index, deletion.tenant_id);
-    match deletion.state {
-        DeletionState::Removing => {
-            let settles_at = engine.now().plus(SETTLES_AFTER);
-            index.tenant_deletions.settle(tenant_id, settles_at).await?;
-            removed.settling += 1;
-        }
-        DeletionState::Settling => {
-            removed.done += u64::from(index.tenant_deletions.finish(tenant_id, engine.now()).await?);
-        }
-        DeletionState::Done => {}
-    }
-    Ok(true)
-}
-
-async fn remove_rows(
-    engine: &Engine,
-    lease: &Lease<'_>,
-    deletion: &TenantDeletion,
-    removed: &mut Removed,
-) -> Result<bool, EngineError> {
-    loop {
-        let batch = engine
-            .0
-            .index
-            .tenant_deletions
-            .purge(deletion.tenant_id, engine.now(), BATCH_ROWS)
-            .await?;
-        removed.rows += batch.rows;
-        if !lease.renew(None).await? {
-            return Ok(false);
-        }
+impl DeletedTenants<'_> {
+    async fn remove_rows(&mut self, removal: &mut Removal) -> Result<(), EngineError> {
+        let (deletions, tenant_id) = (&self.context.index.tenant_deletions, removal.deletion.tenant_id);
+        let batch = deletions.purge(tenant_id, self.context.now(), BATCH_ROWS).await?;
+        self.rows += batch.rows;
         if batch.is_done {
-            return Ok(true);
+            removal.phase = Phase::Blobs(None);
         }
+        Ok(())
     }
-}
 
-/// Removes the blobs that the blob store lists for the tenant.
-///
-/// A batch is counted up to its last key before it is removed. After a kill,
-/// the remaining blobs are listed again but not counted twice.
-async fn remove_blobs(
-    engine: &Engine,
-    lease: &Lease<'_>,
-    deletion: &TenantDeletion,
-    versions: &mut VersionCounts,
-    removed: &mut Removed,
-) -> Result<bool, EngineError> {
-    let (blobs, tenant_id) = (&engine.0.blobs, deletion.tenant_id);
-    let mut after = None;
-    loop {
-        let batch = blobs.list_tenant(tenant_id, after.as_ref(), BATCH_BLOBS).await?;
+    /// Removes the blobs that the blob store lists for the tenant.
+    ///
+    /// A batch is counted up to its last key before it is removed. After a kill,
+    /// the remaining blobs are listed again but not counted twice.
+    async fn remove_blobs(
+        &mut self,
+        removal: &mut Removal,
+        after: Option<BlobKey>,
+    ) -> Result<(), EngineError> {
+        let Removal {
+            deletion,
+            versions,
+            phase,
+        } = removal;
+        let (blobs, tenant_id) = (&self.context.blobs, deletion.tenant_id);
+        let deletions = &self.context.index.tenant_deletions;
+        let batch = blobs.list(Some(tenant_id), after.as_ref(), BATCH_BLOBS).await?;
         let Some(last) = batch.last().map(|blob| blob.key) else {
-            return Ok(true);
+            *phase = Phase::Versions(OlderVersions {
+                after: None,
+                kept: 0,
+                is_clean: true,
+            });
+            return Ok(());
         };
         let is_new = |blob: &&ListedBlob| deletion.blob_cursor.is_none_or(|counted| blob.key > counted);
         let (many, bytes) = batch
@@ -192,14 +181,9 @@ async fn remove_blobs(
             .filter(is_new)
             .fold((0, 0), |(many, bytes), blob| (many + 1, bytes + blob.size_bytes));
         if many > 0 {
-            engine
-                .0
-                .index
-                .tenant_deletions
-                .count_blobs(tenant_id, &last, many, bytes)
-                .await?;
+            deletions.count_blobs(tenant_id, &last, many, bytes).await?;
         }
-        removed.blobs += batch.len() as u64;
+        self.blobs += batch.len() as u64;
         let became: Vec<_> = stream::iter(batch)
             .map(|blob| async move { blobs.erase(&blob.key).await })
             .buffer_unordered(REMOVALS_AT_ONCE)
@@ -212,61 +196,66 @@ async fn remove_blobs(
                 Erased::OlderVersionsKept => versions.kept += 1,
             }
         }
-        engine
-            .0
-            .index
-            .tenant_deletions
-            .note_object_versions(tenant_id, versions)
-            .await?;
-        after = Some(last);
-        if !lease.renew(None).await? {
-            return Ok(false);
-        }
+        deletions.note_object_versions(tenant_id, versions).await?;
+        *phase = Phase::Blobs(Some(last));
+        Ok(())
     }
-}
 
-/// Removes older object versions of deleted blobs, also of those deleted long
-/// before the tenant, and records how many could not be removed.
-async fn remove_versions(
-    engine: &Engine,
-    lease: &Lease<'_>,
-    deletion: &TenantDeletion,
-    mut versions: VersionCounts,
-    removed: &mut Removed,
-) -> Result<bool, EngineError> {
-    let (index, tenant_id) = (&engine.0.index, deletion.tenant_id);
-    let (mut after, mut kept, mut is_clean) = (None, 0, true);
-    loop {
-        let blobs = &engine.0.blobs;
-        let batch = blobs.erase_tenant(tenant_id, after.as_ref(), BATCH_BLOBS).await?;
+    /// Removes older object versions of deleted blobs, also of those deleted long
+    /// before the tenant, and records how many could not be removed.
+    async fn remove_versions(
+        &mut self,
+        removal: &mut Removal,
+        older: OlderVersions,
+    ) -> Result<(), EngineError> {
+        let (versions, tenant_id) = (&mut removal.versions, removal.deletion.tenant_id);
+        let blobs = &self.context.blobs;
+        let batch = blobs
+            .erase_tenant(tenant_id, older.after.as_ref(), BATCH_BLOBS)
+            .await?;
         match batch.became {
             Erased::NotVersioned => versions.not_versioned += batch.gone,
             Erased::EveryVersion | Erased::OlderVersionsKept => versions.deleted += batch.gone,
         }
-        kept += batch.kept;
-        is_clean &= batch.became != Erased::OlderVersionsKept;
-        after = batch.last;
-        if after.is_none() {
-            break;
+        let older = OlderVersions {
+            after: batch.last,
+            kept: older.kept + batch.kept,
+            is_clean: older.is_clean && batch.became != Erased::OlderVersionsKept,
+        };
+        if older.after.is_none() {
+            versions.kept = match older.kept {
+                _ if older.is_clean => 0,
+                // They could not be listed: at least the blobs just removed have some.
+                0 => versions.kept.max(1),
+                kept => kept,
+            };
+            self.kept += versions.kept;
+            removal.phase = Phase::Settled;
+        } else {
+            removal.phase = Phase::Versions(older);
         }
-        index
-            .tenant_deletions
-            .note_object_versions(tenant_id, &versions)
-            .await?;
-        if !lease.renew(None).await? {
-            return Ok(false);
+        let deletions = &self.context.index.tenant_deletions;
+        Ok(deletions
+            .note_object_versions(tenant_id, &removal.versions)
+            .await?)
+    }
+
+    /// Advances the deletion once no data of the tenant is left.
+    async fn end(&mut self, deletion: &TenantDeletion) -> Result<Step, EngineError> {
+        let (deletions, tenant_id) = (&self.context.index.tenant_deletions, deletion.tenant_id);
+        let now = self.context.now();
+        match deletion.state {
+            DeletionState::Removing => {
+                deletions.settle(tenant_id, now.plus(SETTLES_AFTER)).await?;
+                self.settling += 1;
+                Ok(Step::Done)
+            }
+            DeletionState::Settling if deletions.finish(tenant_id, now).await? => {
+                self.done += 1;
+                Ok(Step::Done)
+            }
+            // Rows came back.
+            DeletionState::Settling | DeletionState::Done => Ok(Step::Left),
         }
     }
-    versions.kept = match kept {
-        _ if is_clean => 0,
-        // They could not be listed: at least the blobs just removed have some.
-        0 => versions.kept.max(1),
-        kept => kept,
-    };
-    index
-        .tenant_deletions
-        .note_object_versions(tenant_id, &versions)
-        .await?;
-    removed.kept += versions.kept;
-    lease.renew(None).await
 }

@@ -1,19 +1,26 @@
-//! `expire-unused`: deletes memories that were unused for their period.
+//! `expire-unused`: deletes memories that were unused for their period, and
+//! memories whose expiry time has come.
 //!
-//! The store's period applies, or else its tenant's; without either, nothing
-//! expires. An expired memory gets a `deleted` version without an actor, and it
-//! can be restored while its versions are kept. Pinned memories never expire,
-//! nor do memories of a store that a session uses.
+//! The period is the store's, or else its tenant's; without either, only memories
+//! with an expiry time expire. An expired memory gets a `deleted` version without
+//! an actor, and it can be restored while its versions are kept. Pinned memories
+//! never expire. Unused memories of a store that a session uses are kept; those
+//! whose expiry time has come are not.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{Timestamp, VersionId};
-use keepsake_index::{Expiration, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR};
+use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_index::{
+    Due, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::removal::{Place, Selection, Step, remove_all};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Stores read per query.
 const STORES: u32 = 100;
@@ -25,7 +32,8 @@ const BATCH: usize = 100;
 /// now is never dated earlier than this long ago.
 const CLOCKS_AGREE_WITHIN: Duration = Duration::from_hours(1);
 
-/// Expires unused memories hourly, store by store.
+/// Expires memories hourly: those whose expiry time has come, then unused ones,
+/// store by store.
 ///
 /// Replicas write their reads with a delay. So a run only counts time up to
 /// which every replica has written its reads, and expires nothing while a live
@@ -54,173 +62,261 @@ impl Job for ExpireUnused {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         // Writes its own reads first, so that a single process need not wait.
-        engine.flush_access().await?;
-        let now = engine.now();
-        let flush = engine.0.index.unused.access_flush(now).await?;
-        let mut run = Run {
-            engine,
-            lease,
-            until: flush.through.map_or(now, |through| through.min(now)),
-            is_stalled: flush.is_stalled,
-            counts: Counts::default(),
+        services.replica.flush().await?;
+        let now = services.context.now();
+        let mut due = DueMemories {
+            context: &services.context,
+            is_dry: lease.dry_run(),
+            until: now,
+            after: None,
+            memories: 0,
         };
-        if flush.is_stalled {
-            tracing::warn!("job.expire_unused: a replica does not write its access times; nothing expires");
-        } else if run.all(PeriodOf::Store).await? {
-            run.all(PeriodOf::Tenant).await?;
-        }
-        Ok(run.report())
-    }
-}
-
-/// The counts of a run, or of a dry run.
-#[derive(Debug, Default)]
-struct Counts {
-    stores: u64,
-    /// How many of the stores a session uses.
-    in_use: u64,
-    memories: u64,
-    failed: u64,
-}
-
-/// One run.
-struct Run<'a> {
-    engine: &'a Engine,
-    lease: &'a Lease<'a>,
-    /// All reads up to this time are written.
-    until: Timestamp,
-    is_stalled: bool,
-    counts: Counts,
-}
-
-impl Run<'_> {
-    fn report(&self) -> Value {
-        let Counts {
-            stores,
-            in_use,
-            memories,
-            failed,
-        } = self.counts;
-        let done = if self.lease.dry_run() {
+        let failed_due = remove_all(&mut due, lease).await?;
+        let flush = services.context.index.unused.access_flush(now).await?;
+        let mut unused = UnusedMemories {
+            context: &services.context,
+            is_dry: lease.dry_run(),
+            until: flush.through.map_or(now, |through| through.min(now)),
+            period_of: PeriodOf::Store,
+            after: None,
+            stores: 0,
+            in_use: 0,
+            memories: 0,
+        };
+        let failed = if flush.is_stalled {
+            tracing::warn!(
+                "job.expire_unused: a replica does not write its access times; no unused memory expires"
+            );
+            0
+        } else {
+            remove_all(&mut unused, lease).await?
+        };
+        let expired = if lease.dry_run() {
             "would_expire"
         } else {
             "expired"
         };
-        json!({
-            "stores": stores,
-            "in_use": in_use,
-            done: memories,
-            "failed": failed,
-            "reads_written_through": self.until.to_rfc3339(),
-            "is_stalled": self.is_stalled,
-        })
+        Ok(json!({
+            "stores": unused.stores,
+            "in_use": unused.in_use,
+            expired: unused.memories + due.memories,
+            "at_expiry_time": due.memories,
+            "failed": failed + failed_due,
+            "reads_written_through": unused.until.to_rfc3339(),
+            "is_stalled": flush.is_stalled,
+        }))
+    }
+}
+
+/// The unused memories, store by store, with the counts of the run, or of a dry
+/// run.
+struct UnusedMemories<'a> {
+    context: &'a Context,
+    is_dry: bool,
+    /// All reads up to this time are written.
+    until: Timestamp,
+    /// Stores with their own period come first.
+    period_of: PeriodOf,
+    after: Option<(TenantId, StoreId)>,
+    stores: u64,
+    /// How many of the stores a session uses.
+    in_use: u64,
+    memories: u64,
+}
+
+/// A store, and the progress in it.
+struct StoreProgress {
+    store: IdleStore,
+    /// Since when none of its live memories can have expired; `None` before the
+    /// first batch.
+    idle_since: Option<Timestamp>,
+    /// The last memory that was read.
+    after: Option<MemoryId>,
+    /// Memories that were read and are unused for their period.
+    over: Vec<Life>,
+}
+
+impl Selection for UnusedMemories<'_> {
+    type Item = StoreProgress;
+
+    fn place(StoreProgress { store, .. }: &StoreProgress) -> Option<Place> {
+        Some((store.tenant_id, Some(store.store_id)))
     }
 
-    /// Processes all stores with one kind of period; `false`: the run must
-    /// stop.
-    async fn all(&mut self, period_of: PeriodOf) -> Result<bool, EngineError> {
-        let mut after = None;
+    async fn page(&mut self, _: u32) -> Result<Vec<StoreProgress>, EngineError> {
         loop {
             let wanted = IdleStores {
-                period_of,
-                after,
+                period_of: self.period_of,
+                after: self.after,
                 until: self.until,
                 limit: STORES,
             };
-            let stores = self.engine.0.index.unused.idle_stores(&wanted).await?;
-            let Some(last) = stores.last() else {
-                return Ok(true);
-            };
-            after = Some((last.tenant_id, last.store_id));
-            let until = self.until;
-            for store in stores.into_iter().filter(|store| store.may_have_expired(until)) {
-                match self.one(store).await {
-                    Ok(true) => self.counts.stores += 1,
-                    Ok(false) => return Ok(false),
-                    // One failed store must not stop the others from being
-                    // processed.
-                    Err(error) => {
-                        self.counts.failed += 1;
-                        tracing::warn!(
-                            tenant.id = %store.tenant_id, store.id = %store.store_id, error = %error,
-                            "job.expire_unused: a store could not be seen to; the next run tries again"
-                        );
-                    }
-                }
+            let stores = self.context.index.unused.idle_stores(&wanted).await?;
+            let last = stores.last();
+            self.after = last.map(|last| (last.tenant_id, last.store_id));
+            if self.after.is_some() || self.period_of == PeriodOf::Tenant {
+                let idle = stores.into_iter().map(|store| StoreProgress {
+                    store,
+                    idle_since: None,
+                    after: None,
+                    over: Vec::new(),
+                });
+                return Ok(idle.collect());
             }
-            if !self.lease.renew(None).await? {
-                return Ok(false);
-            }
+            self.period_of = PeriodOf::Tenant;
         }
     }
 
-    /// Expires the unused memories of one store; `false`: the run must stop.
-    async fn one(&mut self, store: IdleStore) -> Result<bool, EngineError> {
-        let index = &self.engine.0.index;
-        let used_at = index
-            .unused
-            .last_session_use(store.tenant_id, store.store_id)
-            .await?;
+    async fn batch(&mut self, idle: &mut StoreProgress) -> Result<Step, EngineError> {
+        if idle.idle_since.is_none() {
+            idle.idle_since = self.begin(idle.store).await?;
+        }
+        let Some(mut idle_since) = idle.idle_since else {
+            return Ok(Step::Done);
+        };
+        if idle.over.is_empty() {
+            let step = self.read_lives(idle, idle_since).await?;
+            if idle.over.is_empty() {
+                return Ok(step);
+            }
+            idle_since = idle.idle_since.unwrap_or(idle_since);
+        }
+        let many = idle.over.len().min(BATCH);
+        let batch: Vec<_> = idle.over.drain(..many).collect();
+        let expired = self.expire(idle.store, &batch).await?;
+        if expired < batch.len() as u64 {
+            // Some were used meanwhile: the next run checks them again.
+            idle.idle_since = Some(idle_since.min(idle.store.idle_since));
+        }
+        self.memories += expired;
+        Ok(Step::More)
+    }
+}
+
+impl UnusedMemories<'_> {
+    /// Begins with a store: the latest time since when it can be idle; `None`: its
+    /// memories cannot expire now.
+    async fn begin(&mut self, store: IdleStore) -> Result<Option<Timestamp>, EngineError> {
+        if !store.may_have_expired(self.until) {
+            return Ok(None);
+        }
+        let unused = &self.context.index.unused;
+        let used_at = unused.last_session_use(store.tenant_id, store.store_id).await?;
         if used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until) {
             // The session may read its own copies of the memories, which is not
             // recorded.
-            self.counts.in_use += 1;
-            return Ok(true);
+            self.in_use += 1;
+            self.stores += 1;
+            return Ok(None);
         }
-        let mut idle_since = self.engine.now().minus(CLOCKS_AGREE_WITHIN);
-        let mut after = None;
-        loop {
-            let lives = index
-                .unused
-                .lives(store.tenant_id, store.store_id, after, LIVES)
-                .await?;
-            let Some(last) = lives.last() else {
-                break;
-            };
-            after = Some(last.memory_id);
-            let (over, on): (Vec<_>, Vec<_>) = lives
-                .into_iter()
-                .partition(|life| life.is_over(store.expiry, self.until));
-            let alive_at = on.iter().map(|life| life.alive_at).min();
-            idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
-            for batch in over.chunks(BATCH) {
-                let expired = self.expire(store, batch).await?;
-                if expired < batch.len() as u64 {
-                    // Some were used meanwhile: the next run checks them again.
-                    idle_since = idle_since.min(store.idle_since);
-                }
-                self.counts.memories += expired;
-                if !self.lease.renew(None).await? {
-                    return Ok(false);
-                }
+        Ok(Some(self.context.now().minus(CLOCKS_AGREE_WITHIN)))
+    }
+
+    /// Reads the next memories of a store; after the last, records since when it
+    /// is idle.
+    async fn read_lives(
+        &mut self,
+        idle: &mut StoreProgress,
+        idle_since: Timestamp,
+    ) -> Result<Step, EngineError> {
+        let (unused, store) = (&self.context.index.unused, idle.store);
+        let lives = unused
+            .lives(store.tenant_id, store.store_id, idle.after, LIVES)
+            .await?;
+        let Some(last) = lives.last() else {
+            if !self.is_dry {
+                unused
+                    .set_idle_since(store.tenant_id, store.store_id, idle_since)
+                    .await?;
             }
-        }
-        if !self.lease.dry_run() {
-            index
-                .unused
-                .set_idle_since(store.tenant_id, store.store_id, idle_since)
-                .await?;
-        }
-        Ok(true)
+            self.stores += 1;
+            return Ok(Step::Done);
+        };
+        idle.after = Some(last.memory_id);
+        let (over, on): (Vec<_>, Vec<_>) = lives
+            .into_iter()
+            .partition(|life| life.is_over(store.expiry, self.until));
+        let alive_at = on.iter().map(|life| life.alive_at).min();
+        let idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
+        idle.idle_since = Some(idle_since);
+        idle.over = over;
+        Ok(Step::More)
     }
 
     async fn expire(&self, store: IdleStore, lives: &[Life]) -> Result<u64, EngineError> {
-        if self.lease.dry_run() {
-            return Ok(lives.len() as u64);
+        if self.is_dry {
+            // Due memories were counted already.
+            let now = self.context.now();
+            return Ok(lives.iter().filter(|life| !life.is_due(now)).count() as u64);
         }
-        let engine = self.engine;
-        let now = engine.now();
-        let version_id = || VersionId::from_uuid(engine.0.ids.uuid(now));
-        let expiration = Expiration {
-            store_id: store.store_id,
+        let cause = ExpirationCause::Unused {
             expiry: store.expiry,
             until: self.until,
-            memories: lives.iter().map(|life| (life.memory_id, version_id())).collect(),
-            now,
-            replica: engine.0.replica,
         };
-        Ok(engine.0.index.unused.expire(store.tenant_id, &expiration).await?)
+        let memory_ids = lives.iter().map(|life| life.memory_id);
+        expire(self.context, (store.tenant_id, store.store_id), cause, memory_ids).await
     }
+}
+
+/// The memories whose expiry time has come, the earliest first.
+struct DueMemories<'a> {
+    context: &'a Context,
+    is_dry: bool,
+    until: Timestamp,
+    after: Option<Due>,
+    memories: u64,
+}
+
+impl Selection for DueMemories<'_> {
+    type Item = ((TenantId, StoreId), Vec<MemoryId>);
+
+    fn place(((tenant_id, store_id), _): &Self::Item) -> Option<Place> {
+        Some((*tenant_id, Some(*store_id)))
+    }
+
+    async fn page(&mut self, _: u32) -> Result<Vec<Self::Item>, EngineError> {
+        let unused = &self.context.index.unused;
+        let page = unused.due(self.after, self.until, LIVES).await?;
+        self.after = page.last().copied().or(self.after);
+        let mut by_store = BTreeMap::<_, Vec<_>>::new();
+        for due in page {
+            let memories = by_store.entry((due.tenant_id, due.store_id)).or_default();
+            memories.push(due.memory_id);
+        }
+        Ok(by_store.into_iter().collect())
+    }
+
+    async fn batch(&mut self, (store, memories): &mut Self::Item) -> Result<Step, EngineError> {
+        if memories.is_empty() {
+            return Ok(Step::Done);
+        }
+        let batch = memories.drain(..memories.len().min(BATCH));
+        self.memories += if self.is_dry {
+            batch.len() as u64
+        } else {
+            expire(self.context, *store, ExpirationCause::Due, batch).await?
+        };
+        Ok(Step::More)
+    }
+}
+
+/// Deletes memories in one commit; returns their number.
+async fn expire(
+    context: &Context,
+    (tenant_id, store_id): (TenantId, StoreId),
+    cause: ExpirationCause,
+    memory_ids: impl Iterator<Item = MemoryId>,
+) -> Result<u64, EngineError> {
+    let now = context.now();
+    let version_id = || VersionId::from_uuid(context.ids.uuid(now));
+    let expiration = Expiration {
+        store_id,
+        cause,
+        memories: memory_ids.map(|memory_id| (memory_id, version_id())).collect(),
+        now,
+        replica: context.replica,
+    };
+    Ok(context.index.unused.expire(tenant_id, &expiration).await?)
 }

@@ -6,15 +6,18 @@
 //! limit is deleted one retention after it was superseded. Blobs that no row
 //! names any longer are queued for deletion.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{Limits, Timestamp};
+use keepsake_core::{Limits, StoreId, TenantId, Timestamp};
 use keepsake_index::{History, Outdated, VersionBatch};
 use serde_json::{Value, json};
 
-use super::{Job, Lease};
-use crate::{Engine, EngineError};
+use super::removal::{Place, Selection, Step, remove_all};
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
 
 /// Stores read per query.
 const STORES: u32 = 100;
@@ -45,88 +48,106 @@ impl Job for ExpireVersions {
         true
     }
 
-    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut run = Run {
-            engine,
-            lease,
-            now: engine.now(),
-            counts: Counts::default(),
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut outdated = OutdatedVersions {
+            context: &services.context,
+            is_dry: lease.dry_run(),
+            now: services.context.now(),
+            after: None,
+            versions: 0,
+            memories: 0,
+            blobs: 0,
         };
-        let mut after = None;
-        loop {
-            let histories = engine.0.index.retention.histories(after, STORES).await?;
-            let Some(last) = histories.last() else {
-                return Ok(run.report());
-            };
-            after = Some((last.tenant_id, last.store_id));
-            for history in &histories {
-                match run.one(history).await {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(run.report()),
-                    // One failed store must not stop the others from being
-                    // processed.
-                    Err(error) => {
-                        run.counts.failed += 1;
-                        tracing::warn!(
-                            tenant.id = %history.tenant_id, store.id = %history.store_id, error = %error,
-                            "job.expire_versions: a store could not be seen to; the next run tries again"
-                        );
-                    }
-                }
-            }
-            if !lease.renew(None).await? {
-                return Ok(run.report());
-            }
-        }
-    }
-}
-
-/// The counts of a run, or of a dry run.
-#[derive(Debug, Default)]
-struct Counts {
-    versions: u64,
-    memories: u64,
-    blobs: u64,
-    failed: u64,
-}
-
-/// One run.
-struct Run<'a> {
-    engine: &'a Engine,
-    lease: &'a Lease<'a>,
-    now: Timestamp,
-    counts: Counts,
-}
-
-impl Run<'_> {
-    fn report(&self) -> Value {
-        let Counts {
+        let failed = remove_all(&mut outdated, lease).await?;
+        let OutdatedVersions {
             versions,
             memories,
             blobs,
-            failed,
-        } = self.counts;
-        if self.lease.dry_run() {
+            ..
+        } = outdated;
+        Ok(if lease.dry_run() {
             json!({"would_drop_versions": versions, "would_forget_memories": memories, "failed": failed})
         } else {
             json!({"versions": versions, "memories": memories, "blobs": blobs, "failed": failed})
-        }
+        })
+    }
+}
+
+/// The versions after their retention, store by store, with the counts of the
+/// run, or of a dry run.
+struct OutdatedVersions<'a> {
+    context: &'a Context,
+    is_dry: bool,
+    now: Timestamp,
+    after: Option<(TenantId, StoreId)>,
+    versions: u64,
+    memories: u64,
+    blobs: u64,
+}
+
+/// A store, and the batches that it needs.
+struct StoreHistory {
+    history: History,
+    /// The outdated versions, each kind after this position; the first is next.
+    outdated: VecDeque<(Outdated, i64)>,
+}
+
+impl Selection for OutdatedVersions<'_> {
+    type Item = StoreHistory;
+
+    fn place(StoreHistory { history, .. }: &StoreHistory) -> Option<Place> {
+        Some((history.tenant_id, Some(history.store_id)))
     }
 
-    /// Deletes the old versions of one store; `false`: the run must stop.
-    async fn one(&mut self, history: &History) -> Result<bool, EngineError> {
-        let limits = self.engine.0.limits.with(&history.limits);
+    async fn page(&mut self, _: u32) -> Result<Vec<StoreHistory>, EngineError> {
+        let retention = &self.context.index.retention;
+        let histories = retention.histories(self.after, STORES).await?;
+        let last = histories.last();
+        self.after = last.map(|last| (last.tenant_id, last.store_id));
+        let with_outdated = |history| StoreHistory {
+            outdated: self.outdated(&history),
+            history,
+        };
+        Ok(histories.into_iter().map(with_outdated).collect())
+    }
+
+    async fn batch(
+        &mut self,
+        StoreHistory { history, outdated }: &mut StoreHistory,
+    ) -> Result<Step, EngineError> {
+        let Some((selected, after)) = outdated.front_mut() else {
+            return Ok(Step::Done);
+        };
+        let batch = VersionBatch {
+            store_id: history.store_id,
+            outdated: *selected,
+            after: *after,
+            blobs_go_from: self.context.blobs_go_from(self.now),
+            limit: BATCH_ROWS,
+            dry_run: self.is_dry,
+        };
+        let retention = &self.context.index.retention;
+        let taken = retention.remove(history.tenant_id, &batch).await?;
+        self.versions += taken.versions;
+        self.memories += taken.memories;
+        self.blobs += taken.blobs;
+        *after = taken.next;
+        if taken.is_done {
+            outdated.pop_front();
+        }
+        Ok(Step::More)
+    }
+}
+
+impl OutdatedVersions<'_> {
+    /// Which versions of a store to delete, and after which position.
+    fn outdated(&self, history: &History) -> VecDeque<(Outdated, i64)> {
+        let limits = self.context.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
-        if history.deleted_at.is_some_and(|deleted_at| deleted_at <= by) {
-            let outdated = Outdated::Deleted { by };
-            if !self.batches(history, outdated, history.retention_seq).await? {
-                return Ok(false);
-            }
-        }
-        match self.superseded(&limits, by) {
-            Some(outdated) => self.batches(history, outdated, 0).await,
-            None => Ok(true),
-        }
+        let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by);
+        let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));
+        let superseded = self.superseded(&limits, by).map(|outdated| (outdated, 0));
+        deleted.into_iter().chain(superseded).collect()
     }
 
     /// Which versions of live memories to delete; `None`: none.
@@ -139,35 +160,5 @@ impl Run<'_> {
 
     fn ago(&self, secs: u64) -> Timestamp {
         self.now.minus(Duration::from_secs(secs))
-    }
-
-    async fn batches(
-        &mut self,
-        history: &History,
-        outdated: Outdated,
-        mut after: i64,
-    ) -> Result<bool, EngineError> {
-        loop {
-            let batch = VersionBatch {
-                store_id: history.store_id,
-                outdated,
-                after,
-                blobs_go_from: self.engine.blobs_go_from(self.now),
-                limit: BATCH_ROWS,
-                dry_run: self.lease.dry_run(),
-            };
-            let index = &self.engine.0.index;
-            let taken = index.retention.remove(history.tenant_id, &batch).await?;
-            self.counts.versions += taken.versions;
-            self.counts.memories += taken.memories;
-            self.counts.blobs += taken.blobs;
-            after = taken.next;
-            if !self.lease.renew(None).await? {
-                return Ok(false);
-            }
-            if taken.is_done {
-                return Ok(true);
-            }
-        }
     }
 }

@@ -3,47 +3,63 @@
 use std::sync::Arc;
 
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_index::{FoundMemory, Head, Memory, MemoryTarget};
+use keepsake_index::{Change, ExpiresAt, FoundMemory, Head, Memory, MemoryTarget};
 
+use super::reader::Reader;
 use super::{ShownMemory, View};
 use crate::content::blob_missing;
+use crate::context::Context;
 use crate::write::{Outcome, Written};
-use crate::{Engine, EngineError, Principal};
+use crate::{EngineError, Principal};
 
 /// Data of a memory before a change that the change does not contain.
 #[derive(Debug, Clone, Copy, Default)]
-struct Past {
+pub(super) struct Past {
     /// `None`: it did not exist.
     created_at: Option<Timestamp>,
     is_pinned: bool,
+    expires_at: Option<Timestamp>,
     last_read_at: Option<Timestamp>,
     active_at: Option<Timestamp>,
 }
 
 impl Past {
-    const fn of(target: &MemoryTarget) -> Self {
-        let (created_at, is_pinned, last_read_at, active_at) = match *target {
-            MemoryTarget::Missing => (None, false, None, None),
+    pub(super) const fn of(target: &MemoryTarget) -> Self {
+        match *target {
+            MemoryTarget::Missing => Self {
+                created_at: None,
+                is_pinned: false,
+                expires_at: None,
+                last_read_at: None,
+                active_at: None,
+            },
             MemoryTarget::Live(Memory {
                 created_at,
                 is_pinned,
+                expires_at,
                 last_read_at,
                 active_at,
                 ..
-            })
-            | MemoryTarget::Deleted {
+            }) => Self {
+                created_at: Some(created_at),
+                is_pinned,
+                expires_at,
+                last_read_at,
+                active_at,
+            },
+            MemoryTarget::Deleted {
                 created_at,
                 is_pinned,
                 last_read_at,
                 active_at,
                 ..
-            } => (Some(created_at), is_pinned, last_read_at, active_at),
-        };
-        Self {
-            created_at,
-            is_pinned,
-            last_read_at,
-            active_at,
+            } => Self {
+                created_at: Some(created_at),
+                is_pinned,
+                expires_at: None,
+                last_read_at,
+                active_at,
+            },
         }
     }
 
@@ -52,6 +68,7 @@ impl Past {
         Memory {
             head,
             is_pinned: self.is_pinned,
+            expires_at: self.expires_at,
             created_at: self.created_at.unwrap_or(updated_at),
             updated_at,
             last_read_at: self.last_read_at,
@@ -62,7 +79,8 @@ impl Past {
 
 /// Builds the answer to a change.
 pub(super) struct Answer<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) context: &'a Context,
+    pub(super) reader: &'a Reader,
     pub(super) principal: &'a Principal,
     pub(super) store_id: StoreId,
     pub(super) view: View,
@@ -78,17 +96,21 @@ impl Answer<'_> {
             Outcome::Written(written, read) => {
                 let past = read.into().map(|found| Past::of(&found.target));
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
-                let memory = after(*written, past.unwrap_or_default());
+                let memory = written
+                    .versions()
+                    .next()
+                    .and_then(|version| version.leaves(past.unwrap_or_default()));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
+            Outcome::Nothing(_) => return Err(EngineError::Internal("one memory's change did nothing")),
             Outcome::Unchanged(memory, read) => {
                 let found = read.into();
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
-                (found.expiry, found.store.purge_epoch, memory)
+                (found.expiry, found.store.purge_epoch, *memory)
             }
         };
-        let shown = self.engine.show(self.principal, self.store_id, expiry, memory);
+        let shown = self.reader.show(self.principal, self.store_id, expiry, memory);
         self.with_content(shown, purge_epoch).await
     }
 
@@ -106,15 +128,15 @@ impl Answer<'_> {
     }
 
     async fn content_left(&self, head: &Head, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
-        let (parts, tenant_id) = (&self.engine.0, self.principal.tenant_id);
-        let content = parts
-            .contents
+        let (shared, tenant_id) = (self.context, self.principal.tenant_id);
+        let contents = &self.reader.contents;
+        let content = contents
             .of_head(tenant_id, self.store_id, purge_epoch, head)
             .await?;
         if content.is_some() {
             return Ok(content);
         }
-        match parts.find_memory(tenant_id, self.store_id, head.memory_id).await {
+        match shared.find_memory(tenant_id, self.store_id, head.memory_id).await {
             Ok(FoundMemory {
                 target: MemoryTarget::Live(memory),
                 ..
@@ -127,11 +149,11 @@ impl Answer<'_> {
     }
 
     /// The memory as version `seq` left it, for a repeated call.
-    async fn rebuild(&self, seq: i64) -> Result<ShownMemory, EngineError> {
-        let (parts, tenant_id, store_id) = (&self.engine.0, self.principal.tenant_id, self.store_id);
-        let version = parts.index.versions.find_at(tenant_id, store_id, seq).await?;
+    pub(super) async fn rebuild(&self, seq: i64) -> Result<ShownMemory, EngineError> {
+        let (shared, tenant_id, store_id) = (self.context, self.principal.tenant_id, self.store_id);
+        let version = shared.index.versions.find_at(tenant_id, store_id, seq).await?;
         let version = version.ok_or(EngineError::MemoryNotFound)?;
-        let found = parts.find_memory(tenant_id, store_id, version.memory_id).await?;
+        let found = shared.find_memory(tenant_id, store_id, version.memory_id).await?;
         if found.target == MemoryTarget::Missing {
             return Err(EngineError::MemoryNotFound);
         }
@@ -153,25 +175,47 @@ impl Answer<'_> {
             (_, _, MemoryTarget::Live(memory)) => memory,
             _ => return Err(EngineError::MemoryNotFound),
         };
-        let shown = self.engine.show(self.principal, store_id, found.expiry, memory);
+        let shown = self.reader.show(self.principal, store_id, found.expiry, memory);
         self.with_content(shown, found.store.purge_epoch).await
     }
 }
 
-/// The memory after a change of one memory.
-fn after(written: Written, past: Past) -> Option<Memory> {
-    let change = written.changes.into_iter().next()?;
-    let after = change.after?;
-    let head = Head {
-        memory_id: change.memory_id,
-        path: after.path,
-        version_id: change.version_id,
-        seq: written.seq,
-        blob_id: after.blob_id,
-        size_bytes: after.size_bytes,
-        sha256: after.sha256,
-        claim: None,
-    };
-    let is_pinned = after.is_pinned.unwrap_or(past.is_pinned);
-    Some(Past { is_pinned, ..past }.with(head, written.at))
+/// A version that a change wrote.
+pub(super) struct NewVersion<'a> {
+    pub(super) change: &'a Change,
+    seq: i64,
+    at: Timestamp,
+}
+
+impl Written {
+    /// The new versions, in the order of the changes.
+    pub(super) fn versions(&self) -> impl Iterator<Item = NewVersion<'_>> {
+        let first = self.seq - i64::try_from(self.changes.len()).unwrap_or_default() + 1;
+        let at = self.at;
+        let numbered = self.changes.iter().zip(first..);
+        numbered.map(move |(change, seq)| NewVersion { change, seq, at })
+    }
+}
+
+impl NewVersion<'_> {
+    /// The memory since this version; `None`: it was deleted.
+    pub(super) fn leaves(&self, past: Past) -> Option<Memory> {
+        let after = self.change.after.as_ref()?;
+        let head = Head {
+            memory_id: self.change.memory_id,
+            path: after.path.clone(),
+            version_id: self.change.version_id,
+            seq: self.seq,
+            blob_id: after.blob_id,
+            size_bytes: after.size_bytes,
+            sha256: after.sha256,
+            claim: None,
+        };
+        let past = Past {
+            is_pinned: after.expiry.is_pinned.unwrap_or(past.is_pinned),
+            expires_at: after.expiry.expires_at.map_or(past.expires_at, ExpiresAt::time),
+            ..past
+        };
+        Some(past.with(head, self.at))
+    }
 }

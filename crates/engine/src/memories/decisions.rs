@@ -1,11 +1,13 @@
 //! The decisions of the API: what a request does to the state that was read.
 
 use keepsake_core::sensitive::Listed;
-use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, VersionId};
+use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
 use keepsake_index::{
-    Depth, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState, Target,
+    Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState,
+    Target,
 };
 
+use super::requests::check_expiry;
 use super::{OnTaken, Precondition};
 use crate::EngineError;
 use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposed, Refusal, VersionRead, Write};
@@ -14,15 +16,21 @@ use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposed, Ref
 pub(super) struct Creation {
     pub(super) path: MemoryPath,
     pub(super) content: Content,
+    /// Of a new memory: from not pinned and without an expiry time.
+    pub(super) expiry: ExpiryChange,
     pub(super) on_taken: OnTaken,
+    /// The hash that the content to replace must have.
+    pub(super) expected: Option<ContentHash>,
+    /// When the request arrived.
+    pub(super) now: Timestamp,
 }
 
 /// The store and the memory at the path, read if the creation may replace it.
 #[derive(Default)]
 pub(super) struct Place {
-    store: Option<StoreState>,
+    pub(super) store: Option<StoreState>,
     /// `None`: no memory is at the path.
-    found: Option<FoundMemory>,
+    pub(super) found: Option<FoundMemory>,
 }
 
 impl From<Place> for Option<FoundMemory> {
@@ -57,10 +65,20 @@ impl Change for Creation {
 
     fn decide(&self, read: &Place) -> Result<Decision, EngineError> {
         match &read.found {
+            None if self.expected.is_some() => Err(EngineError::PreconditionFailed {
+                why: "the precondition does not hold: no memory exists at `path`",
+                memory_id: None,
+                current_sha256: None,
+            }),
             None => {
-                let content = NewContent::Exact(self.content.clone());
-                let created = Proposed::store(Origin::New, self.path.clone(), content);
-                Ok(Decision::change(read.store, created))
+                check_expiry(&self.expiry, self.now)?;
+                let to = NewState {
+                    path: self.path.clone(),
+                    content: NewContent::Exact(self.content.clone()),
+                    expiry: self.expiry,
+                };
+                let (from, to) = (Origin::New, Some(to));
+                Ok(Decision::change(read.store, Proposed { from, to }))
             }
             Some(FoundMemory {
                 store,
@@ -69,6 +87,9 @@ impl Change for Creation {
             }) if memory.head.path == self.path => {
                 let update = Update {
                     content: Some(self.content.clone()),
+                    expiry: self.expiry,
+                    precondition: self.expected.map(Precondition::ContentSha256),
+                    now: self.now,
                     ..Update::default()
                 };
                 update.of(*store, memory)
@@ -99,7 +120,7 @@ impl Change for Creation {
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
                 };
                 Err(EngineError::PreconditionFailed {
-                    why: "the precondition `not_exists` does not hold: a memory stands at `path`",
+                    why: "the precondition `not_exists` does not hold: a memory exists at `path`",
                     memory_id: Some(*memory_id),
                     current_sha256,
                 })
@@ -109,23 +130,35 @@ impl Change for Creation {
     }
 }
 
-/// Changes a memory's content, path or pin, or deletes it.
+/// Changes a memory's content, path, pin or expiry time, or deletes it.
 #[derive(Default)]
 pub(super) struct Update {
     pub(super) is_deletion: bool,
     /// `None`, here and below: unchanged.
     pub(super) content: Option<Content>,
     pub(super) path: Option<MemoryPath>,
-    pub(super) pinned: Option<bool>,
+    pub(super) expiry: ExpiryChange,
     pub(super) precondition: Option<Precondition>,
+    /// When the request arrived.
+    pub(super) now: Timestamp,
 }
 
 impl Update {
+    /// The deletion of a memory, of one with this content if `expected` is set.
+    pub(super) fn deletion(expected: Option<ContentHash>) -> Self {
+        Self {
+            precondition: expected.map(Precondition::ContentSha256),
+            is_deletion: true,
+            ..Self::default()
+        }
+    }
+
     fn of(&self, store: StoreState, memory: &Memory) -> Result<Decision, EngineError> {
         let head = &memory.head;
         if store.is_archived && !self.is_deletion {
             return Err(EngineError::StoreArchived);
         }
+        check_expiry(&self.expiry, self.now)?;
         let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
         let new_content = self.content.as_ref();
         let new_content = new_content.filter(|content| content.hash() != head.sha256);
@@ -133,7 +166,7 @@ impl Update {
         let is_applied = is_at_path
             && new_content.is_none()
             && (self.path.is_some() || self.content.is_some())
-            && self.pinned.is_none_or(|pinned| pinned == memory.is_pinned);
+            && self.expiry.is_applied_to(memory);
         match self.precondition {
             Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
                 return Err(content_differs(head));
@@ -142,16 +175,16 @@ impl Update {
                 return Ok(Decision::change(Some(store), Proposed::delete(head.clone())));
             }
             // This memory is already at the path: an earlier call moved it.
-            Some(Precondition::NotExists) if is_at_path => return Ok(Decision::Pin(memory.clone(), None)),
+            Some(Precondition::NotExists) if is_at_path => return Ok(Decision::pin_unchanged(memory)),
             _ => {}
         }
         if is_at_path && new_content.is_none() {
-            return Ok(Decision::Pin(memory.clone(), self.pinned));
+            return Ok(Decision::Pin(memory.clone(), self.expiry));
         }
         let to = NewState {
             path: self.path.clone().unwrap_or_else(|| head.path.clone()),
             content: new_content.map_or(NewContent::Kept, |content| NewContent::Exact(content.clone())),
-            is_pinned: self.pinned,
+            expiry: self.expiry,
         };
         let from = Origin::Live(head.clone());
         Ok(Decision::change(Some(store), Proposed { from, to: Some(to) }))
@@ -235,7 +268,7 @@ impl Change for Restored {
             MemoryTarget::Live(memory)
                 if memory.head.path == *path && memory.head.sha256 == content.sha256 =>
             {
-                return Ok(Decision::Pin(memory.clone(), None));
+                return Ok(Decision::pin_unchanged(memory));
             }
             MemoryTarget::Live(Memory { head, .. }) if expected.is_some_and(|hash| hash != head.sha256) => {
                 return Err(content_differs(head));
@@ -277,14 +310,14 @@ async fn refused_move(
 ) -> Result<Decision, EngineError> {
     match (&refusal, precondition, &read.target) {
         (Refusal::PathTaken { .. }, Some(Precondition::NotExists), MemoryTarget::Live(memory)) => {
-            Ok(Decision::Pin(memory.clone(), None))
+            Ok(Decision::pin_unchanged(memory))
         }
         _ => Err(error_of(write, refusal).await?),
     }
 }
 
 /// Converts a refusal; looks up the conflicting memory.
-async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
+pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
     let limits = &write.principal.limits;
     let too_many_bytes = |whose, size_bytes, limit_bytes| EngineError::TooManyBytes {
         whose,
@@ -297,7 +330,7 @@ async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, En
             path,
             memory_id: Some(memory_id),
         } => EngineError::PathConflict {
-            why: "another memory stands at the path",
+            why: "another memory exists at the path",
             conflicting_memory_id: Some(memory_id),
             conflicting_path: path,
         },
@@ -306,7 +339,7 @@ async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, En
             memory_id: None,
         } => directory_in_the_way(write, path).await?,
         Refusal::ParentIsFile { file, memory_id } => EngineError::PathConflict {
-            why: "a memory stands above the path, which makes it no directory",
+            why: "a parent of the path is a memory, not a directory",
             conflicting_memory_id: Some(memory_id),
             conflicting_path: file.as_str().to_owned(),
         },
@@ -331,6 +364,7 @@ async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, En
                 Listed(&findings)
             ),
         },
+        Refusal::Contents(_) => return Err(EngineError::Internal("one operation wrote several memories")),
         Refusal::Contended => EngineError::Contended,
     })
 }
@@ -353,7 +387,7 @@ async fn directory_in_the_way(write: &Write<'_>, path: String) -> Result<EngineE
         Some(MemoryItem::Prefix(_)) | None => (None, path),
     };
     Ok(EngineError::PathConflict {
-        why: "the path is a directory, since a memory stands below it",
+        why: "the path is a directory: a memory exists below it",
         conflicting_memory_id,
         conflicting_path,
     })

@@ -6,7 +6,7 @@
 
 use keepsake_core::tool::ToolError;
 use keepsake_core::{ContentHash, MemoryPath, Timestamp};
-use keepsake_index::Scope;
+use keepsake_index::ExpiresAt;
 
 use super::ShownMemory;
 use crate::{EngineError, Principal};
@@ -30,11 +30,12 @@ pub struct Receipt {
 
 /// The fields that a write request sent.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
-    pub(crate) is_creation: bool,
-    pub(crate) path: Option<MemoryPath>,
-    pub(crate) content: Option<ContentHash>,
-    pub(crate) pinned: Option<bool>,
+pub(super) struct Sent {
+    pub(super) is_creation: bool,
+    pub(super) path: Option<MemoryPath>,
+    pub(super) content: Option<ContentHash>,
+    pub(super) pinned: Option<bool>,
+    pub(super) expires_at: Option<ExpiresAt>,
 }
 
 impl Sent {
@@ -49,74 +50,80 @@ impl Sent {
     }
 }
 
-impl Principal {
-    /// Whether the credential has the scope `memory:read`.
-    pub(crate) fn may_read(&self) -> bool {
-        self.require(Scope::MemoryRead).is_ok()
-    }
+/// The outcome of a tool call, without details that this credential may not read.
+pub(crate) fn conceal_outcome<T>(
+    principal: &Principal,
+    outcome: Result<T, ToolError>,
+) -> Result<T, ToolError> {
+    outcome.map_err(|error| {
+        if principal.may_read() {
+            error
+        } else {
+            error.concealed()
+        }
+    })
+}
 
-    /// The outcome of a tool call, without details that this credential may not read.
-    pub(crate) fn shown_outcome<T>(&self, outcome: Result<T, ToolError>) -> Result<T, ToolError> {
-        outcome.map_err(|error| if self.may_read() { error } else { error.concealed() })
+/// The outcome of a write, without details that this credential may not read.
+pub(super) fn conceal_write(
+    principal: &Principal,
+    outcome: Result<ShownMemory, EngineError>,
+    sent: &Sent,
+    now: Timestamp,
+) -> Result<ShownMemory, EngineError> {
+    if principal.may_read() {
+        return outcome;
     }
-
-    /// The outcome of a write, without details that this credential may not read.
-    pub(crate) fn shown_write(
-        &self,
-        outcome: Result<ShownMemory, EngineError>,
-        sent: &Sent,
-        now: Timestamp,
-    ) -> Result<ShownMemory, EngineError> {
-        if self.may_read() {
-            return outcome;
-        }
-        let mut shown = outcome.map_err(|error| self.shown_refusal(error, sent.path.as_ref()))?;
-        let receipt = sent.receipt(&shown);
-        if !receipt.is_new {
-            (shown.memory.created_at, shown.memory.updated_at) = (now, now);
-        }
-        Ok(ShownMemory {
-            last_accessed_at: None,
-            expires_at: None,
-            content: None,
-            receipt: Some(receipt),
-            ..shown
-        })
+    let mut shown = outcome.map_err(|error| conceal_refusal(principal, error, sent.path.as_ref()))?;
+    let receipt = sent.receipt(&shown);
+    if !receipt.is_new {
+        (shown.memory.created_at, shown.memory.updated_at) = (now, now);
     }
+    Ok(ShownMemory {
+        last_accessed_at: None,
+        expires_at: sent.expires_at.and_then(ExpiresAt::time),
+        content: None,
+        receipt: Some(receipt),
+        ..shown
+    })
+}
 
-    /// An error of a write, without details that this credential may not read.
-    pub(crate) fn shown_refusal(&self, error: EngineError, path: Option<&MemoryPath>) -> EngineError {
-        if self.may_read() {
-            return error;
-        }
-        match error {
-            EngineError::PreconditionFailed { why, .. } => EngineError::PreconditionFailed {
-                why,
-                memory_id: None,
-                current_sha256: None,
+/// An error of a write, without details that this credential may not read.
+pub(super) fn conceal_refusal(
+    principal: &Principal,
+    error: EngineError,
+    path: Option<&MemoryPath>,
+) -> EngineError {
+    if principal.may_read() {
+        return error;
+    }
+    match error {
+        EngineError::PreconditionFailed { why, .. } => EngineError::PreconditionFailed {
+            why,
+            memory_id: None,
+            current_sha256: None,
+        },
+        EngineError::PathConflict {
+            why,
+            conflicting_path,
+            ..
+        } => EngineError::PathConflict {
+            why,
+            conflicting_memory_id: None,
+            // The name of a memory below the path was not part of the
+            // request.
+            conflicting_path: match path {
+                Some(path) if !path.as_str().starts_with(&conflicting_path) => path.as_str().to_owned(),
+                _ => conflicting_path,
             },
-            EngineError::PathConflict {
-                why,
-                conflicting_path,
-                ..
-            } => EngineError::PathConflict {
-                why,
-                conflicting_memory_id: None,
-                // The name of a memory below the path was not part of the
-                // request.
-                conflicting_path: match path {
-                    Some(path) if !path.as_str().starts_with(&conflicting_path) => path.as_str().to_owned(),
-                    _ => conflicting_path,
-                },
-            },
-            EngineError::TooManyBytes {
-                whose, limit_bytes, ..
-            } => EngineError::TooManyBytes {
-                whose,
-                size_bytes: None,
-                limit_bytes,
-            },
-            other => other,
-        }
+        },
+        EngineError::TooManyBytes {
+            whose, limit_bytes, ..
+        } => EngineError::TooManyBytes {
+            whose,
+            size_bytes: None,
+            limit_bytes,
+        },
+        other => other,
     }
 }

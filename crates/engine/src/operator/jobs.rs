@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use keepsake_core::Timestamp;
 use keepsake_index::{Audited, JobRun, RunPlace};
+use tokio_util::sync::CancellationToken;
 
-use super::Operator;
-use crate::cursor::Query;
-use crate::jobs::{Job, RunRequest, carry_out, claim, fleet_jobs};
-use crate::{Engine, EngineError, Page, PageRequest};
+use super::Operation;
+use crate::cursor::{Query, parse_number};
+use crate::jobs::{Job, Jobs, RunRequest, fleet_jobs, next_run_at};
+use crate::{EngineError, Page, PageRequest};
 
 /// A job, and its last run.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,32 +21,49 @@ pub struct JobState {
     pub schedule: &'static str,
     /// How often it runs.
     pub period: Duration,
+    /// When a worker runs it next.
+    pub next_run_at: Timestamp,
     /// Whether it supports dry runs.
     pub can_be_dry: bool,
     /// The most recently started run.
     pub last_run: Option<JobRun>,
 }
 
-impl Operator<'_> {
+/// The number of runs among which the last one of the schedule is looked for.
+const RECENT_RUNS: u32 = 20;
+
+/// Jobs, their runs, and manual runs.
+#[derive(Debug, Clone)]
+pub struct ManualJobs {
+    operation: Operation,
+    jobs: Jobs,
+    /// Cancelled at shutdown, which stops manual runs.
+    stopping: CancellationToken,
+}
+
+impl ManualJobs {
+    pub(super) const fn new(operation: Operation, jobs: Jobs, stopping: CancellationToken) -> Self {
+        Self {
+            operation,
+            jobs,
+            stopping,
+        }
+    }
+
     /// Lists every job that one replica at a time runs for all replicas.
     ///
     /// # Errors
     /// [`EngineError::Index`].
-    pub async fn jobs(&self) -> Result<Vec<JobState>, EngineError> {
-        let mut jobs = Vec::new();
+    pub async fn list(&self) -> Result<Vec<JobState>, EngineError> {
+        let (context, mut jobs) = (&self.operation.context, Vec::new());
         for job in fleet_jobs() {
-            let now = self.engine.now();
-            let runs = self
-                .engine
-                .0
-                .index
-                .job_runs
-                .list(job.name(), None, now, 1)
-                .await?;
+            let (job_runs, now) = (&context.index.job_runs, context.now());
+            let runs = job_runs.list(job.name(), None, now, RECENT_RUNS).await?;
             jobs.push(JobState {
                 name: job.name(),
                 schedule: job.schedule(),
                 period: job.period(),
+                next_run_at: next_run_at(&*job, now, &runs),
                 can_be_dry: job.can_be_dry(),
                 last_run: runs.into_iter().next(),
             });
@@ -58,20 +76,17 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::JobNotFound`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
-    pub async fn job_runs(&self, name: &str, request: &PageRequest) -> Result<Page<JobRun>, EngineError> {
+    pub async fn runs(&self, name: &str, request: &PageRequest) -> Result<Page<JobRun>, EngineError> {
         let job = job_called(name)?;
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"job_runs", name.as_bytes()]);
-        let before = match &request.page {
-            Some(page) => Some(place_of(&self.engine.unseal(identity, page).await?)?),
-            None => None,
-        };
-        let index = &self.engine.0.index;
-        let runs = index
-            .job_runs
-            .list(job.name(), before, self.engine.now(), limit + 1)
+        let context = &self.operation.context;
+        let before = context.cursors.after(identity, request, place_of).await?;
+        let job_runs = &context.index.job_runs;
+        let runs = job_runs
+            .list(job.name(), before, context.now(), limit + 1)
             .await?;
-        self.engine.page_of(identity, runs, limit, position).await
+        context.cursors.page(identity, runs, limit, position).await
     }
 
     /// Starts a manual run of a job in this process and returns its record.
@@ -83,7 +98,7 @@ impl Operator<'_> {
     /// [`EngineError::JobNotFound`], [`EngineError::Invalid`] for a dry run of
     /// a job that does not support it, [`EngineError::Conflict`] while the job
     /// runs, [`EngineError::Index`].
-    pub async fn run_job(&self, name: &str, dry_run: bool) -> Result<JobRun, EngineError> {
+    pub async fn run(&self, name: &str, dry_run: bool) -> Result<JobRun, EngineError> {
         let job = job_called(name)?;
         if dry_run && !job.can_be_dry() {
             return Err(EngineError::Invalid {
@@ -91,36 +106,36 @@ impl Operator<'_> {
                 rule: format!("must not be true: {name} cannot tell what it would do without doing it"),
             });
         }
-        self.change(|engine, audited| async move { begin_run(&engine, job, dry_run, &audited).await })
-            .await
+        let (jobs, stopping) = (self.jobs.clone(), self.stopping.clone());
+        let begin = |audited| async move { begin_run(&jobs, stopping, job, dry_run, &audited).await };
+        self.operation.run(begin).await
     }
 }
 
 /// Claims a manual run, audits it, and runs it in the background.
 async fn begin_run(
-    engine: &Engine,
+    jobs: &Jobs,
+    stopping: CancellationToken,
     job: Arc<dyn Job>,
     is_dry_run: bool,
     audited: &Audited,
 ) -> Result<JobRun, EngineError> {
     let (request, name) = (RunRequest::manual(is_dry_run), job.name());
-    let Some(claimed) = claim(engine, &*job, request).await? else {
+    let Some(claimed) = jobs.claim(&*job, request).await? else {
         return Err(EngineError::Conflict(
             "the job is running already: wait for the end of that run",
         ));
     };
-    let index = &engine.0.index;
-    let noted = index
-        .job_runs
-        .note_manual(name, claimed.slot, is_dry_run, audited);
+    let context = jobs.context();
+    let job_runs = &context.index.job_runs;
+    let noted = job_runs.note_manual(name, claimed.slot, is_dry_run, audited);
     if let Err(error) = noted.await {
-        index.job_runs.release(name, claimed.fence).await?;
+        job_runs.release(name, claimed.fence).await?;
         return Err(error.into());
     }
-    let runner = engine.clone();
-    engine.0.writes.spawn(async move {
-        let stopping = runner.0.stopping.clone();
-        if let Err(error) = carry_out(&runner, job, request, claimed, &stopping).await {
+    let runner = jobs.clone();
+    context.writes.spawn(async move {
+        if let Err(error) = runner.carry_out(job, request, claimed, &stopping).await {
             tracing::error!(job.name = name, error = %error, "job.run could not be recorded");
         }
     });
@@ -131,7 +146,7 @@ async fn begin_run(
         is_running: true,
         by_hand: true,
         is_dry_run,
-        owner: Some(engine.0.replica),
+        owner: Some(context.replica),
         counts: None,
         error: None,
     })
@@ -149,10 +164,8 @@ fn position(run: &JobRun) -> Vec<u8> {
     parts.concat()
 }
 
-fn place_of(position: &[u8]) -> Result<RunPlace, EngineError> {
-    let parts = position.split_at_checked(8).and_then(|(at, slot)| {
-        let time = |bytes: &[u8]| Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)));
-        Some((time(at)?, time(slot)?))
-    });
-    parts.ok_or(EngineError::Internal("a cursor of no run"))
+fn place_of(position: &[u8]) -> Option<RunPlace> {
+    let (at, slot) = position.split_at_checked(8)?;
+    let time = |bytes| Some(Timestamp::from_micros(parse_number(bytes)?));
+    Some((time(at)?, time(slot)?))
 }

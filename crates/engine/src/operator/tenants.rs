@@ -1,12 +1,16 @@
 //! Tenants: creation, changes, suspension and deletion.
 
-use keepsake_core::TenantId;
+use std::sync::Arc;
+
 use keepsake_core::limits::LimitOverrides;
-use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
+use keepsake_core::{Limits, TenantId};
+use keepsake_index::{
+    Audited, Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate, TenantUsage,
+};
 use serde_json::{Map, Value};
 
-use super::{Operator, check_text};
-use crate::cursor::Query;
+use super::{Operation, check_text};
+use crate::cursor::{Query, parse_id};
 use crate::stores::MAX_UNUSED_SECS;
 use crate::{EngineError, Page, PageRequest};
 
@@ -33,6 +37,15 @@ pub struct TenantEdit {
     pub external_id: Option<Option<String>>,
     /// Limits to set by name; null restores the configured default.
     pub limits: Map<String, Value>,
+}
+
+/// A tenant's usage according to its counters, and its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageReport {
+    /// The usage.
+    pub usage: TenantUsage,
+    /// The limits in force: the tenant's own, or else the configured defaults.
+    pub limits: Limits,
 }
 
 /// Filters of the tenant listing.
@@ -76,32 +89,41 @@ pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineErr
     Ok(limits)
 }
 
-impl Operator<'_> {
+/// Tenants; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Tenants(Operation);
+
+impl Tenants {
+    pub(super) const fn new(operation: Operation) -> Self {
+        Self(operation)
+    }
+
     /// Creates a tenant.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
-    pub async fn create_tenant(&self, new: NewTenant) -> Result<Tenant, EngineError> {
+    pub async fn create(&self, new: NewTenant) -> Result<Tenant, EngineError> {
         check_text("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
-        self.change(|engine, audited| async move {
+        let context = Arc::clone(&self.0.context);
+        let create = |audited: Audited| async move {
             let tenant = Tenant {
-                tenant_id: TenantId::from_uuid(engine.0.ids.uuid(audited.at)),
+                tenant_id: TenantId::from_uuid(context.ids.uuid(audited.at)),
                 external_id: new.external_id,
                 name: new.name,
                 status: TenantStatus::Active,
                 limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
                 created_at: audited.at,
             };
-            if engine.0.index.tenants.create(&tenant, &audited).await? {
+            if context.index.tenants.create(&tenant, &audited).await? {
                 Ok(tenant)
             } else {
                 Err(EngineError::TenantExists)
             }
-        })
-        .await
+        };
+        self.0.run(create).await
     }
 
     /// Finds a tenant; also one that is being deleted.
@@ -109,8 +131,8 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
-    pub async fn tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
-        let found = self.engine.0.index.tenants.find(tenant_id).await?;
+    pub async fn get(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+        let found = self.0.context.index.tenants.find(tenant_id).await?;
         found.ok_or(EngineError::TenantNotFound)
     }
 
@@ -119,22 +141,18 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.tenants", level = "debug", skip_all)]
-    pub async fn tenants(&self, query: &TenantQuery) -> Result<Page<Tenant>, EngineError> {
+    pub async fn list(&self, query: &TenantQuery) -> Result<Page<Tenant>, EngineError> {
         let limit = query.page.limit(false)?;
         let called = query.external_id.as_deref();
         let identity = Query::of(&[b"tenants", called.unwrap_or_default().as_bytes()]);
-        let before = self.engine.after_id(identity, &query.page).await?;
+        let context = &self.0.context;
+        let before = context.cursors.after(identity, &query.page, parse_id).await?;
         let before = before.map(TenantId::from_uuid);
         // One more item shows whether there is another page.
-        let items = self
-            .engine
-            .0
-            .index
-            .tenants
-            .list(called, before, limit + 1)
-            .await?;
+        let tenants = &context.index.tenants;
+        let items = tenants.list(called, before, limit + 1).await?;
         let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
-        self.engine.page_of(identity, items, limit, position).await
+        context.cursors.page(identity, items, limit, position).await
     }
 
     /// Changes a tenant's name, external id and limits.
@@ -144,7 +162,7 @@ impl Operator<'_> {
     /// [`EngineError::TenantNotFound`], [`EngineError::Conflict`] when it is
     /// being deleted, [`EngineError::Index`].
     #[tracing::instrument(name = "engine.update_tenant", level = "debug", skip_all)]
-    pub async fn update_tenant(&self, tenant_id: TenantId, edit: TenantEdit) -> Result<Tenant, EngineError> {
+    pub async fn update(&self, tenant_id: TenantId, edit: TenantEdit) -> Result<Tenant, EngineError> {
         if let Some(name) = &edit.name {
             check_text("name", name)?;
         }
@@ -156,7 +174,7 @@ impl Operator<'_> {
             limits: edit.limits,
             status: None,
         };
-        self.change_tenant(tenant_id, change).await
+        self.change(tenant_id, change).await
     }
 
     /// Suspends a tenant until it is resumed; its data is kept.
@@ -164,18 +182,18 @@ impl Operator<'_> {
     /// Takes effect on every replica within seconds. Idempotent.
     ///
     /// # Errors
-    /// As [`Self::update_tenant`].
+    /// As [`Self::update`].
     #[tracing::instrument(name = "engine.suspend_tenant", level = "debug", skip_all)]
-    pub async fn suspend_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+    pub async fn suspend(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Suspended).await
     }
 
     /// Resumes a suspended tenant. Idempotent.
     ///
     /// # Errors
-    /// As [`Self::update_tenant`].
+    /// As [`Self::update`].
     #[tracing::instrument(name = "engine.resume_tenant", level = "debug", skip_all)]
-    pub async fn resume_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+    pub async fn resume(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Active).await
     }
 
@@ -184,25 +202,21 @@ impl Operator<'_> {
             status: Some(status),
             ..TenantChange::default()
         };
-        self.change_tenant(tenant_id, change).await
+        self.change(tenant_id, change).await
     }
 
-    async fn change_tenant(&self, tenant_id: TenantId, change: TenantChange) -> Result<Tenant, EngineError> {
-        self.change(|engine, audited| async move {
-            match engine
-                .0
-                .index
-                .tenants
-                .update(tenant_id, &change, &audited)
-                .await?
-            {
+    async fn change(&self, tenant_id: TenantId, change: TenantChange) -> Result<Tenant, EngineError> {
+        let context = Arc::clone(&self.0.context);
+        let update = |audited| async move {
+            let tenants = &context.index.tenants;
+            match tenants.update(tenant_id, &change, &audited).await? {
                 TenantUpdate::Done(tenant) => Ok(*tenant),
                 TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
                 TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
                 TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
             }
-        })
-        .await
+        };
+        self.0.run(update).await
     }
 
     /// Starts the deletion of a tenant. Its credentials stop working at once;
@@ -213,12 +227,14 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
-    pub async fn delete_tenant(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
-        self.change(|engine, audited| async move {
-            let begun = engine.0.index.tenant_deletions.begin(tenant_id, &audited).await?;
+    pub async fn delete(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
+        let context = Arc::clone(&self.0.context);
+        let begin = |audited| async move {
+            let deletions = &context.index.tenant_deletions;
+            let begun = deletions.begin(tenant_id, &audited).await?;
             begun.ok_or(EngineError::TenantNotFound)
-        })
-        .await
+        };
+        self.0.run(begin).await
     }
 
     /// Returns the progress and the report of a tenant's deletion.
@@ -226,9 +242,23 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
-    pub async fn tenant_deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
-        let found = self.engine.0.index.tenant_deletions.find(tenant_id).await?;
+    pub async fn deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
+        let found = self.0.context.index.tenant_deletions.find(tenant_id).await?;
         found.ok_or(EngineError::DeletionNotFound)
+    }
+
+    /// Returns the usage and the limits of a tenant.
+    ///
+    /// # Errors
+    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.usage", level = "debug", skip_all)]
+    pub async fn usage(&self, tenant_id: TenantId) -> Result<UsageReport, EngineError> {
+        let tenant = self.get(tenant_id).await?;
+        let usage = self.0.context.index.tenants.usage(tenant_id).await?;
+        Ok(UsageReport {
+            usage: usage.ok_or(EngineError::TenantNotFound)?,
+            limits: self.0.context.limits.with(&tenant.limits),
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use keepsake_index::SearchRow;
 use keepsake_search::{ANALYSER, Row};
 
 use super::off_the_runtime;
+use crate::EngineError;
 use crate::write::Text;
-use crate::{Engine, EngineError};
 
 /// Texts from this size are analysed on a blocking thread: it takes some tenths
 /// of a millisecond.
@@ -28,11 +28,9 @@ pub(crate) async fn search_rows(texts: Vec<Option<Text>>) -> Result<Vec<Option<S
     off_the_runtime(analyse).await
 }
 
-impl Engine {
-    /// The search terms of one content.
-    pub(crate) async fn search_row(&self, content: Arc<str>) -> Result<SearchRow, EngineError> {
-        off_the_runtime(move || row_of(&content)).await
-    }
+/// The search terms of one content.
+pub(super) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineError> {
+    off_the_runtime(move || row_of(&content)).await
 }
 
 fn row_of(content: &str) -> SearchRow {

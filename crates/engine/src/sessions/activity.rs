@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{IndexError, SessionEvent, SessionUse};
 
-use crate::Engine;
+use crate::context::Context;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 500;
@@ -21,8 +21,9 @@ const MAX_EVENTS: usize = 50_000;
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
 /// The records since the last flush.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Activity {
+    context: Arc<Context>,
     used: Mutex<HashMap<(TenantId, SessionId), Timestamp>>,
     events: Mutex<Events>,
 }
@@ -108,14 +109,27 @@ impl Events {
         }
     }
 
-    /// Keeps only the events of a tenant for which `keep` returns true.
-    fn retain(&mut self, tenant_id: TenantId, keep: impl Fn(&SessionEvent) -> bool) {
+    /// The events of a session.
+    fn of_session(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
+        let own = self.by_tenant.get(&tenant_id);
+        let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
+        noted
+            .filter(|event| event.session_id == session_id)
+            .cloned()
+            .collect()
+    }
+
+    /// Drops the events of a store, or of all stores.
+    fn forget(&mut self, tenant_id: TenantId, store_id: Option<StoreId>) {
         let Some(mut own) = self.by_tenant.remove(&tenant_id) else {
             return;
         };
         self.count -= own.noted.len();
         self.bytes -= own.bytes;
-        own.noted.retain(|(event, _)| keep(event));
+        own.noted.retain(|(event, _)| {
+            let of_event = event.place.as_ref().map(|place| place.store_id);
+            store_id.is_some() && of_event != store_id
+        });
         own.bytes = own.noted.iter().map(|(_, bytes)| bytes).sum();
         self.count += own.noted.len();
         self.bytes += own.bytes;
@@ -139,6 +153,14 @@ fn bytes_of(event: &SessionEvent) -> usize {
 }
 
 impl Activity {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self {
+            context,
+            used: Mutex::default(),
+            events: Mutex::default(),
+        }
+    }
+
     /// Notes that a session was used; a later use that is already noted is
     /// kept.
     pub(crate) fn used(&self, tenant_id: TenantId, session_id: SessionId, at: Timestamp) {
@@ -163,28 +185,81 @@ impl Activity {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, event: SessionEvent) {
+    pub(crate) fn note(&self, event: SessionEvent) {
         self.events().push(event);
     }
 
     /// Noted events of a session, which may not be written yet.
     pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
-        let events = self.events();
-        let own = events.by_tenant.get(&tenant_id);
-        let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
-        noted
-            .filter(|event| event.session_id == session_id)
-            .cloned()
-            .collect()
+        self.events().of_session(tenant_id, session_id)
     }
 
     /// Drops the events of a store, or of all stores, since an erasure cannot
     /// remove events from this buffer.
     pub(crate) fn forget(&self, tenant_id: TenantId, store_id: Option<StoreId>) {
-        self.events().retain(tenant_id, |event| {
-            let of_event = event.place.as_ref().map(|place| place.store_id);
-            store_id.is_some() && of_event != store_id
-        });
+        self.events().forget(tenant_id, store_id);
+    }
+
+    /// Writes when sessions were used; uses that could not be written are kept.
+    pub(crate) async fn write_use(&self) -> Result<(), IndexError> {
+        let mut taken = TakenUses {
+            activity: self,
+            uses: self.take_used(),
+        };
+        while !taken.uses.is_empty() {
+            let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
+            self.context
+                .index
+                .sessions
+                .flush_use(&taken.uses[batch..])
+                .await?;
+            taken.uses.truncate(batch);
+        }
+        Ok(())
+    }
+
+    /// Writes the events noted so far. They stay in the buffer until they are
+    /// written, so that a query on this replica finds each of them.
+    ///
+    /// An event that the index refuses is dropped, so that the others are
+    /// written.
+    pub(crate) async fn write_events(&self) -> Result<(), IndexError> {
+        let mut left = self.events().count;
+        while left > 0 {
+            let first = self.events().next_batch();
+            if first.is_empty() {
+                break; // they were forgotten meanwhile
+            }
+            match self.context.index.sessions.flush_events(&first).await {
+                Ok(()) => {}
+                Err(error) if error.is_passing() => return Err(error),
+                Err(_) => self.write_one_by_one(&first).await?,
+            }
+            self.events().written(&first);
+            left = left.saturating_sub(first.len());
+        }
+        Ok(())
+    }
+
+    async fn write_one_by_one(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
+        for event in events {
+            let written = self
+                .context
+                .index
+                .sessions
+                .flush_events(std::slice::from_ref(event));
+            match written.await {
+                Ok(()) => {}
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => {
+                    tracing::error!(
+                        tenant.id = %event.tenant_id, session.id = %event.session_id, error = %error,
+                        "engine.write_events: an event was refused, and is dropped"
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -199,73 +274,6 @@ impl Drop for TakenUses<'_> {
         for used in &self.uses {
             self.activity.used(used.tenant_id, used.session_id, used.used_at);
         }
-    }
-}
-
-impl Engine {
-    pub(crate) fn note_event(&self, event: SessionEvent) {
-        self.0.sessions.note(event);
-    }
-
-    /// Writes when sessions were used; uses that could not be written are kept.
-    pub(crate) async fn write_session_use(&self) -> Result<(), IndexError> {
-        let activity = &self.0.sessions;
-        let mut taken = TakenUses {
-            activity,
-            uses: activity.take_used(),
-        };
-        while !taken.uses.is_empty() {
-            let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.0.index.sessions.flush_use(&taken.uses[batch..]).await?;
-            taken.uses.truncate(batch);
-        }
-        Ok(())
-    }
-
-    /// Writes the events noted so far. They stay in the buffer until they are
-    /// written, so that a query on this replica finds each of them.
-    ///
-    /// An event that the index refuses is dropped, so that the others are
-    /// written.
-    pub(crate) async fn write_events(&self) -> Result<(), IndexError> {
-        let events = || self.0.sessions.events();
-        let mut left = events().count;
-        while left > 0 {
-            let first = events().next_batch();
-            if first.is_empty() {
-                break; // they were forgotten meanwhile
-            }
-            match self.0.index.sessions.flush_events(&first).await {
-                Ok(()) => {}
-                Err(error) if error.is_passing() => return Err(error),
-                Err(_) => self.write_one_by_one(&first).await?,
-            }
-            events().written(&first);
-            left = left.saturating_sub(first.len());
-        }
-        Ok(())
-    }
-
-    async fn write_one_by_one(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
-        for event in events {
-            match self
-                .0
-                .index
-                .sessions
-                .flush_events(std::slice::from_ref(event))
-                .await
-            {
-                Ok(()) => {}
-                Err(error) if error.is_passing() => return Err(error),
-                Err(error) => {
-                    tracing::error!(
-                        tenant.id = %event.tenant_id, session.id = %event.session_id, error = %error,
-                        "engine.write_events: an event was refused, and is dropped"
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -289,9 +297,9 @@ mod tests {
         }
     }
 
-    fn numbers(activity: &Activity, tenant: u128) -> Vec<u128> {
+    fn numbers(events: &Events, tenant: u128) -> Vec<u128> {
         let tenant = Uuid::from_u128(tenant);
-        let noted = activity.noted(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
+        let noted = events.of_session(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
         noted
             .iter()
             .map(|event| event.event_id.uuid().as_u128())
@@ -300,34 +308,33 @@ mod tests {
 
     #[test]
     fn tenant_with_many_events_evicts_its_own_oldest() {
-        let activity = Activity::default();
+        let mut events = Events::default();
         for number in 0..5 {
-            activity.note(event(1, number, 0));
+            events.push(event(1, number, 0));
         }
         for number in 0..100 {
-            activity.note(event(2, number, 1 << 20));
+            events.push(event(2, number, 1 << 20));
         }
-        assert_eq!(numbers(&activity, 1), [0, 1, 2, 3, 4]);
-        let kept = numbers(&activity, 2);
+        assert_eq!(numbers(&events, 1), [0, 1, 2, 3, 4]);
+        let kept = numbers(&events, 2);
         assert!(
             (30..32).contains(&kept.len()) && kept.last() == Some(&99),
             "{kept:?}"
         );
-        assert!(activity.events().bytes <= MAX_EVENT_BYTES);
-        activity.forget(TenantId::from_uuid(Uuid::from_u128(2)), None);
-        let events = activity.events();
+        assert!(events.bytes <= MAX_EVENT_BYTES);
+        events.forget(TenantId::from_uuid(Uuid::from_u128(2)), None);
         assert_eq!((events.count, events.by_tenant.len()), (5, 1));
     }
 
     #[test]
     fn small_events_of_one_tenant_evict_no_others() {
-        let activity = Activity::default();
-        activity.note(event(1, 0, 0));
+        let mut events = Events::default();
+        events.push(event(1, 0, 0));
         for number in 0..(MAX_EVENTS as u128) {
-            activity.note(event(2, number, 0));
+            events.push(event(2, number, 0));
         }
-        assert_eq!(numbers(&activity, 1), [0]);
-        assert_eq!(activity.events().count, MAX_EVENTS);
+        assert_eq!(numbers(&events, 1), [0]);
+        assert_eq!(events.count, MAX_EVENTS);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use keepsake_core::{SessionId, StoreId};
 use keepsake_index::{Access, Attachment, AttachmentName, Detail, Idempotency, Scope, Session};
 
-use super::may_give;
-use crate::cursor::{MAX_SESSION_LIMIT, Query};
+use super::{Sessions, may_give};
+use crate::context::Context;
+use crate::cursor::{MAX_SESSION_LIMIT, Query, parse_number};
 use crate::stores::invalid;
-use crate::{Engine, EngineError, Page, PageRequest, Principal};
+use crate::{EngineError, Page, PageRequest, Principal};
 
 /// Maximum number of characters of instructions.
 const INSTRUCTION_CHARS: usize = 4096;
@@ -45,7 +46,18 @@ pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> 
     Ok(())
 }
 
-impl Engine {
+/// Attaches stores to sessions.
+#[derive(Debug)]
+pub struct Attachments {
+    context: Arc<Context>,
+    sessions: Sessions,
+}
+
+impl Attachments {
+    pub(crate) const fn new(context: Arc<Context>, sessions: Sessions) -> Self {
+        Self { context, sessions }
+    }
+
     /// Lists the attachments of a session in the order of attaching; all of
     /// them if no limit is set.
     ///
@@ -53,13 +65,13 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::SessionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.attachments", level = "debug", skip_all)]
-    pub async fn attachments(
+    pub async fn list(
         &self,
         principal: &Principal,
         session_id: SessionId,
         page: &PageRequest,
     ) -> Result<Page<Attachment>, EngineError> {
-        let session = self.session(principal, session_id).await?;
+        let session = self.sessions.get(principal, session_id).await?;
         // A session has fewer attachments than the largest page.
         let limit = page.limit_within(MAX_SESSION_LIMIT, MAX_SESSION_LIMIT)?;
         let tenant_id = principal.tenant_id;
@@ -69,14 +81,12 @@ impl Engine {
             session_id.uuid().as_bytes(),
         ]);
         let mut items = session.attachments;
-        if let Some(page) = &page.page {
-            let position = self.unseal(identity, page).await?;
-            let after = <[u8; 8]>::try_from(position)
-                .map_err(|_| EngineError::Internal("a cursor of no attachment"))?;
-            items.retain(|attachment| attachment.position > i64::from_be_bytes(after));
+        let cursors = &self.context.cursors;
+        if let Some(after) = cursors.after(identity, page, parse_number).await? {
+            items.retain(|attachment| attachment.position > after);
         }
         let place = |attachment: &Attachment| attachment.position.to_be_bytes().to_vec();
-        self.page_of(identity, items, limit, place).await
+        cursors.page(identity, items, limit, place).await
     }
 
     /// Finds an attachment of a session, by its id or its store's id.
@@ -85,13 +95,13 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
     /// [`EngineError::ResourceNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.attachment", level = "debug", skip_all)]
-    pub async fn attachment(
+    pub async fn get(
         &self,
         principal: &Principal,
         session_id: SessionId,
         name: AttachmentName,
     ) -> Result<Attachment, EngineError> {
-        let session = self.session(principal, session_id).await?;
+        let session = self.sessions.get(principal, session_id).await?;
         attachment_of(&session, name)
     }
 
@@ -112,12 +122,13 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Attachment, EngineError> {
         principal.require_session_change()?;
-        let new = draft.check(self, self.now())?;
-        self.seen_session(principal, session_id).await?;
+        let new = draft.check(&self.context, self.context.now())?;
+        self.sessions.seen(principal, session_id).await?;
         may_give(principal, new.store_id, new.access)?;
         let name = AttachmentName::Store(new.store_id);
         let session = self
-            .change_session(principal, session_id, Detail::Attach(new), idempotency)
+            .sessions
+            .change(principal, session_id, Detail::Attach(new), idempotency)
             .await?;
         attachment_of(&session, name)
     }
@@ -127,9 +138,9 @@ impl Engine {
     /// Takes effect on every replica within five seconds.
     ///
     /// # Errors
-    /// As [`Engine::attach`], and [`EngineError::ResourceNotFound`].
+    /// As [`Self::attach`], and [`EngineError::ResourceNotFound`].
     #[tracing::instrument(name = "engine.update_attachment", level = "debug", skip_all)]
-    pub async fn update_attachment(
+    pub async fn update(
         &self,
         principal: &Arc<Principal>,
         session_id: SessionId,
@@ -139,7 +150,7 @@ impl Engine {
     ) -> Result<Attachment, EngineError> {
         principal.require_session_change()?;
         edit.instructions.as_deref().map_or(Ok(()), check_instructions)?;
-        let session = self.seen_session(principal, session_id).await?;
+        let session = self.sessions.seen(principal, session_id).await?;
         let before = attachment_of(&session, name)?;
         if let Some(access) = edit.access {
             may_give(principal, before.store_id, access)?;
@@ -150,7 +161,8 @@ impl Engine {
             instructions: edit.instructions,
         };
         let session = self
-            .change_session(principal, session_id, detail, idempotency)
+            .sessions
+            .change(principal, session_id, detail, idempotency)
             .await?;
         attachment_of(&session, name)
     }
@@ -171,9 +183,10 @@ impl Engine {
         name: AttachmentName,
     ) -> Result<Attachment, EngineError> {
         principal.require(Scope::SessionsWrite)?;
-        let session = self.seen_session(principal, session_id).await?;
+        let session = self.sessions.seen(principal, session_id).await?;
         let before = attachment_of(&session, name)?;
-        self.change_session(principal, session_id, Detail::Detach(name), None)
+        self.sessions
+            .change(principal, session_id, Detail::Detach(name), None)
             .await?;
         Ok(before)
     }

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use super::agent::Agent;
 use super::{AttachmentDraft, METADATA_PAIRS};
+use crate::EngineError;
+use crate::context::Context;
 use crate::stores::{check_metadata, invalid, metadata_patch};
-use crate::{Engine, EngineError};
 
 /// Maximum number of characters of an id that a client assigned.
 pub(super) const FOREIGN_ID_CHARS: usize = 255;
@@ -43,7 +44,7 @@ pub struct SessionEdit {
 }
 
 impl SessionDraft {
-    pub(super) fn check(self, engine: &Engine, now: Timestamp) -> Result<NewSession, EngineError> {
+    pub(super) fn check(self, context: &Context, now: Timestamp) -> Result<NewSession, EngineError> {
         let agent = Agent::resolve(&self.agent)?;
         check_foreign_id("environment_id", &self.environment_id)?;
         self.title.as_deref().map_or(Ok(()), check_title)?;
@@ -62,9 +63,9 @@ impl SessionDraft {
             return invalid("resources", rule);
         }
         let attachments = self.attachments.into_iter();
-        let attachments = attachments.map(|draft| draft.check(engine, now));
+        let attachments = attachments.map(|draft| draft.check(context, now));
         Ok(NewSession {
-            session_id: SessionId::from_uuid(engine.0.ids.uuid(now)),
+            session_id: SessionId::from_uuid(context.ids.uuid(now)),
             agent: agent.shown,
             agent_id: agent.id,
             agent_version: agent.version,
@@ -79,12 +80,12 @@ impl SessionDraft {
 }
 
 impl AttachmentDraft {
-    pub(super) fn check(self, engine: &Engine, now: Timestamp) -> Result<NewAttachment, EngineError> {
+    pub(super) fn check(self, context: &Context, now: Timestamp) -> Result<NewAttachment, EngineError> {
         self.instructions
             .as_deref()
             .map_or(Ok(()), super::attachments::check_instructions)?;
         Ok(NewAttachment {
-            resource_id: ResourceId::from_uuid(engine.0.ids.uuid(now)),
+            resource_id: ResourceId::from_uuid(context.ids.uuid(now)),
             store_id: self.store_id,
             access: self.access.unwrap_or_default(),
             instructions: self.instructions,

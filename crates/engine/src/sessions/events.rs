@@ -1,13 +1,16 @@
 //! The events of a session: which tools were called, without contents.
 
+use std::sync::Arc;
+
 use keepsake_core::tool::ToolPath;
 use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, Timestamp};
 use keepsake_index::{EventListing, EventPlace, SessionEvent};
 use serde_json::{Map, Value, json};
 
-use super::{position, position_of};
-use crate::cursor::Query;
-use crate::{Engine, EngineError, Mounts, Page, PageRequest, Principal};
+use super::{Activity, Sessions};
+use crate::context::Context;
+use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
+use crate::{EngineError, Mounts, Page, PageRequest, Principal};
 
 /// Input fields that contain paths.
 const PATHS: [&str; 4] = ["path", "old_path", "path_prefix", "new_path"];
@@ -44,9 +47,25 @@ pub struct EventQuery {
     pub page: PageRequest,
 }
 
-impl Engine {
+/// Records and lists the events of sessions; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SessionEvents {
+    context: Arc<Context>,
+    sessions: Sessions,
+    activity: Arc<Activity>,
+}
+
+impl SessionEvents {
+    pub(crate) const fn new(context: Arc<Context>, sessions: Sessions, activity: Arc<Activity>) -> Self {
+        Self {
+            context,
+            sessions,
+            activity,
+        }
+    }
+
     /// The event of a tool call; `None`: the call belongs to no session.
-    pub(crate) fn event_of_call(
+    pub(crate) fn of_call(
         &self,
         principal: &Principal,
         mounts: &Mounts,
@@ -54,17 +73,22 @@ impl Engine {
         input: &Map<String, Value>,
     ) -> Option<SessionEvent> {
         let session_id = mounts.session_id().or_else(|| principal.session_id())?;
-        let at = self.now();
+        let at = self.context.now();
         let (input, place) = describe(mounts, input);
         Some(SessionEvent {
             tenant_id: principal.tenant_id,
             session_id,
-            event_id: EventId::from_uuid(self.0.ids.uuid(at)),
+            event_id: EventId::from_uuid(self.context.ids.uuid(at)),
             at,
             name: if is_name(name) { name } else { UNNAMED }.to_owned(),
             input,
             place,
         })
+    }
+
+    /// Notes an event; it is written later.
+    pub(crate) fn note(&self, event: SessionEvent) {
+        self.activity.note(event);
     }
 
     /// Lists the events of a session by time. Events of the last 30 seconds
@@ -74,28 +98,25 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::SessionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session_events", level = "debug", skip_all)]
-    pub async fn session_events(
+    pub async fn list(
         &self,
         principal: &Principal,
         session_id: SessionId,
         query: &EventQuery,
     ) -> Result<Page<SessionEvent>, EngineError> {
-        self.session(principal, session_id).await?;
+        self.sessions.get(principal, session_id).await?;
         let limit = query.page.session_limit()?;
         let tenant_id = principal.tenant_id;
-        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         let identity = Query::of(&[
             b"session_events",
             tenant_id.uuid().as_bytes(),
             session_id.uuid().as_bytes(),
-            time(query.from).as_bytes(),
-            time(query.to).as_bytes(),
+            time_text(query.from).as_bytes(),
+            time_text(query.to).as_bytes(),
             &[u8::from(query.newest_first)],
         ]);
-        let after = match &query.page.page {
-            Some(page) => Some(position_of(&self.unseal(identity, page).await?)?),
-            None => None,
-        };
+        let cursors = &self.context.cursors;
+        let after = cursors.after(identity, &query.page, parse_time_and_id).await?;
         let listing = EventListing {
             // By the granted stores, since an attached one may have been
             // detached since.
@@ -109,8 +130,8 @@ impl Engine {
         };
         // Read before the rows, so that an event written meanwhile is found
         // twice rather than not at all. Duplicates are removed below.
-        let noted = self.0.sessions.noted(tenant_id, session_id);
-        let index = &self.0.index;
+        let noted = self.activity.noted(tenant_id, session_id);
+        let index = &self.context.index;
         let mut items = index
             .sessions
             .list_events(tenant_id, session_id, &listing)
@@ -121,8 +142,8 @@ impl Engine {
         if query.newest_first {
             items.reverse();
         }
-        let place = |event: &SessionEvent| position(event.at, event.event_id.uuid());
-        self.page_of(identity, items, limit, place).await
+        let place = |event: &SessionEvent| time_and_id(event.at, event.event_id.uuid());
+        cursors.page(identity, items, limit, place).await
     }
 }
 

@@ -9,20 +9,55 @@ use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
+use super::changes::ToolChanges;
 use super::{Stop, ToolAnswer, ToolCall, settle};
-use crate::content::Found;
-use crate::cursor::Query;
-use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
+use crate::access::AccessTimes;
+use crate::content::{Contents, Found};
+use crate::context::Context;
+use crate::cursor::{Query, parse_text};
+use crate::memories::conceal_outcome;
+use crate::{
+    EngineError, Mounted, Mounts, Page, PageRequest, Principal, Search, SearchHit, SearchQuery, Stores,
+};
 
-impl Engine {
+/// The agent tools.
+#[derive(Debug)]
+pub struct AgentTools {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+    access: AccessTimes,
+    stores: Stores,
+    search: Search,
+    changes: ToolChanges,
+}
+
+impl AgentTools {
+    pub(crate) const fn new(
+        context: Arc<Context>,
+        contents: Arc<Contents>,
+        access: AccessTimes,
+        stores: Stores,
+        search: Search,
+        changes: ToolChanges,
+    ) -> Self {
+        Self {
+            context,
+            contents,
+            access,
+            stores,
+            search,
+            changes,
+        }
+    }
+
     /// Carries out one call of an agent tool.
     ///
     /// A change runs to its end even when this future is dropped.
     ///
     /// # Errors
-    /// As [`Self::call_tool`].
+    /// As [`MemoryTool::call`](super::MemoryTool::call).
     #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all)]
-    pub async fn call_agent_tool(
+    pub async fn call(
         &self,
         principal: &Arc<Principal>,
         mounts: impl Into<Mounts>,
@@ -42,7 +77,7 @@ impl Engine {
                 if let Some(store_id) = mounts.single() {
                     // A missing store is an error for the caller and is
                     // reported first.
-                    self.require_there(principal, store_id).await?;
+                    self.stores.require(principal, store_id).await?;
                 }
                 return Ok(error.into());
             }
@@ -55,7 +90,7 @@ impl Engine {
         } = agent_call
         {
             let page = PageRequest { limit, page };
-            let found = self.search_for_agent(principal, &mounts, &path, query, page);
+            let found = self.search(principal, &mounts, &path, query, page);
             return Ok(settle(found.await)?.into());
         }
         let Some(Mounted {
@@ -69,14 +104,15 @@ impl Engine {
             return Ok(refusal.into());
         }
         let outcome = if tool.is_change() {
-            self.change(principal, &mounts, store_id, tool.name(), call, agent_call)
+            self.changes
+                .make(principal, &mounts, store_id, tool.name(), call, agent_call)
                 .await?
         } else {
-            settle(self.show_to_agent(principal, store_id, agent_call).await)?
+            settle(self.show(principal, store_id, agent_call).await)?
         };
         let is_shown = principal.may_read();
         let outcome = outcome.map(|result| if is_shown { result } else { result.concealed() });
-        Ok(principal.shown_outcome(outcome).into())
+        Ok(conceal_outcome(principal, outcome).into())
     }
 
     /// The content of the file at a path; `None`: no file exists there. Counts
@@ -98,21 +134,20 @@ impl Engine {
             return Ok(None);
         };
         match self
-            .0
             .contents
             .at_path(principal.tenant_id, store_id, path.memory(), 0)
             .await?
             .1
         {
             Found::Memory(head, text) => {
-                self.note_read(principal, store_id, head.memory_id);
+                self.access.note_read(principal, store_id, head.memory_id);
                 Ok(Some(text))
             }
             Found::Missing | Found::Directory(_) => Ok(None),
         }
     }
 
-    async fn show_to_agent(
+    async fn show(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -126,12 +161,11 @@ impl Engine {
                 page,
             } => {
                 let page = PageRequest { limit, page };
-                let listing = self.list_for_agent(principal, store_id, &path, is_shallow, &page);
+                let listing = self.list(principal, store_id, &path, is_shallow, &page);
                 Ok(AgentResult::List(listing.await?))
             }
             AgentCall::Read { path, offset, limit } => {
                 let found = self
-                    .0
                     .contents
                     .at_path(principal.tenant_id, store_id, path.memory(), 0)
                     .await?
@@ -142,7 +176,7 @@ impl Engine {
                     Found::Missing => return Err(missing(&path).into()),
                 };
                 let part = read(&path, &text, offset, limit, principal.limits.max_view_chars)?;
-                self.note_read(principal, store_id, head.memory_id);
+                self.access.note_read(principal, store_id, head.memory_id);
                 Ok(AgentResult::Read(part))
             }
             AgentCall::Search { .. }
@@ -157,7 +191,7 @@ impl Engine {
 
     /// Searches below a path: in its store, or in all stores when the path is
     /// `/memories` of a session.
-    async fn search_for_agent(
+    async fn search(
         &self,
         principal: &Principal,
         mounts: &Mounts,
@@ -174,8 +208,8 @@ impl Engine {
             path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()),
             page,
         };
-        let found = self.search(principal, &store_ids, &query).await;
-        let Page { items, next } = found.map_err(mendable)?;
+        let found = self.search.find(principal, &store_ids, &query).await;
+        let Page { items, next } = found.map_err(for_the_model)?;
         let named = |store_id, memory: &MemoryPath| {
             let of_hit = |(_, mounted): &(_, Mounted)| mounted.store_id == store_id;
             match mounts.iter().find(of_hit) {
@@ -195,7 +229,7 @@ impl Engine {
         }))
     }
 
-    async fn list_for_agent(
+    async fn list(
         &self,
         principal: &Principal,
         store_id: StoreId,
@@ -213,10 +247,9 @@ impl Engine {
             below.as_str().as_bytes(),
             &[u8::from(is_shallow)],
         ]);
-        let after = match &request.page {
-            Some(page) => Some(self.path_after(query, page).await?),
-            None => None,
-        };
+        let cursors = &self.context.cursors;
+        let after = cursors.after(query, request, parse_text).await;
+        let after = after.map_err(for_the_model)?;
         let is_first = after.is_none();
         let listing = MemoryListing {
             below,
@@ -225,24 +258,23 @@ impl Engine {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let found = self.0.index.memories.list(tenant_id, store_id, &listing).await?;
+        let found = self
+            .context
+            .index
+            .memories
+            .list(tenant_id, store_id, &listing)
+            .await?;
         let items = found.ok_or(EngineError::StoreNotFound)?.items;
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
         }
         let position = |item: &MemoryItem| crate::memories::path_of(item).as_bytes().to_vec();
-        let Page { items, next } = self.page_of(query, items, limit, position).await?;
+        let Page { items, next } = cursors.page(query, items, limit, position).await?;
         Ok(Listing {
             path: path.display().to_owned(),
             entries: items.into_iter().map(|item| entry(path, item)).collect(),
             next_page: next,
         })
-    }
-
-    /// The path that the page starts after.
-    async fn path_after(&self, query: Query, page: &str) -> Result<String, Stop> {
-        let position = self.unseal(query, page).await.map_err(mendable)?;
-        String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path").into())
     }
 
     async fn why_nothing_is_below(
@@ -252,7 +284,7 @@ impl Engine {
         path: &ToolPath,
     ) -> Result<ToolError, EngineError> {
         let tenant_id = principal.tenant_id;
-        let lookup = self.0.look_up(tenant_id, store_id, path.memory()).await?;
+        let lookup = self.context.look_up(tenant_id, store_id, path.memory()).await?;
         Ok(match lookup.target {
             Target::Memory(_) => ToolError::IsFile {
                 path: path.display().to_owned(),
@@ -296,7 +328,7 @@ fn refusal_of_mount(call: &AgentCall, is_read_only: bool) -> Option<ToolError> {
 }
 
 /// Converts an invalid field to an error that the model can correct.
-fn mendable(error: EngineError) -> Stop {
+fn for_the_model(error: EngineError) -> Stop {
     match error {
         EngineError::Invalid { field, rule } => ToolError::OutOfBounds { field, rule }.into(),
         error => Stop::Engine(error),

@@ -9,12 +9,15 @@ use keepsake_core::{ContentError, ContentHash, MemoryPath, StoreId};
 use keepsake_index::{Change as Committed, Guard, Head};
 use keepsake_telemetry::Conflict;
 
+use super::replay::Replay;
 use super::{Stop, ToolCall, settle};
+use crate::content::Contents;
+use crate::context::Context;
 use crate::write::{
     Change, Decision, NewContent, Obstacle, Origin, Outcome, PathRead, PathTarget, Proposal, Proposed, Reads,
-    Refusal, Write,
+    Refusal, Write, Writer,
 };
-use crate::{Engine, EngineError, Mounts, Principal};
+use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
 /// A call that changes files.
 pub(super) trait ToolChange: Send + Sync {
@@ -53,9 +56,32 @@ pub(super) trait ToolChange: Send + Sync {
     ) -> Result<Self::Answer, Stop>;
 }
 
-impl Engine {
+/// Makes the changes of tool calls; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolChanges {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+    writer: Arc<Writer>,
+    calls: IdempotentCalls,
+}
+
+impl ToolChanges {
+    pub(crate) const fn new(
+        context: Arc<Context>,
+        contents: Arc<Contents>,
+        writer: Arc<Writer>,
+        calls: IdempotentCalls,
+    ) -> Self {
+        Self {
+            context,
+            contents,
+            writer,
+            calls,
+        }
+    }
+
     /// Makes the change of a tool call, to its end even when this future is dropped.
-    pub(super) async fn change<T: ToolChange + 'static>(
+    pub(super) async fn make<T: ToolChange + 'static>(
         &self,
         principal: &Arc<Principal>,
         mounts: &Mounts,
@@ -67,17 +93,21 @@ impl Engine {
         let session_id = mounts.session_id().or(principal.session_id());
         let idempotency = call.idempotency.or_else(|| {
             let id = call.tool_use_id.as_deref()?;
-            Some(self.idempotent_tool_call(principal, session_id, store_id, tool, id, &call.input))
+            Some(
+                self.calls
+                    .of_tool_call(principal, session_id, store_id, tool, id, &call.input),
+            )
         });
-        let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
-            let write = engine.0.writer.write(&owner, store_id, idempotency);
-            settle(engine.change_once(&write, change).await)
-        })
-        .await
+        let (changes, owner) = (self.clone(), Arc::clone(principal));
+        self.context
+            .run_to_end(async move {
+                let write = changes.writer.write(&owner, store_id, idempotency);
+                settle(changes.make_once(&write, change).await)
+            })
+            .await
     }
 
-    async fn change_once<T: ToolChange>(&self, write: &Write<'_>, call: T) -> Result<T::Answer, Stop> {
+    async fn make_once<T: ToolChange>(&self, write: &Write<'_>, call: T) -> Result<T::Answer, Stop> {
         let change = FileChange(call);
         let seq = match write.run(&change).await {
             Ok(Outcome::Written(written, _)) => {
@@ -85,7 +115,9 @@ impl Engine {
                 let max_chars = write.principal.limits.max_view_chars;
                 return change.0.answer(written.edit.as_ref(), made, max_chars);
             }
-            Ok(Outcome::Unchanged(..)) => return Err(EngineError::Internal("a tool set a pin").into()),
+            Ok(Outcome::Unchanged(..) | Outcome::Nothing(_)) => {
+                return Err(EngineError::Internal("a tool changed nothing").into());
+            }
             Ok(Outcome::Replayed(seq)) => seq,
             // A call that fails now may have succeeded earlier.
             Err(Stop::Tool(error)) => match write.earlier_call().await? {
@@ -94,7 +126,14 @@ impl Engine {
             },
             Err(error) => return Err(error),
         };
-        self.replay(write.principal, write.store_id, &change.0, seq).await
+        let replay = Replay {
+            context: &self.context,
+            contents: &self.contents,
+            tenant_id: write.principal.tenant_id,
+            store_id: write.store_id,
+            max_chars: write.principal.limits.max_view_chars,
+        };
+        replay.answer(&change.0, seq).await
     }
 }
 
@@ -165,6 +204,9 @@ impl<T: ToolChange> Change for FileChange<T> {
                 path: path(),
                 found: Listed(&findings).to_string(),
             },
+            Refusal::Contents(_) => {
+                return Err(EngineError::Internal("a tool wrote several files").into());
+            }
             Refusal::Contended => {
                 write.context().metrics.conflicted(Conflict::Contended);
                 ToolError::Conflict { path: path() }
@@ -374,6 +416,8 @@ fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &
             directory: path.dir(),
             files,
         }),
+        kept: Vec::new(),
+        results: None,
     })
 }
 

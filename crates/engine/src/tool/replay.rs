@@ -15,26 +15,31 @@ use keepsake_index::{Operation, Version};
 
 use super::Stop;
 use super::changes::ToolChange;
-use crate::{Engine, EngineError, Principal};
+use crate::EngineError;
+use crate::content::Contents;
+use crate::context::Context;
 
-impl Engine {
+/// Rebuilds the answers of calls on one store.
+pub(super) struct Replay<'a> {
+    pub(super) context: &'a Context,
+    pub(super) contents: &'a Contents,
+    pub(super) tenant_id: TenantId,
+    pub(super) store_id: StoreId,
+    pub(super) max_chars: u64,
+}
+
+impl Replay<'_> {
     /// Rebuilds the answer of the call that created version `seq`.
-    pub(super) async fn replay<T: ToolChange>(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        call: &T,
-        seq: i64,
-    ) -> Result<T::Answer, Stop> {
-        let (tenant_id, max_chars) = (principal.tenant_id, principal.limits.max_view_chars);
+    pub(super) async fn answer<T: ToolChange>(&self, call: &T, seq: i64) -> Result<T::Answer, Stop> {
+        let max_chars = self.max_chars;
         if matches!(call.edit(None), Ok(None)) {
             // A deletion or a rename.
             return call.answer(None, None, max_chars);
         }
-        let Some(version) = self.0.index.versions.find_at(tenant_id, store_id, seq).await? else {
+        let Some(version) = self.version(seq).await? else {
             return call.answer(None, None, max_chars);
         };
-        let before = self.content_before(tenant_id, store_id, &version).await?;
+        let before = self.content_before(&version).await?;
         let edit = call.edit(before.as_deref()).ok().flatten();
         let edit = edit.and_then(|edit| self.as_stored(edit, before.as_deref(), &version));
         let made = MadeVersion {
@@ -54,35 +59,30 @@ impl Engine {
             return Some(edit);
         }
         // The operator may have changed the rules; then it is unknown.
-        let redacted = self.0.scanner.redact_change(before, &edit.content)?;
+        let redacted = self.context.scanner.redact_change(before, &edit.content)?;
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }
 
     /// The content before a version, while it is kept.
-    async fn content_before(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        version: &Version,
-    ) -> Result<Option<Arc<str>>, EngineError> {
+    async fn content_before(&self, version: &Version) -> Result<Option<Arc<str>>, EngineError> {
         let Some(prev_seq) = version.prev_seq else {
             return Ok(None);
         };
-        let before = self
-            .0
-            .index
-            .versions
-            .find_at(tenant_id, store_id, prev_seq)
-            .await?;
+        let before = self.version(prev_seq).await?;
         let Some(content) = before.and_then(|before| before.content) else {
             return Ok(None);
         };
         // Without the cache: this is rare, and no purge epoch is known here.
         let key = BlobKey {
-            tenant_id,
-            store_id,
+            tenant_id: self.tenant_id,
+            store_id: self.store_id,
             blob_id: content.blob_id,
         };
-        self.0.contents.fetch(&key, content.into()).await
+        self.contents.fetch(&key, content.into()).await
+    }
+
+    async fn version(&self, seq: i64) -> Result<Option<Version>, EngineError> {
+        let versions = &self.context.index.versions;
+        Ok(versions.find_at(self.tenant_id, self.store_id, seq).await?)
     }
 }

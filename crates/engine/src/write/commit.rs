@@ -17,6 +17,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, VersionId};
 use keepsake_index::{
@@ -30,7 +33,10 @@ use crate::context::Context;
 use crate::search::search_rows;
 
 /// Commit attempts per proposal; each resolves at most one refusal.
-const MAX_COMMITS: u32 = 4;
+pub(super) const MAX_COMMITS: u32 = 4;
+
+/// Blobs of one commit that are put or removed concurrently.
+const BLOBS_AT_ONCE: usize = 16;
 
 /// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
@@ -52,9 +58,9 @@ impl Text {
 }
 
 /// A prepared change: with its ids, and its new content, if any.
-struct Prepared {
-    change: Change,
-    brings: Option<(BlobKey, Content)>,
+pub(super) struct Prepared {
+    pub(super) change: Change,
+    pub(super) brings: Option<(BlobKey, Content)>,
 }
 
 impl Write<'_> {
@@ -63,7 +69,8 @@ impl Write<'_> {
         // A second check, in case the caller omitted it.
         self.principal.require_writable(self.store_id)?;
         let is_archived = proposal.store.is_some_and(|store| store.is_archived);
-        if is_archived && proposal.changes.iter().any(|change| change.to.is_some()) {
+        let adds = !proposal.kept.is_empty() || proposal.changes.iter().any(|change| change.to.is_some());
+        if is_archived && adds {
             return Ok(Attempt::Refused(Refusal::Archived));
         }
         let checked = match self.check(&proposal).await? {
@@ -149,7 +156,7 @@ impl Write<'_> {
     }
 
     /// Builds the commit of one attempt, with the time of that attempt.
-    fn commit_of(
+    pub(super) fn commit_of(
         &self,
         proposal: &Proposal,
         policy: Option<SensitiveDataPolicy>,
@@ -169,6 +176,8 @@ impl Write<'_> {
             purge_epoch: proposal.store.filter(|_| restores).map(|store| store.purge_epoch),
             policy,
             changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
+            kept: proposal.kept.clone(),
+            results: proposal.results.clone(),
         }
     }
 
@@ -208,7 +217,7 @@ impl Write<'_> {
             sha256: stored.sha256,
             content: in_index,
             first_line: line,
-            is_pinned: to.is_pinned,
+            expiry: to.expiry,
             search: row.cloned(),
         };
         Prepared {
@@ -236,23 +245,27 @@ impl Write<'_> {
         }
     }
 
-    async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
+    pub(super) async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
         if self.context().has_content_in_index {
             return Ok(());
         }
+        let mut puts = Vec::new();
         for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
-            if let Err(error) = self.context().blobs.put(key, content.bytes().clone()).await {
-                // It may have been stored anyway, but no row names it.
-                self.remove_blobs_soon(prepared).await;
-                return Err(error.into());
-            }
+            puts.push(self.context().blobs.put(key, content.bytes().clone()));
+        }
+        let puts = stream::iter(puts).buffer_unordered(BLOBS_AT_ONCE);
+        let put: Result<(), BlobError> = puts.try_collect().await;
+        if let Err(error) = put {
+            // Some may have been stored, but no row names them.
+            self.remove_blobs_soon(prepared).await;
+            return Err(error.into());
         }
         Ok(())
     }
 
     /// Removes the blobs of a refused commit, including their object versions,
     /// since no client knows of them. The sweep removes any that remain.
-    async fn remove_blobs(&self, prepared: &[Prepared]) {
+    pub(super) async fn remove_blobs(&self, prepared: &[Prepared]) {
         remove_keys(self.context(), keys_brought(prepared)).await;
     }
 
@@ -266,7 +279,7 @@ impl Write<'_> {
     }
 
     /// Requests more of the tenant's bytes for the store; `None`: granted.
-    async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refusal>, EngineError> {
+    pub(super) async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refusal>, EngineError> {
         let (tenant_id, index) = (self.principal.tenant_id, &self.context().index);
         let limit_bytes = self.principal.limits.bytes_per_tenant;
         let grant = index
@@ -283,7 +296,7 @@ impl Write<'_> {
 }
 
 /// Converts a refusal of the index that this module does not resolve.
-fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, EngineError> {
+pub(super) fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, EngineError> {
     use keepsake_index::Refusal as Refused;
 
     Ok(Attempt::Refused(match refusal {
@@ -313,10 +326,17 @@ async fn remove_keys(context: &Context, keys: Vec<BlobKey>) {
     if context.has_content_in_index {
         return;
     }
-    for key in keys {
-        if let Err(error) = context.blobs.erase(&key).await {
-            tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
-        }
+    let removals: Vec<_> = keys
+        .into_iter()
+        .map(|key| remove_key(context, key).boxed())
+        .collect();
+    let removals = stream::iter(removals).buffer_unordered(BLOBS_AT_ONCE);
+    removals.collect::<()>().await;
+}
+
+async fn remove_key(context: &Context, key: BlobKey) {
+    if let Err(error) = context.blobs.erase(&key).await {
+        tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
     }
 }
 
@@ -327,7 +347,7 @@ fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
 }
 
 /// Blob, size and hash of a head's content.
-const fn content_of(head: &Head) -> StoredContent {
+pub(super) const fn content_of(head: &Head) -> StoredContent {
     StoredContent {
         blob_id: head.blob_id,
         size_bytes: head.size_bytes,

@@ -86,8 +86,8 @@ pub(super) struct PathLock {
 }
 
 impl PathLock {
-    pub(super) fn is_of(&self, path: &str) -> bool {
-        self.place.2 == path
+    pub(super) fn path(&self) -> &str {
+        &self.place.2
     }
 }
 

@@ -41,7 +41,8 @@ impl Write<'_> {
     /// Applies policy and limits to the new content of a proposal.
     pub(super) async fn check(&self, proposal: &Proposal) -> Result<Result<Checked, Refusal>, EngineError> {
         let mut checked = Checked::default();
-        for change in &proposal.changes {
+        let (mut policy, mut refused) = (None, Vec::new());
+        for (place, change) in proposal.changes.iter().enumerate() {
             let (mut edit, text) = match change.to.as_ref().map(|to| &to.content) {
                 None | Some(NewContent::Kept) => {
                     checked.texts.push(None);
@@ -56,8 +57,11 @@ impl Write<'_> {
             let after = edit.as_ref().map(|edit| edit.content.as_str());
             let after = after.or(text.as_ref().map(Text::as_str)).unwrap_or_default();
             let before = previous_content(proposal, change);
-            match self.apply_policy(before, after, edit.is_some()).await? {
-                Verdict::Keep(policy) => checked.policy = policy,
+            match self
+                .apply_policy(before, after, edit.is_some(), &mut policy)
+                .await?
+            {
+                Verdict::Keep(policy) => checked.policy = policy.or(checked.policy),
                 Verdict::Redact(redacted) => {
                     checked.policy = Some(SensitiveDataPolicy::Redact);
                     edit = edit.map(|edit| edit.redacted(redacted));
@@ -67,38 +71,56 @@ impl Write<'_> {
                         Some(edit) => edit.in_lines_sent(findings),
                         None => findings,
                     };
-                    return Ok(Err(Refusal::Sensitive(policy, findings)));
+                    refused.push((place, Refusal::Sensitive(policy, findings)));
+                    continue;
                 }
             }
             let text = match (&edit, text) {
                 (Some(edit), _) => {
                     match Content::new(edit.content.clone(), self.principal.limits.bytes_per_memory) {
                         Ok(content) => Some(Text::New(content)),
-                        Err(rule) => return Ok(Err(Refusal::Content(rule))),
+                        Err(rule) => {
+                            refused.push((place, Refusal::Content(rule)));
+                            continue;
+                        }
                     }
                 }
                 (None, text) => text,
             };
             checked.texts.push(text);
             checked.edit = edit;
+            if proposal.changes.len() > 1 {
+                // Scanning many contents takes long.
+                tokio::task::yield_now().await;
+            }
         }
-        Ok(Ok(checked))
+        if proposal.changes.len() > 1 && !refused.is_empty() {
+            return Ok(Err(Refusal::Contents(refused)));
+        }
+        Ok(refused.pop().map_or(Ok(checked), |(_, refusal)| Err(refusal)))
     }
 
     /// Applies the policy to the lines of `after` that the memory does not have yet.
-    /// Without `may_redact`, redaction is refused too.
+    /// Without `may_redact`, redaction is refused too. The policy is read once for all
+    /// changes of a commit.
     async fn apply_policy(
         &self,
         before: Option<(StoreState, &Head)>,
         after: &str,
         may_redact: bool,
+        read: &mut Option<SensitiveDataPolicy>,
     ) -> Result<Verdict, EngineError> {
         let (context, tenant_id) = (self.context(), self.principal.tenant_id);
         if context.scanner.scan(after).is_empty() {
             return Ok(Verdict::Keep(None));
         }
-        let store = context.index.stores.find(tenant_id, self.store_id).await?;
-        let policy = store.ok_or(EngineError::StoreNotFound)?.policy;
+        let policy = if let Some(policy) = *read {
+            policy
+        } else {
+            let store = context.index.stores.find(tenant_id, self.store_id).await?;
+            store.ok_or(EngineError::StoreNotFound)?.policy
+        };
+        *read = Some(policy);
         if policy == SensitiveDataPolicy::Off {
             return Ok(Verdict::Keep(Some(policy)));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, VersionId};
-use keepsake_index::{FoundMemory, Head, Lookup, StoreState, Target, Version};
+use keepsake_index::{FoundMemories, FoundMemory, Head, Lookup, StoreState, Target, Version};
 
 use super::Write;
 use crate::EngineError;
@@ -179,6 +179,20 @@ impl Write<'_> {
         self.context()
             .find_memory(tenant_id, self.store_id, memory_id)
             .await
+    }
+
+    /// Finds memories of the store by their ids and at paths.
+    pub(crate) async fn memories(
+        &self,
+        ids: &[MemoryId],
+        paths: &[&str],
+    ) -> Result<FoundMemories, EngineError> {
+        let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
+        let found = index
+            .memories
+            .find_all(tenant_id, self.store_id, ids, paths)
+            .await?;
+        found.ok_or(EngineError::StoreNotFound)
     }
 
     /// Reads a version, its memory and its content.

@@ -39,7 +39,7 @@ impl TestEngine {
             external_id: None,
             limits: LimitOverrides::default(),
         };
-        let tenant_id = engine.operator().create_tenant(new).await.unwrap().tenant_id;
+        let tenant_id = engine.operator.tenants.create(new).await.unwrap().tenant_id;
         let new = NewKey {
             tenant_id,
             name: "tests".to_owned(),
@@ -47,18 +47,20 @@ impl TestEngine {
             store_ids: None,
             expires_at: None,
         };
-        let (_, secret) = engine.operator().create_key(new).await.unwrap();
-        let principal = engine.authenticate(secret.expose()).await.unwrap();
-        let store = engine.operator().create_store(tenant_id, "notes").await.unwrap();
+        let (_, secret) = engine.operator.keys.create(new).await.unwrap();
+        let principal = engine.auth.authenticate(secret.expose()).await.unwrap();
+        let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
         let new = NewMemory {
             path: "/a".to_owned(),
             content: "one".to_owned(),
+            expires_at: None,
             on_taken: OnTaken::Refuse,
             view: View::Basic,
             idempotency: None,
         };
         let made = engine
-            .create_memory(&principal, store.store_id, new)
+            .memories
+            .create(&principal, store.store_id, new)
             .await
             .unwrap();
         Self {
@@ -73,7 +75,7 @@ impl TestEngine {
     }
 
     async fn run(&self, change: &Racing<'_>) -> Result<Outcome<FoundMemory>, EngineError> {
-        let writer = &self.engine.0.writer;
+        let writer = &self.engine.memories.writer;
         writer
             .write(&self.principal, self.store_id, None)
             .run(change)
@@ -86,19 +88,21 @@ impl TestEngine {
             content: Some(content.to_string()),
             path: None,
             pinned: None,
+            expires_at: None,
             precondition: None,
             view: View::Basic,
             idempotency: None,
         };
         self.other
-            .update_memory(&self.principal, self.store_id, self.memory_id, edit)
+            .memories
+            .update(&self.principal, self.store_id, self.memory_id, edit)
             .await
             .unwrap();
     }
 
     async fn claim(&self, replica: &Engine, lasts: Duration) {
-        let now = self.engine.now();
-        let (index, replica) = (&self.engine.0.index, replica.0.replica);
+        let now = self.engine.context.now();
+        let (index, replica) = (&self.engine.context.index, replica.context.replica);
         let tenant_id = self.principal.tenant_id;
         let claim = index.memories.claim_edit(
             tenant_id,
@@ -175,7 +179,7 @@ async fn change_that_lost_a_race_claims_the_memory() {
                         assert_eq!(claimed_by, None);
                         test.race(2).await;
                     } else {
-                        assert_eq!(claimed_by, Some(test.engine.0.replica), "{to:?}");
+                        assert_eq!(claimed_by, Some(test.engine.context.replica), "{to:?}");
                     }
                 }
                 .boxed()

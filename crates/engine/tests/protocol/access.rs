@@ -8,15 +8,15 @@ use keepsake_core::Timestamp;
 use keepsake_engine::{Clock as _, EngineError, NewKey, ShownMemory, View};
 use keepsake_index::{MemoryTarget, Scope};
 
-use crate::bed::Bed;
+use crate::test_engine::TestEngine;
 
 /// When a memory was last read, as the index has it.
-async fn last_read_at(bed: &Bed, memory: &ShownMemory) -> Option<Timestamp> {
-    let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
-    let found = bed
+async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timestamp> {
+    let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
+    let found = setup
         .index
         .memories
-        .find(tenant_id, bed.store_id, memory_id)
+        .find(tenant_id, setup.store_id, memory_id)
         .await
         .unwrap();
     match found.unwrap().target {
@@ -27,89 +27,98 @@ async fn last_read_at(bed: &Bed, memory: &ShownMemory) -> Option<Timestamp> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_a_failed_flush_are_written_by_the_next() {
-    let bed = Bed::postgres_and_s3().await;
-    let (first, second) = (bed.make("/a.txt", "a").await, bed.make("/b.txt", "b").await);
-    bed.clock.advance(Duration::from_secs(5));
-    let read_at = bed.clock.now();
-    bed.read(&first, View::Full).await;
-    bed.as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs")
+    let setup = TestEngine::postgres_and_s3().await;
+    let (first, second) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
+    setup.clock.advance(Duration::from_secs(5));
+    let read_at = setup.clock.now();
+    setup.read(&first, View::Full).await;
+    setup
+        .as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs")
         .await;
-    bed.engine.flush_access().await.unwrap_err();
+    setup.engine.replica.flush().await.unwrap_err();
     // The heartbeat does not claim reads that are not written.
-    bed.clock.advance(Duration::from_secs(5));
-    bed.read(&second, View::Full).await;
-    let flush = bed.index.unused.access_flush(bed.clock.now()).await.unwrap();
+    setup.clock.advance(Duration::from_secs(5));
+    setup.read(&second, View::Full).await;
+    let flush = setup.index.unused.access_flush(setup.clock.now()).await.unwrap();
     assert!(
         flush.through.is_some_and(|through| through < read_at),
         "{flush:?}"
     );
 
-    bed.as_owner("GRANT INSERT ON memory_access TO keepsake_jobs")
+    setup
+        .as_owner("GRANT INSERT ON memory_access TO keepsake_jobs")
         .await;
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 2);
-    assert_eq!(last_read_at(&bed, &first).await, Some(read_at));
-    assert_eq!(last_read_at(&bed, &second).await, Some(bed.clock.now()));
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 2);
+    assert_eq!(last_read_at(&setup, &first).await, Some(read_at));
+    assert_eq!(last_read_at(&setup, &second).await, Some(setup.clock.now()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_a_flush_that_was_given_up_are_written_by_the_next() {
-    let bed = Bed::postgres_and_s3().await;
-    let memory = bed.make("/a.txt", "a").await;
-    bed.read(&memory, View::Full).await;
-    let lock = bed.lock_table("memory_access").await;
-    let flush = tokio::time::timeout(Duration::from_millis(500), bed.engine.flush_access());
+    let setup = TestEngine::postgres_and_s3().await;
+    let memory = setup.make("/a.txt", "a").await;
+    setup.read(&memory, View::Full).await;
+    let lock = setup.lock_table("memory_access").await;
+    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
     assert!(flush.await.is_err(), "a flush got past the lock");
     lock.unlock().await;
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 1);
-    assert_eq!(last_read_at(&bed, &memory).await, Some(bed.clock.now()));
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 1);
+    assert_eq!(last_read_at(&setup, &memory).await, Some(setup.clock.now()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_whose_heartbeats_hang_refuses_credentials() {
-    let bed = Bed::postgres_and_s3().await;
+    let setup = TestEngine::postgres_and_s3().await;
     let new = NewKey {
-        tenant_id: bed.principal.tenant_id,
+        tenant_id: setup.principal.tenant_id,
         name: "reader".to_owned(),
         scopes: Scope::ALL.to_vec(),
         store_ids: None,
         expires_at: None,
     };
-    let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
+    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
     let key = secret.expose();
-    bed.engine.flush_access().await.unwrap();
-    let lock = bed.lock_table("replica").await;
-    let engine = bed.engine.clone();
-    let hanging = tokio::spawn(async move { engine.flush_access().await });
-    bed.clock.advance(Duration::from_mins(4));
-    bed.engine.authenticate(key).await.unwrap();
-    bed.clock.advance(Duration::from_mins(1));
-    let refused = bed.engine.authenticate(key).await;
+    setup.engine.replica.flush().await.unwrap();
+    let lock = setup.lock_table("replica").await;
+    let engine = setup.engine.clone();
+    let hanging = tokio::spawn(async move { engine.replica.flush().await });
+    setup.clock.advance(Duration::from_mins(4));
+    setup.engine.auth.authenticate(key).await.unwrap();
+    setup.clock.advance(Duration::from_mins(1));
+    let refused = setup.engine.auth.authenticate(key).await;
     assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
-    assert!(!bed.engine.readiness().await.has_index());
+    assert!(!setup.engine.health.check().await.has_index());
     lock.unlock().await;
     // This heartbeat arrives, but was sent five minutes ago.
     drop(hanging.await.unwrap());
     // The next request sends one itself.
-    bed.engine.authenticate(key).await.unwrap();
-    assert!(bed.engine.readiness().await.has_index());
+    setup.engine.auth.authenticate(key).await.unwrap();
+    assert!(setup.engine.health.check().await.has_index());
 }
 
 /// Another process would expire what this one serves before it is heard of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_is_heard_of_before_it_serves() {
-    let bed = Bed::postgres_and_s3().await;
+    let setup = TestEngine::postgres_and_s3().await;
     let new = NewKey {
-        tenant_id: bed.principal.tenant_id,
+        tenant_id: setup.principal.tenant_id,
         name: "reader".to_owned(),
         scopes: Scope::ALL.to_vec(),
         store_ids: None,
         expires_at: None,
     };
-    let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
-    let replica = bed.replica_with(|options| options.role = "gateway");
-    bed.clock.advance(Duration::from_mins(2));
-    let gateways = async || bed.index.replicas.live_gateways(bed.clock.now()).await.unwrap();
+    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
+    let replica = setup.replica_with(|options| options.role = "gateway");
+    setup.clock.advance(Duration::from_mins(2));
+    let gateways = async || {
+        setup
+            .index
+            .replicas
+            .live_gateways(setup.clock.now())
+            .await
+            .unwrap()
+    };
     assert_eq!(gateways().await, 0);
-    replica.authenticate(secret.expose()).await.unwrap();
+    replica.auth.authenticate(secret.expose()).await.unwrap();
     assert_eq!(gateways().await, 1);
 }

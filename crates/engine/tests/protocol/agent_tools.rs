@@ -13,7 +13,7 @@ use keepsake_engine::{
 use keepsake_index::Scope;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, tool_call, view};
+use crate::test_engine::{TestEngine, tool_call, view};
 
 crate::on_both_databases! {
     files_are_written_read_edited_appended_to_and_deleted,
@@ -47,11 +47,12 @@ async fn answer_of(
     input: Value,
 ) -> Result<ToolAnswer, EngineError> {
     engine
-        .call_tool_named(principal, mounts, name, tool_call(id, input))
+        .tools
+        .call(principal, mounts, name, tool_call(id, input))
         .await
 }
 
-impl Bed {
+impl TestEngine {
     async fn agent(&self, name: &str, input: Value) -> ToolAnswer {
         self.agent_block(&self.engine, name, None, input).await
     }
@@ -125,18 +126,18 @@ fn hash(text: &str) -> String {
     ContentHash::of(text.as_bytes()).to_string()
 }
 
-async fn files_are_written_read_edited_appended_to_and_deleted(bed: Bed) {
+async fn files_are_written_read_edited_appended_to_and_deleted(setup: TestEngine) {
     let path = "/memories/notes/a.md";
     for (content, outcome) in [
         ("one\n", WriteOutcome::Created),
         ("two\n", WriteOutcome::Replaced),
     ] {
-        let result = bed.done("memory_write", write(path, content)).await;
+        let result = setup.done("memory_write", write(path, content)).await;
         assert_eq!(written(result), (outcome, hash(content), 4));
-        assert_eq!(bed.content_at(path).await, content);
+        assert_eq!(setup.content_at(path).await, content);
     }
     let edits = json!([{"old_str": "two", "new_str": "2"}, {"old_str": "2\n", "new_str": "2\n3\n"}]);
-    let result = bed
+    let result = setup
         .done("memory_edit", json!({"path": path, "edits": edits}))
         .await;
     let AgentResult::Edit(edited) = result else {
@@ -144,19 +145,20 @@ async fn files_are_written_read_edited_appended_to_and_deleted(bed: Bed) {
     };
     assert_eq!(edited.content_sha256, Some(hash("2\n3\n")));
     assert_eq!(edited.snippets[0].text, "2\n3\n");
-    let result = bed.done("memory_append", write(path, "4")).await;
+    let result = setup.done("memory_append", write(path, "4")).await;
     assert_eq!(written(result), (WriteOutcome::Appended, hash("2\n3\n4\n"), 6));
-    let result = bed
+    let result = setup
         .done("memory_append", write("/memories/log.md", "began\n\n"))
         .await;
     assert_eq!(written(result), (WriteOutcome::Created, hash("began\n"), 6));
     // Both families see the same files.
-    assert_eq!(bed.text_at(&bed.engine, path).await, "2\n3\n4\n");
+    assert_eq!(setup.text_at(&setup.engine, path).await, "2\n3\n4\n");
 
-    bed.done("memory_delete", json!({"path": "/memories/notes"}))
+    setup
+        .done("memory_delete", json!({"path": "/memories/notes"}))
         .await;
     assert_eq!(
-        bed.entries(json!({})).await,
+        setup.entries(json!({})).await,
         (vec!["/memories/log.md 6 began".to_owned()], None)
     );
     for (tool, input) in [
@@ -164,21 +166,24 @@ async fn files_are_written_read_edited_appended_to_and_deleted(bed: Bed) {
         ("memory_delete", json!({"path": path})),
         ("memory_edit", json!({"path": path, "edits": [{"old_str": "a"}]})),
     ] {
-        let text = bed.not_done(tool, input).await;
+        let text = setup.not_done(tool, input).await;
         assert!(text.contains("/memories/notes/a.md does not exist"), "{text}");
     }
-    let text = bed.not_done("memory_delete", json!({"path": "/memories"})).await;
+    let text = setup
+        .not_done("memory_delete", json!({"path": "/memories"}))
+        .await;
     assert_eq!(text, "Error: Cannot delete the /memories directory itself");
 }
 
-async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: Bed) {
-    assert_eq!(bed.entries(json!({})).await, (vec![], None));
+async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(setup: TestEngine) {
+    assert_eq!(setup.entries(json!({})).await, (vec![], None));
     for number in 0..7 {
-        bed.create(&format!("/memories/d/{number}.md"), &format!("# {number}\nmore"))
+        setup
+            .create(&format!("/memories/d/{number}.md"), &format!("# {number}\nmore"))
             .await;
     }
-    bed.create("/memories/d/deep/x.md", "x").await;
-    bed.create("/memories/.hidden", "").await;
+    setup.create("/memories/d/deep/x.md", "x").await;
+    setup.create("/memories/.hidden", "").await;
     let all = [
         "/memories/.hidden 0 ",
         "/memories/d/0.md 8 # 0",
@@ -192,7 +197,7 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: 
     ];
     let (mut told, mut page) = (Vec::new(), Value::Null);
     loop {
-        let (entries, next) = bed.entries(json!({"limit": 4, "page": page})).await;
+        let (entries, next) = setup.entries(json!({"limit": 4, "page": page})).await;
         assert!(!entries.is_empty());
         told.extend(entries);
         match next {
@@ -201,14 +206,16 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: 
         }
     }
     assert_eq!(told, all);
-    let shallow = bed.entries(json!({"path_prefix": "/memories", "depth": 1})).await;
+    let shallow = setup
+        .entries(json!({"path_prefix": "/memories", "depth": 1}))
+        .await;
     assert_eq!(shallow.0, ["/memories/.hidden 0 ", "/memories/d/"]);
-    let deep = bed.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
+    let deep = setup.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
     assert_eq!(deep.0, ["/memories/d/deep/x.md 1 x"]);
 
     // A cursor is good for its own listing alone.
-    let (_, next) = bed.entries(json!({"limit": 1})).await;
-    let text = bed
+    let (_, next) = setup.entries(json!({"limit": 1})).await;
+    let text = setup
         .not_done("memory_list", json!({"page": next, "depth": 1}))
         .await;
     assert_eq!(
@@ -217,8 +224,8 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: 
     );
 }
 
-async fn directory_that_is_none_is_told_apart(bed: Bed) {
-    bed.create("/memories/d/a.md", "a").await;
+async fn directory_that_is_none_is_told_apart(setup: TestEngine) {
+    setup.create("/memories/d/a.md", "a").await;
     for (tool, input, text) in [
         (
             "memory_list",
@@ -251,20 +258,20 @@ async fn directory_that_is_none_is_told_apart(bed: Bed) {
             "Error: Path /memories/d/a.md/b cannot be created, because /memories/d/a.md is a file and not a directory",
         ),
     ] {
-        assert_eq!(bed.not_done(tool, input).await, text);
+        assert_eq!(setup.not_done(tool, input).await, text);
     }
-    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(setup.operations().await, ["created"]);
 }
 
-async fn preconditions_are_held_against_what_is_there(bed: Bed) {
+async fn preconditions_are_held_against_what_is_there(setup: TestEngine) {
     let not_exists = json!({"type": "not_exists"});
     let holds = |text: &str| json!({"type": "content_sha256", "content_sha256": hash(text)});
     let write = |content: &str, precondition: &Value| json!({"path": "/memories/a", "content": content, "precondition": precondition});
-    let text = bed.not_done("memory_write", write("x", &holds("x"))).await;
+    let text = setup.not_done("memory_write", write("x", &holds("x"))).await;
     assert!(text.contains("/memories/a does not exist"), "{text}");
-    bed.done("memory_write", write("one", &not_exists)).await;
+    setup.done("memory_write", write("one", &not_exists)).await;
     for tool in ["memory_write", "memory_append"] {
-        let text = bed.not_done(tool, write("x", &not_exists)).await;
+        let text = setup.not_done(tool, write("x", &not_exists)).await;
         assert!(
             text.contains(&format!(
                 "/memories/a exists, with content_sha256 {}",
@@ -272,41 +279,45 @@ async fn preconditions_are_held_against_what_is_there(bed: Bed) {
             )),
             "{text}"
         );
-        let text = bed.not_done(tool, write("x", &holds("other"))).await;
+        let text = setup.not_done(tool, write("x", &holds("other"))).await;
         assert!(
             text.contains(&format!("/memories/a has content_sha256 {}", hash("one"))),
             "{text}"
         );
     }
     let edit = |expected: &str| json!({"path": "/memories/a", "edits": [{"old_str": "one", "new_str": "two"}], "precondition": holds(expected)});
-    bed.not_done("memory_edit", edit("other")).await;
-    bed.done("memory_edit", edit("one")).await;
-    bed.done("memory_append", write("three", &holds("two"))).await;
+    setup.not_done("memory_edit", edit("other")).await;
+    setup.done("memory_edit", edit("one")).await;
+    setup.done("memory_append", write("three", &holds("two"))).await;
     // A retry of a write that was made finds what it asks for.
-    bed.done("memory_write", write("four", &holds("two\nthree\n")))
+    setup
+        .done("memory_write", write("four", &holds("two\nthree\n")))
         .await;
-    bed.done("memory_write", write("four", &holds("two\nthree\n")))
+    setup
+        .done("memory_write", write("four", &holds("two\nthree\n")))
         .await;
 
     let delete =
         |path: &str, expected: &str| json!({"path": path, "expected_content_sha256": hash(expected)});
-    bed.create("/memories/d/b", "b").await;
-    let text = bed.not_done("memory_delete", delete("/memories/d", "b")).await;
+    setup.create("/memories/d/b", "b").await;
+    let text = setup.not_done("memory_delete", delete("/memories/d", "b")).await;
     assert!(text.contains("has no content_sha256"), "{text}");
-    bed.not_done("memory_delete", delete("/memories/a", "two")).await;
-    bed.done("memory_delete", delete("/memories/a", "four")).await;
-    assert!(bed.head("/a").await.is_none());
+    setup
+        .not_done("memory_delete", delete("/memories/a", "two"))
+        .await;
+    setup.done("memory_delete", delete("/memories/a", "four")).await;
+    assert!(setup.head("/a").await.is_none());
 }
 
-async fn long_file_is_read_in_parts(bed: Bed) {
+async fn long_file_is_read_in_parts(setup: TestEngine) {
     let limits = LimitOverrides {
         max_view_chars: Some(10),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = bed.tenant_with(limits).await;
+    let (principal, store_id) = setup.tenant_with(limits).await;
     let content = "äöü🙂 is more than ten characters\n".repeat(3);
     let made = answer_of(
-        &bed.engine,
+        &setup.engine,
         &principal,
         store_id,
         "memory_write",
@@ -317,7 +328,7 @@ async fn long_file_is_read_in_parts(bed: Bed) {
     let (mut read, mut offset) = (String::new(), 0);
     loop {
         let input = json!({"path": "/memories/a", "offset": offset, "limit": 50});
-        let answer = answer_of(&bed.engine, &principal, store_id, "memory_read", None, input);
+        let answer = answer_of(&setup.engine, &principal, store_id, "memory_read", None, input);
         let Some(AgentResult::Read(part)) = answer.await.unwrap().result else {
             panic!("not a part of a file");
         };
@@ -332,21 +343,22 @@ async fn long_file_is_read_in_parts(bed: Bed) {
     assert_eq!(read, content);
 }
 
-async fn reads_count_as_access_and_lists_do_not(bed: Bed) {
-    bed.create("/memories/a", "a").await;
-    bed.entries(json!({})).await;
-    bed.not_done("memory_read", json!({"path": "/memories/a", "offset": 9}))
+async fn reads_count_as_access_and_lists_do_not(setup: TestEngine) {
+    setup.create("/memories/a", "a").await;
+    setup.entries(json!({})).await;
+    setup
+        .not_done("memory_read", json!({"path": "/memories/a", "offset": 9}))
         .await;
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
-    bed.content_at("/memories/a").await;
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 1);
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 0);
+    setup.content_at("/memories/a").await;
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 1);
 }
 
-async fn appends_of_two_replicas_all_take_effect(bed: Bed) {
-    let other = bed.replica();
+async fn appends_of_two_replicas_all_take_effect(setup: TestEngine) {
+    let other = setup.replica();
     let appends = (0..16).map(|number| {
-        let engine = if number % 2 == 0 { &bed.engine } else { &other };
-        bed.agent_block(
+        let engine = if number % 2 == 0 { &setup.engine } else { &other };
+        setup.agent_block(
             engine,
             "memory_append",
             None,
@@ -356,7 +368,7 @@ async fn appends_of_two_replicas_all_take_effect(bed: Bed) {
     for answer in join_all(appends).await {
         assert!(!answer.is_error, "{}", answer.content);
     }
-    let content = bed.content_at("/memories/log").await;
+    let content = setup.content_at("/memories/log").await;
     let mut lines: Vec<_> = content.lines().map(str::to_owned).collect();
     lines.sort();
     let mut expected: Vec<_> = (0..16).map(|number| format!("line {number}")).collect();
@@ -364,11 +376,11 @@ async fn appends_of_two_replicas_all_take_effect(bed: Bed) {
     assert_eq!(lines, expected);
 }
 
-async fn write_whose_precondition_broke_meanwhile_is_refused(bed: Bed) {
-    bed.create("/memories/a", "one").await;
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+async fn write_whose_precondition_broke_meanwhile_is_refused(setup: TestEngine) {
+    setup.create("/memories/a", "one").await;
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let raced = Arc::new(AtomicU32::new(0));
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (other, principal, raced) = (other.clone(), Arc::clone(&principal), Arc::clone(&raced));
         async move {
             if raced.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -387,12 +399,12 @@ async fn write_whose_precondition_broke_meanwhile_is_refused(bed: Bed) {
     });
     let precondition = json!({"type": "content_sha256", "content_sha256": hash("one")});
     let input = json!({"path": "/memories/a", "content": "ours", "precondition": precondition});
-    let text = bed.not_done("memory_write", input).await;
+    let text = setup.not_done("memory_write", input).await;
     assert!(text.contains(&hash("theirs")), "{text}");
-    assert_eq!(bed.content_at("/memories/a").await, "theirs");
+    assert_eq!(setup.content_at("/memories/a").await, "theirs");
 }
 
-async fn same_block_sent_again_gets_the_same_answer_and_does_nothing_twice(bed: Bed) {
+async fn same_block_sent_again_gets_the_same_answer_and_does_nothing_twice(setup: TestEngine) {
     let edits = json!([{"old_str": "one", "new_str": "1"}]);
     let calls = [
         ("memory_write", write("/memories/a", "one\n")),
@@ -408,25 +420,27 @@ async fn same_block_sent_again_gets_the_same_answer_and_does_nothing_twice(bed: 
     let mut told = Vec::new();
     for (position, (tool, input)) in calls.iter().enumerate() {
         let id = format!("toolu_{position}");
-        let answer = bed.agent_block(&bed.engine, tool, Some(&id), input.clone()).await;
+        let answer = setup
+            .agent_block(&setup.engine, tool, Some(&id), input.clone())
+            .await;
         assert!(!answer.is_error, "{}", answer.content);
         told.push((id, tool, input.clone(), answer));
     }
-    let operations = bed.operations().await;
+    let operations = setup.operations().await;
     assert_eq!(operations.len(), calls.len());
     // Long after, on another replica too.
-    let other = bed.replica();
-    for engine in [&bed.engine, &other] {
+    let other = setup.replica();
+    for engine in [&setup.engine, &other] {
         for (id, tool, input, answer) in &told {
-            let again = bed.agent_block(engine, tool, Some(id), input.clone()).await;
+            let again = setup.agent_block(engine, tool, Some(id), input.clone()).await;
             assert_eq!(&again, answer);
         }
     }
-    assert_eq!(bed.operations().await, operations);
+    assert_eq!(setup.operations().await, operations);
     // The same id and input of another tool is another call.
     let (id, _, input, _) = &told[3];
-    let answer = bed
-        .agent_block(&bed.engine, "memory_write", Some(id), input.clone())
+    let answer = setup
+        .agent_block(&setup.engine, "memory_write", Some(id), input.clone())
         .await;
     assert!(
         answer
@@ -441,17 +455,20 @@ fn token() -> String {
     format!("ghp_{}", "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu")
 }
 
-async fn set_policy(bed: &Bed, policy: &str) {
+async fn set_policy(setup: &TestEngine, policy: &str) {
     let edit = StoreEdit {
         policy: Some(policy.to_owned()),
         ..StoreEdit::default()
     };
-    let store = bed.engine.update_store(&bed.principal, bed.store_id, edit, None);
+    let store = setup
+        .engine
+        .stores
+        .update(&setup.principal, setup.store_id, edit, None);
     store.await.unwrap();
 }
 
-async fn answer_of_a_redacted_write_is_the_same_when_sent_again(bed: Bed) {
-    set_policy(&bed, "redact").await;
+async fn answer_of_a_redacted_write_is_the_same_when_sent_again(setup: TestEngine) {
+    set_policy(&setup, "redact").await;
     let edits = json!([{"old_str": "kept", "new_str": format!("kept\nuse {}", token())}]);
     for (position, (tool, input)) in [
         (
@@ -465,25 +482,28 @@ async fn answer_of_a_redacted_write_is_the_same_when_sent_again(bed: Bed) {
     .enumerate()
     {
         let id = format!("toolu_{position}");
-        let first = bed.agent_block(&bed.engine, tool, Some(&id), input.clone()).await;
+        let first = setup
+            .agent_block(&setup.engine, tool, Some(&id), input.clone())
+            .await;
         assert!(
             first.content.contains("1 secret replaced by `[redacted:…]`"),
             "{}",
             first.content
         );
-        let again = bed.agent_block(&bed.replica(), tool, Some(&id), input).await;
+        let again = setup.agent_block(&setup.replica(), tool, Some(&id), input).await;
         assert_eq!(again, first);
     }
-    let content = bed.content_at("/memories/a").await;
+    let content = setup.content_at("/memories/a").await;
     assert!(!content.contains(&token()));
     assert_eq!(content.matches("[redacted:github_token]").count(), 3);
 }
 
-async fn secrets_are_refused_or_redacted_as_the_policy_asks(bed: Bed) {
-    bed.done("memory_write", write("/memories/old", &format!("{}\n", token())))
+async fn secrets_are_refused_or_redacted_as_the_policy_asks(setup: TestEngine) {
+    setup
+        .done("memory_write", write("/memories/old", &format!("{}\n", token())))
         .await;
-    set_policy(&bed, "reject").await;
-    let text = bed
+    set_policy(&setup, "reject").await;
+    let text = setup
         .not_done("memory_write", write("/memories/a", &format!("\n{}", token())))
         .await;
     assert!(
@@ -491,25 +511,26 @@ async fn secrets_are_refused_or_redacted_as_the_policy_asks(bed: Bed) {
         "{text}"
     );
     // What was there before is not judged again, in a whole content neither.
-    bed.done("memory_append", write("/memories/old", "more")).await;
-    bed.done(
-        "memory_write",
-        write("/memories/old", &format!("before\n{}\n", token())),
-    )
-    .await;
-    assert!(bed.head("/a").await.is_none());
+    setup.done("memory_append", write("/memories/old", "more")).await;
+    setup
+        .done(
+            "memory_write",
+            write("/memories/old", &format!("before\n{}\n", token())),
+        )
+        .await;
+    assert!(setup.head("/a").await.is_none());
 }
 
-async fn limits_are_told_to_the_model(bed: Bed) {
+async fn limits_are_told_to_the_model(setup: TestEngine) {
     let limits = LimitOverrides {
         bytes_per_memory: Some(20),
         memories_per_store: Some(2),
         bytes_per_store: Some(30),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = bed.tenant_with(limits).await;
+    let (principal, store_id) = setup.tenant_with(limits).await;
     let call = async |tool: &str, input: Value| {
-        let answer = answer_of(&bed.engine, &principal, store_id, tool, None, input);
+        let answer = answer_of(&setup.engine, &principal, store_id, tool, None, input);
         answer.await.unwrap()
     };
     let refused = async |tool: &str, input: Value, text: &str| {
@@ -556,10 +577,12 @@ async fn limits_are_told_to_the_model(bed: Bed) {
     refused("memory_write", write("/memories/b", "a\0"), "NUL").await;
 }
 
-async fn archived_store_can_only_be_read(bed: Bed) {
-    bed.create("/memories/a", "a").await;
-    bed.engine
-        .archive_store(&bed.principal, bed.store_id)
+async fn archived_store_can_only_be_read(setup: TestEngine) {
+    setup.create("/memories/a", "a").await;
+    setup
+        .engine
+        .stores
+        .archive(&setup.principal, setup.store_id)
         .await
         .unwrap();
     for (tool, input) in [
@@ -571,47 +594,48 @@ async fn archived_store_can_only_be_read(bed: Bed) {
             json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}]}),
         ),
     ] {
-        let text = bed.not_done(tool, input).await;
+        let text = setup.not_done(tool, input).await;
         assert!(text.contains("archived"), "{text}");
     }
-    assert_eq!(bed.content_at("/memories/a").await, "a");
-    bed.done("memory_delete", json!({"path": "/memories/a"})).await;
+    assert_eq!(setup.content_at("/memories/a").await, "a");
+    setup.done("memory_delete", json!({"path": "/memories/a"})).await;
 }
 
-async fn other_store(bed: &Bed) -> StoreId {
+async fn other_store(setup: &TestEngine) -> StoreId {
     let draft = StoreDraft {
         name: "other".to_owned(),
         ..StoreDraft::default()
     };
-    let store = bed
+    let store = setup
         .engine
-        .create_store(&bed.principal, draft, None)
+        .stores
+        .create(&setup.principal, draft, None)
         .await
         .unwrap();
     store.store_id
 }
 
-/// A session with the bed's store and another one, which it may only read.
-fn session_of(bed: &Bed, other: StoreId) -> Mounts {
+/// A session with the test's store and another one, which it may only read.
+fn session_of(setup: &TestEngine, other: StoreId) -> Mounts {
     let mounted = |store_id, is_read_only| Mounted {
         store_id,
         is_read_only,
     };
     Mounts::of_session(
-        SessionId::from_uuid(bed.engine.new_uuid()),
+        SessionId::from_uuid(setup.engine.new_uuid()),
         [
-            ("notes".to_owned(), mounted(bed.store_id, false)),
+            ("notes".to_owned(), mounted(setup.store_id, false)),
             ("handbook".to_owned(), mounted(other, true)),
         ],
     )
 }
 
-async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
-    let other = other_store(&bed).await;
-    let mounts = session_of(&bed, other);
+async fn paths_lead_into_the_stores_of_a_session(setup: TestEngine) {
+    let other = other_store(&setup).await;
+    let mounts = session_of(&setup, other);
     let put = answer_of(
-        &bed.engine,
-        &bed.principal,
+        &setup.engine,
+        &setup.principal,
         other,
         "memory_write",
         None,
@@ -619,7 +643,7 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
     );
     assert!(!put.await.unwrap().is_error);
     let call = async |tool: &str, input: Value| {
-        let answer = answer_of(&bed.engine, &bed.principal, mounts.clone(), tool, None, input);
+        let answer = answer_of(&setup.engine, &setup.principal, mounts.clone(), tool, None, input);
         answer.await.unwrap()
     };
     let root = call("memory_list", json!({})).await;
@@ -639,7 +663,7 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
     );
     let made = call("memory_append", write("/memories/notes/log", "x")).await;
     assert!(!made.is_error, "{}", made.content);
-    assert_eq!(bed.content_at("/memories/log").await, "x\n");
+    assert_eq!(setup.content_at("/memories/log").await, "x\n");
 
     let edits = json!([{"old_str": "R", "new_str": "r"}]);
     let rules = "/memories/handbook/rules.md";
@@ -684,20 +708,24 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
     }
 }
 
-async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: Bed) {
-    let other = other_store(&bed).await;
+async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(setup: TestEngine) {
+    let other = other_store(&setup).await;
     for (store, path, content) in [
-        (bed.store_id, "/memories/tea.md", "# Drinks\nGreen tea at four.\n"),
         (
-            bed.store_id,
+            setup.store_id,
+            "/memories/tea.md",
+            "# Drinks\nGreen tea at four.\n",
+        ),
+        (
+            setup.store_id,
             "/memories/garden/herbs.md",
             "Mint makes a fine tea too.\n",
         ),
         (other, "/memories/rules.md", "No tea near the keyboard.\n"),
     ] {
         let put = answer_of(
-            &bed.engine,
-            &bed.principal,
+            &setup.engine,
+            &setup.principal,
             store,
             "memory_write",
             None,
@@ -706,7 +734,14 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: B
         assert!(!put.await.unwrap().is_error);
     }
     let found = async |mounts: Mounts, input: Value| {
-        let answer = answer_of(&bed.engine, &bed.principal, mounts, "memory_search", None, input);
+        let answer = answer_of(
+            &setup.engine,
+            &setup.principal,
+            mounts,
+            "memory_search",
+            None,
+            input,
+        );
         let answer = answer.await.unwrap();
         let Some(AgentResult::Search(hits)) = answer.result else {
             panic!("{}", answer.content);
@@ -721,7 +756,7 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: B
         paths.sort();
         (paths, hits.next_page)
     };
-    let one = Mounts::from(bed.store_id);
+    let one = Mounts::from(setup.store_id);
     let tea = ("/memories/tea.md".to_owned(), 2);
     let herbs = ("/memories/garden/herbs.md".to_owned(), 1);
     let (all, _) = found(one.clone(), json!({"query": "tea"})).await;
@@ -739,12 +774,12 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: B
     let (second, last) = found(one, json!({"query": "tea", "limit": 1, "page": next.unwrap()})).await;
     assert_eq!((first.len(), second.len(), last), (1, 1, None));
     assert_ne!(first, second);
-    let text = bed
+    let text = setup
         .not_done("memory_search", json!({"query": "tea", "page": "page_x"}))
         .await;
     assert!(text.starts_with("Error: Field `page` must be"), "{text}");
 
-    let session = session_of(&bed, other);
+    let session = session_of(&setup, other);
     let (everywhere, _) = found(session.clone(), json!({"query": "tea"})).await;
     let paths: Vec<_> = everywhere.into_iter().map(|(path, _)| path).collect();
     assert_eq!(
@@ -763,25 +798,26 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: B
     assert_eq!(in_one, [("/mnt/memory/handbook/rules.md".to_owned(), 1)]);
 
     // What is gone is found no more.
-    bed.done("memory_delete", json!({"path": "/memories/garden"}))
+    setup
+        .done("memory_delete", json!({"path": "/memories/garden"}))
         .await;
-    let (left, _) = found(bed.store_id.into(), json!({"query": "tea"})).await;
+    let (left, _) = found(setup.store_id.into(), json!({"query": "tea"})).await;
     assert_eq!(left.len(), 1);
 }
 
-async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed) {
+async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(setup: TestEngine) {
     let principal_with = async |scopes: &[Scope]| {
         let new = NewKey {
-            tenant_id: bed.principal.tenant_id,
+            tenant_id: setup.principal.tenant_id,
             name: "bound".to_owned(),
             scopes: scopes.to_vec(),
             store_ids: None,
             expires_at: None,
         };
-        let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
-        bed.engine.authenticate(secret.expose()).await.unwrap()
+        let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
+        setup.engine.auth.authenticate(secret.expose()).await.unwrap()
     };
-    bed.create("/memories/a", "a").await;
+    setup.create("/memories/a", "a").await;
     let reader = principal_with(&[Scope::MemoryRead]).await;
     let writer = principal_with(&[Scope::MemoryWrite]).await;
     let edit = json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}]});
@@ -796,22 +832,22 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed)
         (&writer, "memory_list", json!({})),
         (&writer, "memory_search", json!({"query": "a"})),
     ] {
-        let answer = answer_of(&bed.engine, principal, bed.store_id, tool, None, input).await;
+        let answer = answer_of(&setup.engine, principal, setup.store_id, tool, None, input).await;
         assert!(
             matches!(answer, Err(EngineError::PermissionDenied(_))),
             "{tool} {answer:?}"
         );
     }
-    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(setup.operations().await, ["created"]);
 
-    let answer = bed.agent("memory_forget", json!({})).await;
+    let answer = setup.agent("memory_forget", json!({})).await;
     assert_eq!(
         answer.content,
         "Error: There is no tool of this name; the tools are `memory`, `memory_list`, `memory_search`, `memory_read`, `memory_write`, \
          `memory_edit`, `memory_append`, `memory_delete`"
     );
     assert!(answer.is_error);
-    let nowhere = StoreId::from_uuid(bed.engine.new_uuid());
+    let nowhere = StoreId::from_uuid(setup.engine.new_uuid());
     for (tool, input) in [
         ("memory_forget", json!({})),
         ("memory_read", json!({})),
@@ -822,7 +858,7 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed)
         ("memory_delete", json!({"path": "/memories/a"})),
         ("memory", view("/memories")),
     ] {
-        let answer = answer_of(&bed.engine, &bed.principal, nowhere, tool, None, input).await;
+        let answer = answer_of(&setup.engine, &setup.principal, nowhere, tool, None, input).await;
         assert!(
             matches!(answer, Err(EngineError::StoreNotFound)),
             "{tool} {answer:?}"

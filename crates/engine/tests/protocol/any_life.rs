@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
-use keepsake_engine::jobs::{ExpireUnused, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{ExpireUnused, RunOutcome, RunRequest};
 use keepsake_engine::{Clock, Engine, EngineError, MemoryEdit, ShownMemory, StoreEdit, View};
 use keepsake_index::LIVES_FOR;
 use keepsake_testkit::Seed;
@@ -16,7 +16,7 @@ use proptest::test_runner::Config;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::{Bed, edit_of};
+use crate::test_engine::{TestEngine, edit_of};
 
 crate::on_both_databases! {
     whatever_happens_expiry_is_exact,
@@ -72,7 +72,7 @@ impl Life {
 }
 
 struct History<'a> {
-    bed: &'a Bed,
+    setup: &'a TestEngine,
     second: Engine,
     second_wrote_at: Timestamp,
     lives: Vec<Life>,
@@ -81,13 +81,13 @@ struct History<'a> {
 
 impl History<'_> {
     async fn step(&mut self, step: &Step) {
-        let bed = self.bed;
+        let setup = self.setup;
         // Two runs that begin at the same moment would be one slot.
-        bed.clock.advance(Duration::from_micros(1));
+        setup.clock.advance(Duration::from_micros(1));
         match *step {
             Step::Read(memory, by_second) => self.read(memory, by_second).await,
             Step::Write(memory) => {
-                let text = bed.clock.now().to_rfc3339();
+                let text = setup.clock.now().to_rfc3339();
                 self.edit(memory, edit_of(Some(&text), None, None), true).await;
             }
             Step::Pin(memory, pinned) => {
@@ -99,58 +99,64 @@ impl History<'_> {
                 self.lives[memory].is_pinned = pinned;
             }
             Step::Flush => {
-                self.second.flush_access().await.unwrap();
-                self.second_wrote_at = bed.clock.now();
+                self.second.replica.flush().await.unwrap();
+                self.second_wrote_at = setup.clock.now();
             }
-            Step::Hours(hours) => bed.clock.advance(Duration::from_hours(hours)),
-            Step::Seconds(seconds) => bed.clock.advance(Duration::from_secs(seconds)),
+            Step::Hours(hours) => setup.clock.advance(Duration::from_hours(hours)),
+            Step::Seconds(seconds) => setup.clock.advance(Duration::from_secs(seconds)),
             Step::Run => self.run().await,
         }
     }
 
     async fn read(&mut self, memory: usize, by_second: bool) {
-        let (bed, life) = (self.bed, &mut self.lives[memory]);
+        let (setup, life) = (self.setup, &mut self.lives[memory]);
         if life.is_over {
             return;
         }
-        let engine = if by_second { &self.second } else { &bed.engine };
+        let engine = if by_second { &self.second } else { &setup.engine };
         let memory_id = life.memory.memory.head.memory_id;
         engine
-            .memory(&bed.principal, bed.store_id, memory_id, View::Full)
+            .memories
+            .get(&setup.principal, setup.store_id, memory_id, View::Full)
             .await
             .unwrap();
-        life.signs.push(bed.clock.now());
+        life.signs.push(setup.clock.now());
     }
 
     async fn edit(&mut self, memory: usize, edit: MemoryEdit, is_sign: bool) {
-        let (bed, life) = (self.bed, &mut self.lives[memory]);
+        let (setup, life) = (self.setup, &mut self.lives[memory]);
         if life.is_over {
             return;
         }
-        bed.update(&life.memory, edit).await.unwrap();
+        setup.update(&life.memory, edit).await.unwrap();
         if is_sign {
-            life.signs.push(bed.clock.now());
+            life.signs.push(setup.clock.now());
         }
     }
 
     async fn run(&mut self) {
-        let (bed, now) = (self.bed, self.bed.clock.now());
-        bed.index
+        let (setup, now) = (self.setup, self.setup.clock.now());
+        setup
+            .index
             .replicas
             .beat(SECOND, "gateway", now, self.second_wrote_at)
             .await
             .unwrap();
         let (job, none) = (Arc::new(ExpireUnused), CancellationToken::new());
-        let ran = run_job(&bed.engine, job, RunRequest::manual(false), &none)
+        let ran = setup
+            .engine
+            .jobs
+            .run(job, RunRequest::manual(false), &none)
             .await
             .unwrap();
         assert!(matches!(ran, RunOutcome::Ran(_)), "{ran:?}");
         let is_stalled = self.second_wrote_at < now.minus(LIVES_FOR);
         for life in self.lives.iter_mut().filter(|life| !life.is_over) {
             let memory_id = life.memory.memory.head.memory_id;
-            let found = bed
+            let found = setup
                 .engine
-                .memory(&bed.principal, bed.store_id, memory_id, View::Basic)
+                .memories
+                .get(&setup.principal, setup.store_id, memory_id, View::Basic)
                 .await;
             life.is_over = matches!(found, Err(EngineError::MemoryNotFound));
             let until = self.second_wrote_at;
@@ -169,16 +175,18 @@ impl History<'_> {
     }
 }
 
-async fn whatever_happens_expiry_is_exact(bed: Bed) {
+async fn whatever_happens_expiry_is_exact(setup: TestEngine) {
     let edit = StoreEdit {
         expires_unused_after: Some(PERIOD.as_secs()),
         ..StoreEdit::default()
     };
-    bed.engine
-        .update_store(&bed.principal, bed.store_id, edit, None)
+    setup
+        .engine
+        .stores
+        .update(&setup.principal, setup.store_id, edit, None)
         .await
         .unwrap();
-    bed.clock.advance(Duration::from_hours(24));
+    setup.clock.advance(Duration::from_hours(24));
     let histories = prop::collection::vec(any_step(), 50..90);
     let seed = Seed::new();
     let mut runner = seed.runner(Config::default());
@@ -186,16 +194,16 @@ async fn whatever_happens_expiry_is_exact(bed: Bed) {
     for number in 0..HISTORIES {
         let steps = histories.new_tree(&mut runner).unwrap().current();
         let mut history = History {
-            bed: &bed,
-            second: bed.replica(),
-            second_wrote_at: bed.clock.now(),
+            setup: &setup,
+            second: setup.replica(),
+            second_wrote_at: setup.clock.now(),
             lives: Vec::new(),
             expired: 0,
         };
         for memory in 0..MEMORIES {
             history.lives.push(Life {
-                memory: bed.make(&format!("/{number}/{memory}.txt"), "a").await,
-                signs: vec![bed.clock.now()],
+                memory: setup.make(&format!("/{number}/{memory}.txt"), "a").await,
+                signs: vec![setup.clock.now()],
                 is_pinned: false,
                 is_over: false,
             });

@@ -11,9 +11,9 @@ use keepsake_engine::{
 };
 use keepsake_index::MemoryTarget;
 
-use crate::bed::{Bed, edit_of, insert, new_memory};
+use crate::test_engine::{TestEngine, edit_of, insert, new_memory};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     precondition_is_held_before_a_pin_is_set,
     rename_sent_again_overwrites_nothing,
     refused_creation_removes_its_blob_and_names_what_is_in_the_way,
@@ -40,18 +40,19 @@ fn hash(text: &str) -> ContentHash {
 }
 
 /// Has another replica change the memory at the first put of this one.
-fn race_once(bed: &Bed, memory_id: keepsake_core::MemoryId, theirs: &'static str) -> Arc<AtomicU32> {
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+fn race_once(setup: &TestEngine, memory_id: keepsake_core::MemoryId, theirs: &'static str) -> Arc<AtomicU32> {
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let puts = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&puts);
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (other, principal, puts) = (other.clone(), Arc::clone(&principal), Arc::clone(&counter));
         async move {
             // Once, and not for the other's own put.
             if puts.fetch_add(1, Ordering::SeqCst) == 0 {
                 let edit = edit_of(Some(theirs), None, None);
                 other
-                    .update_memory(&principal, store_id, memory_id, edit)
+                    .memories
+                    .update(&principal, store_id, memory_id, edit)
                     .await
                     .unwrap();
             }
@@ -61,27 +62,27 @@ fn race_once(bed: &Bed, memory_id: keepsake_core::MemoryId, theirs: &'static str
     puts
 }
 
-async fn update_that_lost_a_race_is_made_on_a_fresh_read(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    let puts = race_once(&bed, memory.memory.head.memory_id, "theirs");
+async fn update_that_lost_a_race_is_made_on_a_fresh_read(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    let puts = race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(None, Some("/b.txt"), None);
     // A rename brings no content, so nothing races it; with content, it does.
     let edit = MemoryEdit {
         content: Some("ours".to_owned()),
         ..edit
     };
-    let shown = bed.update(&memory, edit).await.unwrap();
+    let shown = setup.update(&memory, edit).await.unwrap();
     assert_eq!(puts.load(Ordering::SeqCst), 3, "ours, theirs, and ours again");
     assert_eq!(shown.memory.head.path.as_str(), "/b.txt");
-    assert_eq!(bed.content_of(&memory).await, "ours");
-    assert_eq!(bed.operations().await, ["modified", "modified", "created"]);
+    assert_eq!(setup.content_of(&memory).await, "ours");
+    assert_eq!(setup.operations().await, ["modified", "modified", "created"]);
 }
 
-async fn precondition_is_held_against_every_read(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    race_once(&bed, memory.memory.head.memory_id, "theirs");
+async fn precondition_is_held_against_every_read(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(Some("ours"), None, Some(Precondition::ContentSha256(hash("one"))));
-    let refused = bed.update(&memory, edit).await.unwrap_err();
+    let refused = setup.update(&memory, edit).await.unwrap_err();
     let EngineError::PreconditionFailed {
         memory_id,
         current_sha256,
@@ -92,68 +93,73 @@ async fn precondition_is_held_against_every_read(bed: Bed) {
     };
     assert_eq!(memory_id, Some(memory.memory.head.memory_id));
     assert_eq!(current_sha256, Some(hash("theirs")));
-    assert_eq!(bed.content_of(&memory).await, "theirs");
-    assert_eq!(bed.blobs_there().await.len(), 2, "the refused content is removed");
+    assert_eq!(setup.content_of(&memory).await, "theirs");
+    assert_eq!(
+        setup.blobs_there().await.len(),
+        2,
+        "the refused content is removed"
+    );
 }
 
-async fn precondition_is_held_before_a_pin_is_set(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
+async fn precondition_is_held_before_a_pin_is_set(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
     let other = Some(Precondition::ContentSha256(hash("other")));
     for content in [None, Some("one")] {
         let edit = MemoryEdit {
             pinned: Some(true),
             ..edit_of(content, None, other)
         };
-        let refused = bed.update(&memory, edit).await;
+        let refused = setup.update(&memory, edit).await;
         assert!(
             matches!(refused, Err(EngineError::PreconditionFailed { .. })),
             "{refused:?}"
         );
     }
-    assert!(!bed.read(&memory, View::Basic).await.memory.is_pinned);
+    assert!(!setup.read(&memory, View::Basic).await.memory.is_pinned);
     // An update that was applied is found applied.
     let again = edit_of(Some("one"), None, other);
     assert_eq!(
-        bed.update(&memory, again).await.unwrap().memory.head,
+        setup.update(&memory, again).await.unwrap().memory.head,
         memory.memory.head
     );
 }
 
-async fn rename_sent_again_overwrites_nothing(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
+async fn rename_sent_again_overwrites_nothing(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
     let rename = edit_of(Some("ours"), Some("/b.txt"), Some(Precondition::NotExists));
-    bed.update(&memory, rename.clone()).await.unwrap();
-    bed.update(&memory, edit_of(Some("theirs"), None, None))
+    setup.update(&memory, rename.clone()).await.unwrap();
+    setup
+        .update(&memory, edit_of(Some("theirs"), None, None))
         .await
         .unwrap();
-    let again = bed.update(&memory, rename).await.unwrap();
+    let again = setup.update(&memory, rename).await.unwrap();
     assert_eq!(again.memory.head.sha256, hash("theirs"));
-    assert_eq!(bed.operations().await, ["modified", "modified", "created"]);
+    assert_eq!(setup.operations().await, ["modified", "modified", "created"]);
 }
 
-async fn tool_and_api_take_turns_at_one_memory(bed: Bed) {
-    let memory = bed.make("/a.txt", "").await;
+async fn tool_and_api_take_turns_at_one_memory(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "").await;
     let edits = (0..20).map(|number| {
-        let (bed, memory) = (&bed, &memory);
+        let (setup, memory) = (&setup, &memory);
         async move {
             if number % 2 == 0 {
-                bed.call(insert("/memories/a.txt", 0, "by the tool")).await;
+                setup.call(insert("/memories/a.txt", 0, "by the tool")).await;
             } else {
                 let edit = edit_of(Some(&format!("by the API {number}\n")), None, None);
-                bed.update(memory, edit).await.unwrap();
+                setup.update(memory, edit).await.unwrap();
             }
         }
     });
     futures::future::join_all(edits).await;
     // Nobody lost a race, so nobody had to put a blob twice.
-    assert_eq!(bed.blobs.calls().put, 21);
-    assert_eq!(bed.blobs.calls().delete, 0);
+    assert_eq!(setup.blobs.calls().put, 21);
+    assert_eq!(setup.blobs.calls().delete, 0);
 }
 
-async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(bed: Bed) {
-    let below = bed.make("/a/b.txt", "one").await;
+async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(setup: TestEngine) {
+    let below = setup.make("/a/b.txt", "one").await;
     for path in ["/a/b.txt", "/a", "/a/b.txt/c"] {
-        let refused = bed.try_make(new_memory(path, "two")).await.unwrap_err();
+        let refused = setup.try_make(new_memory(path, "two")).await.unwrap_err();
         let EngineError::PathConflict {
             conflicting_memory_id,
             conflicting_path,
@@ -165,52 +171,53 @@ async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(bed: Bed
         assert_eq!(conflicting_memory_id, Some(below.memory.head.memory_id), "{path}");
         assert_eq!(conflicting_path, "/a/b.txt", "{path}");
     }
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&below.memory.head)]);
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&below.memory.head)]);
 }
 
-async fn store_deleted_under_a_write_keeps_nothing_of_it(bed: Bed) {
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
-    bed.blobs.after_put(move |_| {
+async fn store_deleted_under_a_write_keeps_nothing_of_it(setup: TestEngine) {
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
+    setup.blobs.after_put(move |_| {
         let (other, principal) = (other.clone(), Arc::clone(&principal));
         async move {
-            other.delete_store(&principal, store_id).await.unwrap();
+            other.stores.delete(&principal, store_id).await.unwrap();
             Ok(())
         }
     });
-    let refused = bed.try_make(new_memory("/a.txt", "one")).await;
+    let refused = setup.try_make(new_memory("/a.txt", "one")).await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn creation_is_replayed_as_it_was_whatever_came_after(bed: Bed) {
-    let call = Some(bed.call_named("key", "body"));
+async fn creation_is_replayed_as_it_was_whatever_came_after(setup: TestEngine) {
+    let call = Some(setup.call_named("key", "body"));
     let new = NewMemory {
         idempotency: call,
         view: View::Full,
         ..new_memory("/a.txt", "one")
     };
-    let first = bed.try_make(new.clone()).await.unwrap();
-    bed.update(&first, edit_of(Some("two"), Some("/b.txt"), None))
+    let first = setup.try_make(new.clone()).await.unwrap();
+    setup
+        .update(&first, edit_of(Some("two"), Some("/b.txt"), None))
         .await
         .unwrap();
-    let again = bed.try_make(new.clone()).await.unwrap();
+    let again = setup.try_make(new.clone()).await.unwrap();
     assert_eq!(again.memory.head, first.memory.head);
     assert_eq!(again.memory.updated_at, first.memory.updated_at);
     assert_eq!(again.content, first.content);
-    bed.delete(&first, None).await.unwrap();
-    let again = bed.try_make(new).await.unwrap();
+    setup.delete(&first, None).await.unwrap();
+    let again = setup.try_make(new).await.unwrap();
     assert_eq!(again.memory.head, first.memory.head);
-    assert_eq!(bed.operations().await, ["deleted", "modified", "created"]);
+    assert_eq!(setup.operations().await, ["deleted", "modified", "created"]);
 }
 
-async fn key_of_another_request_is_refused_and_changes_nothing(bed: Bed) {
+async fn key_of_another_request_is_refused_and_changes_nothing(setup: TestEngine) {
     let new = NewMemory {
-        idempotency: Some(bed.call_named("key", "body")),
+        idempotency: Some(setup.call_named("key", "body")),
         ..new_memory("/a.txt", "one")
     };
-    let first = bed.try_make(new).await.unwrap();
-    let other = Some(bed.call_named("key", "another body"));
-    let refused = bed
+    let first = setup.try_make(new).await.unwrap();
+    let other = Some(setup.call_named("key", "another body"));
+    let refused = setup
         .try_make(NewMemory {
             idempotency: other,
             ..new_memory("/b.txt", "two")
@@ -221,22 +228,24 @@ async fn key_of_another_request_is_refused_and_changes_nothing(bed: Bed) {
         idempotency: other,
         ..edit_of(Some("two"), None, None)
     };
-    let refused = bed.update(&first, edit).await;
+    let refused = setup.update(&first, edit).await;
     assert!(matches!(refused, Err(EngineError::KeyReused)), "{refused:?}");
-    assert_eq!(bed.operations().await, ["created"]);
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.operations().await, ["created"]);
+    assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn duplicates_at_the_same_time_write_once(bed: Bed) {
-    let call = Some(bed.call_named("key", "body"));
+async fn duplicates_at_the_same_time_write_once(setup: TestEngine) {
+    let call = Some(setup.call_named("key", "body"));
     let new = NewMemory {
         idempotency: call,
         ..new_memory("/a.txt", "one")
     };
-    let (here, there) = (bed.engine.clone(), bed.replica());
+    let (here, there) = (setup.engine.clone(), setup.replica());
     let calls = (0..8).map(|number| {
         let engine = if number % 2 == 0 { &here } else { &there };
-        engine.create_memory(&bed.principal, bed.store_id, new.clone())
+        engine
+            .memories
+            .create(&setup.principal, setup.store_id, new.clone())
     });
     let answers = futures::future::join_all(calls).await;
     let ids: std::collections::HashSet<_> = answers
@@ -244,37 +253,38 @@ async fn duplicates_at_the_same_time_write_once(bed: Bed) {
         .map(|answer| answer.unwrap().memory.head.version_id)
         .collect();
     assert_eq!(ids.len(), 1);
-    assert_eq!(bed.operations().await, ["created"]);
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.operations().await, ["created"]);
+    assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn update_of_nothing_is_remembered_too(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
+async fn update_of_nothing_is_remembered_too(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
     let edit = MemoryEdit {
-        idempotency: Some(bed.call_named("key", "body")),
+        idempotency: Some(setup.call_named("key", "body")),
         ..edit_of(Some("one"), None, None)
     };
-    bed.update(&memory, edit.clone()).await.unwrap();
-    bed.update(&memory, edit_of(Some("two"), None, None))
+    setup.update(&memory, edit.clone()).await.unwrap();
+    setup
+        .update(&memory, edit_of(Some("two"), None, None))
         .await
         .unwrap();
     // Sent again, it is not carried out: it had been.
-    let again = bed.update(&memory, edit).await.unwrap();
+    let again = setup.update(&memory, edit).await.unwrap();
     assert_eq!(again.memory.head.sha256, hash("one"));
-    assert_eq!(bed.content_of(&memory).await, "two");
-    assert_eq!(bed.operations().await, ["modified", "created"]);
+    assert_eq!(setup.content_of(&memory).await, "two");
+    assert_eq!(setup.operations().await, ["modified", "created"]);
 }
 
-async fn upsert_that_meets_another_replaces_it(bed: Bed) {
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+async fn upsert_that_meets_another_replaces_it(setup: TestEngine) {
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let puts = AtomicU32::new(0);
     let puts = Arc::new(puts);
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (other, principal, puts) = (other.clone(), Arc::clone(&principal), Arc::clone(&puts));
         async move {
             if puts.fetch_add(1, Ordering::SeqCst) == 0 {
                 let theirs = new_memory("/a.txt", "theirs");
-                other.create_memory(&principal, store_id, theirs).await.unwrap();
+                other.memories.create(&principal, store_id, theirs).await.unwrap();
             }
             Ok(())
         }
@@ -283,23 +293,24 @@ async fn upsert_that_meets_another_replaces_it(bed: Bed) {
         on_taken: OnTaken::Replace,
         ..new_memory("/a.txt", "ours")
     };
-    let shown = bed.try_make(upsert).await.unwrap();
-    assert_eq!(bed.content_of(&shown).await, "ours");
-    assert_eq!(bed.operations().await, ["modified", "created"]);
+    let shown = setup.try_make(upsert).await.unwrap();
+    assert_eq!(setup.content_of(&shown).await, "ours");
+    assert_eq!(setup.operations().await, ["modified", "created"]);
     assert_eq!(
-        bed.blobs_there().await.len(),
+        setup.blobs_there().await.len(),
         2,
         "the refused creation's blob is removed"
     );
 }
 
-async fn reading_content_is_noted_and_listing_without_it_is_not(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
+async fn reading_content_is_noted_and_listing_without_it_is_not(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
     let query = MemoryQuery::default();
     for view in [View::Basic, View::Full] {
-        let page = bed
+        let page = setup
             .engine
-            .memories(&bed.principal, bed.store_id, &query, view)
+            .memories
+            .list(&setup.principal, setup.store_id, &query, view)
             .await
             .unwrap();
         let [ShownItem::Memory(shown)] = page.items.as_slice() else {
@@ -307,45 +318,47 @@ async fn reading_content_is_noted_and_listing_without_it_is_not(bed: Bed) {
         };
         assert_eq!(shown.content.as_deref(), (view == View::Full).then_some("one"));
         assert_eq!(
-            bed.engine.flush_access().await.unwrap(),
+            setup.engine.replica.flush().await.unwrap(),
             usize::from(view == View::Full)
         );
     }
-    bed.clock.advance(std::time::Duration::from_secs(5));
-    bed.read(&memory, View::Basic).await;
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
-    bed.read(&memory, View::Full).await;
+    setup.clock.advance(std::time::Duration::from_secs(5));
+    setup.read(&memory, View::Basic).await;
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 0);
+    setup.read(&memory, View::Full).await;
     // Told at once where it was read, and by every replica once it is written.
     assert_eq!(
-        bed.read(&memory, View::Basic).await.last_accessed_at,
-        Some(bed.clock.now())
+        setup.read(&memory, View::Basic).await.last_accessed_at,
+        Some(setup.clock.now())
     );
-    assert_eq!(bed.engine.flush_access().await.unwrap(), 1);
-    let elsewhere = bed
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 1);
+    let elsewhere = setup
         .replica()
-        .memory(
-            &bed.principal,
-            bed.store_id,
+        .memories
+        .get(
+            &setup.principal,
+            setup.store_id,
             memory.memory.head.memory_id,
             View::Basic,
         )
         .await
         .unwrap();
-    assert_eq!(elsewhere.last_accessed_at, Some(bed.clock.now()));
+    assert_eq!(elsewhere.last_accessed_at, Some(setup.clock.now()));
 }
 
-async fn cursor_holds_for_its_own_query_alone(bed: Bed) {
+async fn cursor_holds_for_its_own_query_alone(setup: TestEngine) {
     for name in ["a", "b", "c"] {
-        bed.make(&format!("/{name}"), name).await;
+        setup.make(&format!("/{name}"), name).await;
     }
-    let (others, their_store) = bed.tenant_with(LimitOverrides::default()).await;
+    let (others, their_store) = setup.tenant_with(LimitOverrides::default()).await;
     let page_of = |page: Option<String>| MemoryQuery {
         page: PageRequest { limit: Some(1), page },
         ..MemoryQuery::default()
     };
-    let first = bed
+    let first = setup
         .engine
-        .memories(&bed.principal, bed.store_id, &page_of(None), View::Basic)
+        .memories
+        .list(&setup.principal, setup.store_id, &page_of(None), View::Basic)
         .await
         .unwrap();
     let next = first.next.unwrap();
@@ -357,9 +370,10 @@ async fn cursor_holds_for_its_own_query_alone(bed: Bed) {
         },
         ..MemoryQuery::default()
     };
-    let page = bed
+    let page = setup
         .replica()
-        .memories(&bed.principal, bed.store_id, &rest, View::Basic)
+        .memories
+        .list(&setup.principal, setup.store_id, &rest, View::Basic)
         .await
         .unwrap();
     assert_eq!((page.items.len(), page.next), (2, None));
@@ -369,43 +383,47 @@ async fn cursor_holds_for_its_own_query_alone(bed: Bed) {
             "{what}: {outcome:?}"
         );
     };
-    let foreign = bed
+    let foreign = setup
         .engine
-        .memories(&others, their_store, &page_of(Some(next.clone())), View::Basic)
+        .memories
+        .list(&others, their_store, &page_of(Some(next.clone())), View::Basic)
         .await;
     refused(foreign, "another tenant");
     let deeper = MemoryQuery {
         depth: Some(1),
         ..page_of(Some(next.clone()))
     };
-    let other_query = bed
+    let other_query = setup
         .engine
-        .memories(&bed.principal, bed.store_id, &deeper, View::Basic)
+        .memories
+        .list(&setup.principal, setup.store_id, &deeper, View::Basic)
         .await;
     refused(other_query, "another query");
     for position in 5..next.len() {
         let mut forged = next.clone().into_bytes();
         forged[position] = if forged[position] == b'A' { b'B' } else { b'A' };
         let query = page_of(Some(String::from_utf8(forged).unwrap()));
-        let outcome = bed
+        let outcome = setup
             .engine
-            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .memories
+            .list(&setup.principal, setup.store_id, &query, View::Basic)
             .await;
         refused(outcome, "a changed character");
     }
     for garbage in ["", "page_", "page_AAAA", "x", "page_*"] {
         let query = page_of(Some(garbage.to_owned()));
-        let outcome = bed
+        let outcome = setup
             .engine
-            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .memories
+            .list(&setup.principal, setup.store_id, &query, View::Basic)
             .await;
         refused(outcome, garbage);
     }
 }
 
-async fn one_page_of_contents_is_one_query_and_cached_blobs(bed: Bed) {
+async fn one_page_of_contents_is_one_query_and_cached_blobs(setup: TestEngine) {
     for number in 0..25 {
-        bed.make(&format!("/{number:02}"), &number.to_string()).await;
+        setup.make(&format!("/{number:02}"), &number.to_string()).await;
     }
     let query = MemoryQuery {
         page: PageRequest {
@@ -414,37 +432,40 @@ async fn one_page_of_contents_is_one_query_and_cached_blobs(bed: Bed) {
         },
         ..MemoryQuery::default()
     };
-    let replica = bed.replica();
+    let replica = setup.replica();
     for _ in 0..2 {
         let page = replica
-            .memories(&bed.principal, bed.store_id, &query, View::Full)
+            .memories
+            .list(&setup.principal, setup.store_id, &query, View::Full)
             .await
             .unwrap();
         assert_eq!(page.items.len(), 20, "a page with content is clamped");
     }
-    assert_eq!(bed.blobs.calls().get, 20);
+    assert_eq!(setup.blobs.calls().get, 20);
 }
 
-async fn expiry_is_told_but_nothing_expires(bed: Bed) {
+async fn expiry_is_told_but_nothing_expires(setup: TestEngine) {
     let draft = keepsake_engine::StoreDraft {
         name: "short".to_owned(),
         expires_unused_after: Some(60),
         ..Default::default()
     };
-    let store = bed
+    let store = setup
         .engine
-        .create_store(&bed.principal, draft, None)
+        .stores
+        .create(&setup.principal, draft, None)
         .await
         .unwrap();
-    let made = bed
+    let made = setup
         .engine
-        .create_memory(&bed.principal, store.store_id, new_memory("/a", "one"))
+        .memories
+        .create(&setup.principal, store.store_id, new_memory("/a", "one"))
         .await
         .unwrap();
     let day = std::time::Duration::from_hours(24);
     assert_eq!(
         made.expires_at,
-        Some(bed.clock.now().plus(day)),
+        Some(setup.clock.now().plus(day)),
         "a new period waits a day"
     );
     let pinned = MemoryEdit {
@@ -452,18 +473,19 @@ async fn expiry_is_told_but_nothing_expires(bed: Bed) {
         ..edit_of(None, None, None)
     };
     let memory_id = made.memory.head.memory_id;
-    let shown = bed
+    let shown = setup
         .engine
-        .update_memory(&bed.principal, store.store_id, memory_id, pinned)
+        .memories
+        .update(&setup.principal, store.store_id, memory_id, pinned)
         .await
         .unwrap();
     assert!(shown.memory.is_pinned && shown.expires_at.is_none());
     assert_eq!(shown.memory.head, made.memory.head, "a pin writes no version");
-    bed.clock.advance(day * 10);
-    let found = bed
+    setup.clock.advance(day * 10);
+    let found = setup
         .index
         .memories
-        .find(bed.principal.tenant_id, store.store_id, memory_id)
+        .find(setup.principal.tenant_id, store.store_id, memory_id)
         .await
         .unwrap()
         .unwrap();

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::jobs::{
-    DrainDeletions, ExpireUnused, Job, Lease, PurgeStores, RunOutcome, RunRequest, SweepBlobs, run_job,
+    DrainDeletions, ExpireUnused, Job, JobServices, Lease, PurgeStores, RunOutcome, RunRequest, SweepBlobs,
 };
 use keepsake_engine::{Clock, Engine, EngineError, ManualClock, NewKey, PageRequest, SystemClock};
 use keepsake_index::Scope;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::Bed;
+use crate::test_engine::TestEngine;
 
 crate::on_both_databases! {
     failed_run_of_the_schedule_is_tried_again_in_its_slot,
@@ -33,30 +33,32 @@ crate::with_object_store! {
 const DAY: Duration = Duration::from_hours(24);
 
 async fn run(engine: &Engine, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
-    run_job(engine, Arc::new(job), request, &CancellationToken::new())
+    engine
+        .jobs
+        .run(Arc::new(job), request, &CancellationToken::new())
         .await
         .unwrap()
 }
 
 /// A worker for whom every blob is older than a request.
-fn worker(bed: &Bed) -> (Engine, Arc<ManualClock>) {
+fn worker(setup: &TestEngine) -> (Engine, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(2 * DAY)));
-    (bed.replica_with(|options| options.clock = clock.clone()), clock)
+    (setup.replica_with(|options| options.clock = clock.clone()), clock)
 }
 
-async fn plant(bed: &Bed, blob: u128) {
-    plant_of(bed, 1, blob).await;
+async fn plant(setup: &TestEngine, blob: u128) {
+    plant_of(setup, 1, blob).await;
 }
 
 /// Plants an orphan of a tenant; a large number is behind all real tenants.
-async fn plant_of(bed: &Bed, tenant: u128, blob: u128) {
+async fn plant_of(setup: &TestEngine, tenant: u128, blob: u128) {
     let key = BlobKey {
         tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
         store_id: StoreId::from_uuid(Uuid::from_u128(1)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
     };
     let orphan = Bytes::from_static(b"orphan");
-    bed.blobs.inner().put(&key, orphan).await.unwrap();
+    setup.blobs.inner().put(&key, orphan).await.unwrap();
 }
 
 fn assert_stopped(outcome: &RunOutcome) {
@@ -66,23 +68,23 @@ fn assert_stopped(outcome: &RunOutcome) {
     assert!(error.contains("names too few of the blobs"), "{error}");
 }
 
-async fn scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs(bed: Bed) {
-    plant(&bed, 1).await;
-    let (engine, clock) = worker(&bed);
+async fn scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs(setup: TestEngine) {
+    plant(&setup, 1).await;
+    let (engine, clock) = worker(&setup);
     assert_stopped(&run(&engine, SweepBlobs::default(), RunRequest::SCHEDULED).await);
     run(&engine, DrainDeletions, RunRequest::SCHEDULED).await;
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.blobs_there().await.len(), 1);
     clock.advance(DAY);
     let asked_for = run(&engine, SweepBlobs::default(), RunRequest::manual(false)).await;
     assert!(matches!(&asked_for, RunOutcome::Ran(counts) if counts["condemned"] == 1));
 }
 
-async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
+async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
     for blob in 1..=100 {
-        plant(&bed, blob).await;
+        plant(&setup, blob).await;
     }
-    let (engine, clock) = worker(&bed);
+    let (engine, clock) = worker(&setup);
     let few = SweepBlobs { batch: 500 };
     let swept = run(&engine, few, RunRequest::SCHEDULED).await;
     assert!(
@@ -90,7 +92,7 @@ async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
         "{swept:?}"
     );
     for blob in 200..=300 {
-        plant(&bed, blob).await;
+        plant(&setup, blob).await;
     }
     clock.advance(DAY);
     // The hundred of before are condemned, and not removed yet: they are unnamed still.
@@ -99,40 +101,43 @@ async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
 
 /// Runs a sweep that stops in the range of `at`: it keeps the cursor of the range
 /// before.
-pub(crate) async fn interrupted_run(bed: &Bed, engine: &Engine, sweep: SweepBlobs, at: BlobKey) {
-    let store = bed.blobs.inner();
+pub(crate) async fn interrupted_run(setup: &TestEngine, engine: &Engine, sweep: SweepBlobs, at: BlobKey) {
+    let store = setup.blobs.inner();
     let bytes = store.get(&at, u64::MAX).await.unwrap().unwrap();
     store.delete(&at).await.unwrap();
     let stopping = CancellationToken::new();
     let stop = stopping.clone();
     // A blob that is not listed is looked for.
-    bed.blobs.before_get(move |_| {
+    setup.blobs.before_get(move |_| {
         stop.cancel();
         std::future::ready(Ok(()))
     });
-    let stopped = run_job(engine, Arc::new(sweep), RunRequest::SCHEDULED, &stopping).await;
+    let stopped = engine
+        .jobs
+        .run(Arc::new(sweep), RunRequest::SCHEDULED, &stopping)
+        .await;
     assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     assert!(stopping.is_cancelled());
-    bed.blobs.clear_hooks();
+    setup.blobs.clear_hooks();
     store.put(&at, bytes).await.unwrap();
 }
 
 /// Memories with a blob each; the key of the last.
-async fn named_blobs(bed: &Bed, many: u32) -> BlobKey {
+async fn named_blobs(setup: &TestEngine, many: u32) -> BlobKey {
     for number in 0..many {
-        bed.make(&format!("/{number}.txt"), "kept").await;
+        setup.make(&format!("/{number}.txt"), "kept").await;
     }
-    *bed.blobs_there().await.last().unwrap()
+    *setup.blobs_there().await.last().unwrap()
 }
 
-async fn sweep_that_was_interrupted_keeps_what_it_counted(bed: Bed) {
-    let last = named_blobs(&bed, 120).await;
-    let (engine, _) = worker(&bed);
+async fn sweep_that_was_interrupted_keeps_what_it_counted(setup: TestEngine) {
+    let last = named_blobs(&setup, 120).await;
+    let (engine, _) = worker(&setup);
     let sweep = SweepBlobs { batch: 100 };
-    interrupted_run(&bed, &engine, sweep, last).await;
+    interrupted_run(&setup, &engine, sweep, last).await;
     // Most blobs are named, but the second run meets mostly orphans.
     for blob in 1..=105 {
-        plant_of(&bed, u128::MAX, blob).await;
+        plant_of(&setup, u128::MAX, blob).await;
     }
     let swept = run(&engine, sweep, RunRequest::SCHEDULED).await;
     let RunOutcome::Ran(counts) = swept else {
@@ -145,12 +150,12 @@ async fn sweep_that_was_interrupted_keeps_what_it_counted(bed: Bed) {
     );
 }
 
-async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(bed: Bed) {
+async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(setup: TestEngine) {
     for blob in 1..=105 {
-        plant(&bed, blob).await;
+        plant(&setup, blob).await;
     }
-    named_blobs(&bed, 110).await;
-    let (engine, _) = worker(&bed);
+    named_blobs(&setup, 110).await;
+    let (engine, _) = worker(&setup);
     let swept = run(&engine, SweepBlobs { batch: 105 }, RunRequest::SCHEDULED).await;
     let RunOutcome::Ran(counts) = swept else {
         panic!("{swept:?}");
@@ -162,17 +167,18 @@ async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(bed: Bed) {
     );
 }
 
-async fn sweep_that_found_foreign_blobs_begins_anew(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
+async fn sweep_that_found_foreign_blobs_begins_anew(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
     for blob in 1..=101 {
-        plant(&bed, blob).await;
+        plant(&setup, blob).await;
     }
-    let (engine, clock) = worker(&bed);
+    let (engine, clock) = worker(&setup);
     let sweep = SweepBlobs { batch: 60 };
     assert_stopped(&run(&engine, sweep, RunRequest::SCHEDULED).await);
     // Somebody moved the foreign blobs away.
     let foreign = TenantId::from_uuid(Uuid::from_u128(1));
-    bed.blobs
+    setup
+        .blobs
         .inner()
         .erase_tenant(foreign, None, 1_000)
         .await
@@ -185,29 +191,34 @@ async fn sweep_that_found_foreign_blobs_begins_anew(bed: Bed) {
     );
 }
 
-async fn blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not(bed: Bed) {
-    let delayed = bed.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
-    bed.make("/a.txt", "one").await;
-    let redacted = bed.make("/b.txt", "two").await;
-    bed.delete(&redacted, None).await.unwrap();
+async fn blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not(setup: TestEngine) {
+    let delayed = setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
+    setup.make("/a.txt", "one").await;
+    let redacted = setup.make("/b.txt", "two").await;
+    setup.delete(&redacted, None).await.unwrap();
     let version_id = redacted.memory.head.version_id;
     delayed
-        .redact_version(&bed.principal, bed.store_id, version_id)
+        .versions
+        .redact(&setup.principal, setup.store_id, version_id)
         .await
         .unwrap();
-    assert_eq!(bed.blobs_there().await.len(), 1);
-    delayed.delete_store(&bed.principal, bed.store_id).await.unwrap();
+    assert_eq!(setup.blobs_there().await.len(), 1);
+    delayed
+        .stores
+        .delete(&setup.principal, setup.store_id)
+        .await
+        .unwrap();
     let purged = run(&delayed, PurgeStores, RunRequest::SCHEDULED).await;
     assert!(
         matches!(&purged, RunOutcome::Ran(counts) if counts["blobs"] == 1),
         "{purged:?}"
     );
-    bed.clock.advance(6 * DAY);
+    setup.clock.advance(6 * DAY);
     run(&delayed, DrainDeletions, RunRequest::SCHEDULED).await;
-    assert_eq!(bed.blobs_there().await.len(), 1);
-    bed.clock.advance(DAY);
+    assert_eq!(setup.blobs_there().await.len(), 1);
+    setup.clock.advance(DAY);
     run(&delayed, DrainDeletions, RunRequest::SCHEDULED).await;
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
 /// Fails as long as the cursor of an earlier run is not there.
@@ -227,7 +238,7 @@ impl Job for FailsOnce {
         DAY
     }
 
-    async fn run(&self, _: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, _: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         if lease.cursor().await?.is_some() {
             return Ok(json!({"went_on": 1}));
         }
@@ -236,8 +247,8 @@ impl Job for FailsOnce {
     }
 }
 
-async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(bed: Bed) {
-    let engine = &bed.engine;
+async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(setup: TestEngine) {
+    let engine = &setup.engine;
     let failed = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert!(matches!(failed, RunOutcome::Failed(_)));
     // At once would be in vain.
@@ -245,16 +256,17 @@ async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(bed: Bed) {
         run(engine, FailsOnce, RunRequest::SCHEDULED).await,
         RunOutcome::NotOurs
     );
-    bed.clock.advance(Duration::from_mins(10));
+    setup.clock.advance(Duration::from_mins(10));
     let again = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert_eq!(again, RunOutcome::Ran(json!({"went_on": 1})));
     let runs = engine
-        .operator()
-        .job_runs("fails-once", &PageRequest::default())
+        .operator
+        .jobs
+        .runs("fails-once", &PageRequest::default())
         .await;
     // It is no job of the product, so it has no history that is shown.
     assert!(matches!(runs, Err(EngineError::JobNotFound)));
-    bed.clock.advance(Duration::from_mins(10));
+    setup.clock.advance(Duration::from_mins(10));
     assert_eq!(
         run(engine, FailsOnce, RunRequest::SCHEDULED).await,
         RunOutcome::NotOurs
@@ -265,37 +277,39 @@ async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(bed: Bed) {
 /// one that serves does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_that_the_others_do_not_hear_of_serves_nobody() {
-    let bed = Bed::postgres_and_s3().await;
+    let setup = TestEngine::postgres_and_s3().await;
     let new = NewKey {
-        tenant_id: bed.principal.tenant_id,
+        tenant_id: setup.principal.tenant_id,
         name: "reader".to_owned(),
         scopes: Scope::ALL.to_vec(),
         store_ids: None,
         expires_at: None,
     };
-    let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
+    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
     let key = secret.expose();
-    bed.as_owner("REVOKE INSERT, UPDATE ON replica FROM keepsake_jobs")
+    setup
+        .as_owner("REVOKE INSERT, UPDATE ON replica FROM keepsake_jobs")
         .await;
-    bed.engine.flush_access().await.unwrap_err();
-    bed.clock.advance(Duration::from_mins(4));
-    bed.engine.authenticate(key).await.unwrap();
-    bed.clock.advance(Duration::from_mins(1));
-    bed.engine.flush_access().await.unwrap_err();
+    setup.engine.replica.flush().await.unwrap_err();
+    setup.clock.advance(Duration::from_mins(4));
+    setup.engine.auth.authenticate(key).await.unwrap();
+    setup.clock.advance(Duration::from_mins(1));
+    setup.engine.replica.flush().await.unwrap_err();
     for refused in [
-        bed.engine.authenticate(key).await,
-        bed.engine.authenticate_key(key).await,
+        setup.engine.auth.authenticate(key).await,
+        setup.engine.auth.authenticate_key(key).await,
     ] {
         assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
     }
-    assert!(!bed.engine.readiness().await.has_index());
-    bed.as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs")
+    assert!(!setup.engine.health.check().await.has_index());
+    setup
+        .as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs")
         .await;
-    bed.engine.flush_access().await.unwrap();
-    bed.engine.authenticate(key).await.unwrap();
-    bed.clock.advance(Duration::from_secs(2));
-    assert!(bed.engine.readiness().await.has_index());
+    setup.engine.replica.flush().await.unwrap();
+    setup.engine.auth.authenticate(key).await.unwrap();
+    setup.clock.advance(Duration::from_secs(2));
+    assert!(setup.engine.health.check().await.has_index());
     // A run that expires is one of a replica that is heard of.
-    let counts = run(&bed.engine, ExpireUnused, RunRequest::SCHEDULED).await;
+    let counts = run(&setup.engine, ExpireUnused, RunRequest::SCHEDULED).await;
     assert!(matches!(counts, RunOutcome::Ran(_)), "{counts:?}");
 }

@@ -10,7 +10,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{
     DeleteTenants, DrainDeletions, ExpireVersions, Job, PurgeStores, ReconcileUsage, RunOutcome, RunRequest,
-    SweepBlobs, run_job,
+    SweepBlobs,
 };
 use keepsake_engine::{Engine, EngineError, NewMemory, Precondition};
 use keepsake_index::DeletionState;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::{Bed, create, edit_of, insert, new_memory};
+use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
 use crate::upkeep::{Worker, assert_all_is_well, write_until};
 
 crate::with_index_content! {
@@ -36,7 +36,9 @@ const DAY: Duration = Duration::from_hours(24);
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
     let stopping = CancellationToken::new();
-    let outcome = run_job(engine, Arc::new(job), RunRequest::manual(false), &stopping);
+    let outcome = engine
+        .jobs
+        .run(Arc::new(job), RunRequest::manual(false), &stopping);
     match outcome.await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -44,42 +46,44 @@ async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
 }
 
 /// A replica that keeps objects of what was deleted for a week.
-fn delaying(bed: &Bed) -> Engine {
-    bed.replica_with(|options| options.blob_deletion_delay = 7 * DAY)
+fn delaying(setup: &TestEngine) -> Engine {
+    setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY)
 }
 
-async fn every_version_has_content_of_its_own(bed: Bed) {
-    bed.create("/memories/a.txt", "0\n").await;
+async fn every_version_has_content_of_its_own(setup: TestEngine) {
+    setup.create("/memories/a.txt", "0\n").await;
     for line in 1..=5 {
-        bed.call(insert("/memories/a.txt", 0, &line.to_string())).await;
+        setup.call(insert("/memories/a.txt", 0, &line.to_string())).await;
     }
-    bed.call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
+    setup
+        .call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
         .await;
     let expected = "5\n4\n3\n2\n1\n0\n";
-    for engine in [&bed.engine, &bed.replica()] {
-        assert_eq!(bed.text_at(engine, "/memories/b.txt").await, expected);
+    for engine in [&setup.engine, &setup.replica()] {
+        assert_eq!(setup.text_at(engine, "/memories/b.txt").await, expected);
     }
-    bed.call(json!({"command": "delete", "path": "/memories/b.txt"}))
+    setup
+        .call(json!({"command": "delete", "path": "/memories/b.txt"}))
         .await;
     assert_eq!(
-        bed.blobs_there().await.len(),
+        setup.blobs_there().await.len(),
         6,
         "a rename and a delete bring no content"
     );
 }
 
-async fn refused_writes_leave_no_content(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    let kept = bed.blob_key(&memory.memory.head);
+async fn refused_writes_leave_no_content(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    let kept = setup.blob_key(&memory.memory.head);
     for path in ["/a.txt", "/a.txt/b"] {
-        let refused = bed.try_make(new_memory(path, "two")).await;
+        let refused = setup.try_make(new_memory(path, "two")).await;
         assert!(
             matches!(refused, Err(EngineError::PathConflict { .. })),
             "{refused:?}"
         );
     }
     let outdated = Precondition::ContentSha256(keepsake_core::ContentHash::of(b"another"));
-    let refused = bed
+    let refused = setup
         .update(&memory, edit_of(Some("two"), None, Some(outdated)))
         .await;
     assert!(
@@ -87,80 +91,85 @@ async fn refused_writes_leave_no_content(bed: Bed) {
         "{refused:?}"
     );
     let named = |path: &str, body: &str| NewMemory {
-        idempotency: Some(bed.call_named("key", body)),
+        idempotency: Some(setup.call_named("key", body)),
         ..new_memory(path, "three")
     };
-    bed.try_make(named("/b.txt", "body")).await.unwrap();
-    bed.try_make(named("/b.txt", "body")).await.unwrap();
-    let of_another_body = bed.try_make(named("/c.txt", "another body")).await;
+    setup.try_make(named("/b.txt", "body")).await.unwrap();
+    setup.try_make(named("/b.txt", "body")).await.unwrap();
+    let of_another_body = setup.try_make(named("/c.txt", "another body")).await;
     assert!(
         matches!(of_another_body, Err(EngineError::KeyReused)),
         "{of_another_body:?}"
     );
-    let there = bed.blobs_there().await;
+    let there = setup.blobs_there().await;
     assert!(there.len() == 2 && there.contains(&kept), "{there:?}");
 
     let limits = LimitOverrides {
         bytes_per_store: Some(10),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = bed.tenant_with(limits).await;
+    let (principal, store_id) = setup.tenant_with(limits).await;
     let new = new_memory("/a.txt", "more than ten bytes");
-    let refused = bed.engine.create_memory(&principal, store_id, new).await;
+    let refused = setup.engine.memories.create(&principal, store_id, new).await;
     assert!(refused.is_err());
-    assert_eq!(bed.blobs_there().await, there);
+    assert_eq!(setup.blobs_there().await, there);
 }
 
-async fn versions_that_expire_take_their_content_at_once(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.delete(&memory, None).await.unwrap();
-    bed.clock.advance(30 * DAY);
-    let expired = run(&delaying(&bed), ExpireVersions).await;
+async fn versions_that_expire_take_their_content_at_once(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.delete(&memory, None).await.unwrap();
+    setup.clock.advance(30 * DAY);
+    let expired = run(&delaying(&setup), ExpireVersions).await;
     assert_eq!((&expired["memories"], &expired["blobs"]), (&json!(1), &json!(1)));
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn purged_store_takes_its_content_at_once(bed: Bed) {
+async fn purged_store_takes_its_content_at_once(setup: TestEngine) {
     for number in 0..3 {
-        bed.make(&format!("/{number}"), "text").await;
+        setup.make(&format!("/{number}"), "text").await;
     }
-    let delaying = delaying(&bed);
-    delaying.delete_store(&bed.principal, bed.store_id).await.unwrap();
+    let delaying = delaying(&setup);
+    delaying
+        .stores
+        .delete(&setup.principal, setup.store_id)
+        .await
+        .unwrap();
     assert_eq!(run(&delaying, PurgeStores).await["blobs"], 3);
-    assert_eq!(bed.blobs_there().await, []);
-    bed.clock.advance(7 * DAY);
+    assert_eq!(setup.blobs_there().await, []);
+    setup.clock.advance(7 * DAY);
     assert_eq!(run(&delaying, DrainDeletions).await["failed"], 0);
 }
 
-async fn redaction_takes_content_whatever_the_delay(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    let harmless = bed
+async fn redaction_takes_content_whatever_the_delay(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    let harmless = setup
         .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
-    delaying(&bed)
-        .redact_version(&bed.principal, bed.store_id, memory.memory.head.version_id)
+    delaying(&setup)
+        .versions
+        .redact(&setup.principal, setup.store_id, memory.memory.head.version_id)
         .await
         .unwrap();
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&harmless.memory.head)]);
-    assert_eq!(bed.content_of(&memory).await, "harmless");
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&harmless.memory.head)]);
+    assert_eq!(setup.content_of(&memory).await, "harmless");
 }
 
-async fn content_that_no_version_names_is_not_stored(bed: Bed) {
-    let memory = bed.make("/a.txt", "kept").await;
-    let named = bed.blob_key(&memory.memory.head);
+async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "kept").await;
+    let named = setup.blob_key(&memory.memory.head);
     let unnamed = BlobKey {
         blob_id: VersionId::from_uuid(Uuid::from_u128(7)),
         ..named
     };
     for key in [unnamed, named] {
         let another = Bytes::from_static(b"another");
-        bed.blobs.inner().put(&key, another).await.unwrap();
+        setup.blobs.inner().put(&key, another).await.unwrap();
     }
-    assert_eq!(bed.blobs_there().await, [named]);
-    let replica = bed.replica();
-    assert_eq!(bed.text_at(&replica, "/memories/a.txt").await, "kept");
-    let swept = run(&Worker::of(&bed).engine, SweepBlobs::default()).await;
+    assert_eq!(setup.blobs_there().await, [named]);
+    let replica = setup.replica();
+    assert_eq!(setup.text_at(&replica, "/memories/a.txt").await, "kept");
+    let swept = run(&Worker::of(&setup).engine, SweepBlobs::default()).await;
     assert_eq!(
         (&swept["blobs"], &swept["condemned"], &swept["missing"]),
         (&json!(1), &json!(0), &json!(0)),
@@ -168,9 +177,9 @@ async fn content_that_no_version_names_is_not_stored(bed: Bed) {
     );
 }
 
-async fn writes_beside_upkeep_leave_each_version_its_content(bed: Bed) {
+async fn writes_beside_upkeep_leave_each_version_its_content(setup: TestEngine) {
     let end = Instant::now() + Duration::from_secs(3);
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let is_over = AtomicBool::new(false);
     let upkeep = async {
         let mut sweeps = 0;
@@ -191,43 +200,48 @@ async fn writes_beside_upkeep_leave_each_version_its_content(bed: Bed) {
         }
         is_over.store(true, Ordering::Relaxed);
     };
-    let writers = futures::future::join_all((0..4).map(|writer| write_until(&bed, writer, &is_over)));
+    let writers = futures::future::join_all((0..4).map(|writer| write_until(&setup, writer, &is_over)));
     tokio::join!(writers, upkeep);
 
-    bed.all_writes_end().await;
+    setup.all_writes_end().await;
     assert_all_is_well(&worker.engine).await;
-    let named = bed.index.upkeep.named_blobs(None, 100_000).await.unwrap();
+    let named = setup.index.upkeep.named_blobs(None, 100_000).await.unwrap();
     let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
     named.dedup();
     assert!(!named.is_empty());
-    assert_eq!(bed.blobs_there().await, named);
+    assert_eq!(setup.blobs_there().await, named);
 }
 
-async fn deletion_of_a_tenant_counts_its_contents_as_rows(bed: Bed) {
+async fn deletion_of_a_tenant_counts_its_contents_as_rows(setup: TestEngine) {
     for number in 0..3 {
-        bed.create(&format!("/memories/{number}"), "12345").await;
+        setup.create(&format!("/memories/{number}"), "12345").await;
     }
-    let (other, store_id) = bed.tenant_with(LimitOverrides::default()).await;
+    let (other, store_id) = setup.tenant_with(LimitOverrides::default()).await;
     let kept = new_memory("/kept", "kept");
-    let kept = bed.engine.create_memory(&other, store_id, kept).await.unwrap();
-    let tenant_id = bed.principal.tenant_id;
-    let operator = bed.engine.operator();
-    operator.delete_tenant(tenant_id).await.unwrap();
-    assert_eq!(run(&bed.engine, DeleteTenants).await["settling"], 1);
+    let kept = setup
+        .engine
+        .memories
+        .create(&other, store_id, kept)
+        .await
+        .unwrap();
+    let tenant_id = setup.principal.tenant_id;
+    let operator = &setup.engine.operator;
+    operator.tenants.delete(tenant_id).await.unwrap();
+    assert_eq!(run(&setup.engine, DeleteTenants).await["settling"], 1);
     let left = BlobKey {
         tenant_id: other.tenant_id,
         store_id,
         blob_id: kept.memory.head.blob_id,
     };
-    assert_eq!(bed.blobs_there().await, [left]);
-    let late = bed.try_call(create("/memories/late", "late")).await;
+    assert_eq!(setup.blobs_there().await, [left]);
+    let late = setup.try_call(create("/memories/late", "late")).await;
     assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
-    bed.clock.advance(Duration::from_hours(1));
-    assert_eq!(run(&bed.engine, DeleteTenants).await["done"], 1);
-    let report = operator.tenant_deletion(tenant_id).await.unwrap();
+    setup.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&setup.engine, DeleteTenants).await["done"], 1);
+    let report = operator.tenants.deletion(tenant_id).await.unwrap();
     assert_eq!(
         (report.state, report.rows["content"], report.blobs),
         (DeletionState::Done, 3, 0)
     );
-    assert_eq!(bed.blobs_there().await, [left]);
+    assert_eq!(setup.blobs_there().await, [left]);
 }

@@ -17,7 +17,7 @@ use keepsake_tokens::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::bed::{Bed, create, tool_call, view};
+use crate::test_engine::{TestEngine, create, tool_call, view};
 
 crate::on_both_databases! {
     flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out,
@@ -49,7 +49,7 @@ async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
     let tries = keys.map(|number| {
         let key = made_up(number);
         async move {
-            match engine.authenticate(&key).await.unwrap_err() {
+            match engine.auth.authenticate(&key).await.unwrap_err() {
                 EngineError::Unauthenticated(why) => {
                     assert_eq!(why, "the API key is unknown");
                     1
@@ -62,87 +62,89 @@ async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
     join_all(tries).await.into_iter().sum()
 }
 
-async fn flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out(bed: Bed) {
-    let good = bed.key().await;
-    bed.engine.authenticate(&good).await.unwrap();
+async fn flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out(setup: TestEngine) {
+    let good = setup.key().await;
+    setup.engine.auth.authenticate(&good).await.unwrap();
     for second in 0..5 {
-        let first = looked_up(&bed.engine, second * 3000..second * 3000 + 1500).await;
+        let first = looked_up(&setup.engine, second * 3000..second * 3000 + 1500).await;
         assert!((1..=208).contains(&first), "{first}");
-        let rest = looked_up(&bed.engine, second * 3000 + 1500..second * 3000 + 3000).await;
+        let rest = looked_up(&setup.engine, second * 3000 + 1500..second * 3000 + 3000).await;
         assert!(first + rest <= 208, "{first} and {rest}");
         // Looked up anew when it is no longer believed, flood or not.
-        bed.engine.authenticate(&good).await.unwrap();
-        bed.clock.advance(Duration::from_secs(1));
+        setup.engine.auth.authenticate(&good).await.unwrap();
+        setup.clock.advance(Duration::from_secs(1));
     }
 }
 
-async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(bed: Bed) {
+async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(setup: TestEngine) {
     for _ in 0..300 {
-        assert_eq!(looked_up(&bed.engine, 0..1).await, 1);
+        assert_eq!(looked_up(&setup.engine, 0..1).await, 1);
     }
     // Had each of them been looked up, none of these would be.
-    assert_eq!(looked_up(&bed.engine, 1..9).await, 8);
+    assert_eq!(looked_up(&setup.engine, 1..9).await, 8);
 }
 
-async fn key_that_came_late_is_found_however_often_it_was_tried(bed: Bed) {
+async fn key_that_came_late_is_found_however_often_it_was_tried(setup: TestEngine) {
     let secret = ApiKeySecret::from_random([0x5A; 32]);
     for _ in 0..4 {
-        let unknown = bed.engine.authenticate(secret.expose()).await.unwrap_err();
+        let unknown = setup.engine.auth.authenticate(secret.expose()).await.unwrap_err();
         assert_eq!(unknown.to_string(), "the API key is unknown");
-        bed.clock.advance(Duration::from_secs(1));
+        setup.clock.advance(Duration::from_secs(1));
     }
     let key = ApiKey {
-        api_key_id: ApiKeyId::from_uuid(bed.engine.new_uuid()),
-        tenant_id: bed.principal.tenant_id,
+        api_key_id: ApiKeyId::from_uuid(setup.engine.new_uuid()),
+        tenant_id: setup.principal.tenant_id,
         name: "late".to_owned(),
         scopes: vec![Scope::MemoryRead],
         store_ids: None,
-        created_at: bed.engine_now(),
+        created_at: setup.engine_now(),
         expires_at: None,
     };
     let audited = Audited {
-        id: bed.engine.new_uuid(),
-        at: bed.engine_now(),
+        id: setup.engine.new_uuid(),
+        at: setup.engine_now(),
         by: Auditor::OperatorCli,
         entries_per_day: None,
     };
-    let made = bed
+    let made = setup
         .index
         .keys
         .create(&key, &secret.sha256(), u64::MAX, None, &audited)
         .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let mut seconds = 0;
-    while bed.engine.authenticate(secret.expose()).await.is_err() {
+    while setup.engine.auth.authenticate(secret.expose()).await.is_err() {
         seconds += 1;
         assert!(seconds < 4, "being asked for must not keep a key unknown");
-        bed.clock.advance(Duration::from_secs(1));
+        setup.clock.advance(Duration::from_secs(1));
     }
 }
 
-async fn change_of_a_tenant_is_felt_within_five_seconds(bed: Bed) {
-    let key = bed.key().await;
-    let token = bed.token(|_| {}).await;
+async fn change_of_a_tenant_is_felt_within_five_seconds(setup: TestEngine) {
+    let key = setup.key().await;
+    let token = setup.token(|_| {}).await;
     let allowed = async |credential: &str| {
-        let principal = bed.engine.authenticate(credential).await.unwrap();
+        let principal = setup.engine.auth.authenticate(credential).await.unwrap();
         principal.limits.stores_per_tenant
     };
     let before = allowed(&key).await;
     assert_eq!(allowed(&token).await, before);
-    let tenant_id = bed.principal.tenant_id;
+    let tenant_id = setup.principal.tenant_id;
     // Reads of the token and of its tenant do not add up.
-    bed.clock.advance(Duration::from_secs(2));
+    setup.clock.advance(Duration::from_secs(2));
     assert_eq!(allowed(&token).await, before);
     let edit = TenantEdit {
         limits: json!({"stores_per_tenant": 7}).as_object().unwrap().clone(),
         ..TenantEdit::default()
     };
-    bed.engine
-        .operator()
-        .update_tenant(tenant_id, edit)
+    setup
+        .engine
+        .operator
+        .tenants
+        .update(tenant_id, edit)
         .await
         .unwrap();
-    bed.clock.advance(Duration::from_millis(2999));
+    setup.clock.advance(Duration::from_millis(2999));
     for credential in [&key, &token] {
         assert_eq!(allowed(credential).await, 7);
     }
@@ -164,10 +166,10 @@ pub(crate) fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
     Arc::new(Issuers::new(vec![settings]).unwrap())
 }
 
-async fn token_of_an_issuer_is_believed_for_its_tenant(bed: Bed) {
+async fn token_of_an_issuer_is_believed_for_its_tenant(setup: TestEngine) {
     let key = IssuerKey::ed25519();
-    let engine = bed.replica_with(|options| options.issuers = trusting(&key, Subject::ServiceAccount));
-    let now_secs = bed.engine_now().as_micros() / 1_000_000;
+    let engine = setup.replica_with(|options| options.issuers = trusting(&key, Subject::ServiceAccount));
+    let now_secs = setup.engine_now().as_micros() / 1_000_000;
     let token = |org: &Value| {
         let claims = json!({
             "iss": "https://id.example.com", "aud": "keepsake", "sub": "ci", "org": org,
@@ -181,15 +183,15 @@ async fn token_of_an_issuer_is_believed_for_its_tenant(bed: Bed) {
             name: "tenant".to_owned(),
             ..NewTenant::default()
         };
-        engine.operator().create_tenant(new).await.unwrap().tenant_id
+        engine.operator.tenants.create(new).await.unwrap().tenant_id
     };
     let acme = tenant("acme").await;
     let suspended = tenant("suspended").await;
-    engine.operator().suspend_tenant(suspended).await.unwrap();
+    engine.operator.tenants.suspend(suspended).await.unwrap();
     let deleting = tenant("deleting").await;
-    engine.operator().delete_tenant(deleting).await.unwrap();
+    engine.operator.tenants.delete(deleting).await.unwrap();
     for name in [json!("acme"), json!(acme.to_string())] {
-        let principal = engine.authenticate(&token(&name)).await.unwrap();
+        let principal = engine.auth.authenticate(&token(&name)).await.unwrap();
         assert_eq!(principal.tenant_id, acme);
         assert_eq!(principal.actor, Actor::ServiceAccount("ci".to_owned()));
         principal.require(Scope::MemoryRead).unwrap();
@@ -207,19 +209,24 @@ async fn token_of_an_issuer_is_believed_for_its_tenant(bed: Bed) {
         ),
         (json!(null), "the token names no tenant"),
     ] {
-        let refused = engine.authenticate(&token(&name)).await.unwrap_err();
+        let refused = engine.auth.authenticate(&token(&name)).await.unwrap_err();
         assert_eq!(refused.to_string(), why);
     }
     let good = token(&json!("acme"));
-    engine.authenticate(&good).await.unwrap();
-    bed.clock.advance(Duration::from_secs(70));
-    let refused = engine.authenticate(&good).await.unwrap_err();
+    engine.auth.authenticate(&good).await.unwrap();
+    setup.clock.advance(Duration::from_secs(70));
+    let refused = engine.auth.authenticate(&good).await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Token(TokenError::Expired)),
         "{refused}"
     );
     // No other replica trusts this issuer.
-    let refused = bed.engine.authenticate(&token(&json!("acme"))).await.unwrap_err();
+    let refused = setup
+        .engine
+        .auth
+        .authenticate(&token(&json!("acme")))
+        .await
+        .unwrap_err();
     assert!(
         matches!(refused, EngineError::Token(TokenError::Issuer)),
         "{refused}"
@@ -230,152 +237,159 @@ fn worker() -> Actor {
     Actor::ServiceAccount("worker".to_owned())
 }
 
-async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
-    let token = bed.token(|_| {}).await;
-    let replica = bed.replica();
-    let principal = replica.authenticate(&token).await.unwrap();
-    assert_eq!(principal.tenant_id, bed.principal.tenant_id);
+async fn token_of_our_own_is_good_on_every_replica(setup: TestEngine) {
+    let token = setup.token(|_| {}).await;
+    let replica = setup.replica();
+    let principal = replica.auth.authenticate(&token).await.unwrap();
+    assert_eq!(principal.tenant_id, setup.principal.tenant_id);
     assert_eq!(principal.actor, worker());
     let call = tool_call(None, create("/memories/a", "x"));
-    let answer = replica.call_tool(&principal, bed.store_id, call).await.unwrap();
+    let answer = replica
+        .tools
+        .memory
+        .call(&principal, setup.store_id, call)
+        .await
+        .unwrap();
     assert!(!answer.is_error, "{}", answer.content);
-    let version = bed
+    let version = setup
         .index
         .versions
-        .find_at(principal.tenant_id, bed.store_id, 1)
+        .find_at(principal.tenant_id, setup.store_id, 1)
         .await
         .unwrap();
     assert_eq!(version.unwrap().created_by, Some(worker()));
-    bed.clock.advance(Duration::from_mins(61));
-    let refused = replica.authenticate(&token).await.unwrap_err();
+    setup.clock.advance(Duration::from_mins(61));
+    let refused = replica.auth.authenticate(&token).await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Token(TokenError::Expired)),
         "{refused}"
     );
 }
 
-async fn token_sees_no_store_but_its_own(bed: Bed) {
-    let other = bed
+async fn token_sees_no_store_but_its_own(setup: TestEngine) {
+    let other = setup
         .engine
-        .operator()
-        .create_store(bed.principal.tenant_id, "other")
+        .operator
+        .create_store(setup.principal.tenant_id, "other")
         .await
         .unwrap();
-    let token = bed
+    let token = setup
         .token(|new| {
-            new.store_ids = Some(vec![bed.store_id]);
+            new.store_ids = Some(vec![setup.store_id]);
             new.scopes = vec![Scope::MemoryRead];
         })
         .await;
-    let principal = bed.engine.authenticate(&token).await.unwrap();
+    let principal = setup.engine.auth.authenticate(&token).await.unwrap();
     let call = async |principal: &Arc<Principal>, store_id: StoreId, input| {
         let call = tool_call(None, input);
-        bed.engine.call_tool(principal, store_id, call).await
+        setup.engine.tools.memory.call(principal, store_id, call).await
     };
-    call(&principal, bed.store_id, view("/memories")).await.unwrap();
+    call(&principal, setup.store_id, view("/memories")).await.unwrap();
     let refused = call(&principal, other.store_id, view("/memories")).await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
-    let refused = call(&principal, bed.store_id, create("/memories/a", "x")).await;
+    let refused = call(&principal, setup.store_id, create("/memories/a", "x")).await;
     assert!(
         matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
         "{refused:?}"
     );
     let long = NewToken {
         life: DAY + Duration::from_secs(1),
-        ..bed.new_token()
+        ..setup.new_token()
     };
-    let refused = bed.engine.issue_token(long).await.unwrap_err();
+    let refused = setup.engine.tokens.issue(long).await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Token(TokenError::Unissuable)),
         "{refused}"
     );
 }
 
-async fn first_key_is_one_for_all_replicas(bed: Bed) {
-    let replicas: Vec<_> = (0..6).map(|_| bed.replica()).collect();
+async fn first_key_is_one_for_all_replicas(setup: TestEngine) {
+    let replicas: Vec<_> = (0..6).map(|_| setup.replica()).collect();
     let issued = replicas
         .iter()
-        .map(|replica| replica.issue_token(bed.new_token()));
+        .map(|replica| replica.tokens.issue(setup.new_token()));
     let tokens: Vec<_> = join_all(issued).await.into_iter().map(Result::unwrap).collect();
     for replica in &replicas {
         for token in &tokens {
-            replica.authenticate(token).await.unwrap();
+            replica.auth.authenticate(token).await.unwrap();
         }
     }
-    assert_eq!(bed.key_names().await, ["token-1"]);
+    assert_eq!(setup.key_names().await, ["token-1"]);
 }
 
-async fn signing_key_changes_without_a_token_that_is_refused(bed: Bed) {
-    let other = bed.replica();
+async fn signing_key_changes_without_a_token_that_is_refused(setup: TestEngine) {
+    let other = setup.replica();
     let believed = async |token: &str| {
-        for engine in [&bed.engine, &other] {
-            engine.authenticate(token).await.unwrap();
+        for engine in [&setup.engine, &other] {
+            engine.auth.authenticate(token).await.unwrap();
         }
     };
-    believed(&bed.token(|_| {}).await).await;
-    bed.clock.advance(30 * DAY);
+    believed(&setup.token(|_| {}).await).await;
+    setup.clock.advance(30 * DAY);
     // The other replica reads the keys, and a moment later there is a new one.
-    let old = bed.long_token().await;
-    other.authenticate(&old).await.unwrap();
-    assert_eq!(bed.key_names().await, ["token-1", "token-2"]);
+    let old = setup.long_token().await;
+    other.auth.authenticate(&old).await.unwrap();
+    assert_eq!(setup.key_names().await, ["token-1", "token-2"]);
     for _ in 0..16 {
-        believed(&bed.token(|_| {}).await).await;
+        believed(&setup.token(|_| {}).await).await;
         believed(&old).await;
-        bed.clock.advance(Duration::from_secs(10));
+        setup.clock.advance(Duration::from_secs(10));
     }
     let by_kid = |token: &str| token.split('.').next().unwrap().to_owned();
-    let new = bed.long_token().await;
+    let new = setup.long_token().await;
     assert_ne!(by_kid(&new), by_kid(&old), "the new key signs by now");
-    bed.clock.advance(Duration::from_mins(24 * 60 - 5));
+    setup.clock.advance(Duration::from_mins(24 * 60 - 5));
     believed(&old).await;
-    assert_eq!(bed.key_names().await, ["token-1", "token-2"]);
-    bed.clock.advance(Duration::from_mins(15));
-    believed(&bed.token(|_| {}).await).await;
-    assert_eq!(bed.key_names().await, ["token-2"]);
-    bed.engine
-        .operator()
+    assert_eq!(setup.key_names().await, ["token-1", "token-2"]);
+    setup.clock.advance(Duration::from_mins(15));
+    believed(&setup.token(|_| {}).await).await;
+    assert_eq!(setup.key_names().await, ["token-2"]);
+    setup
+        .engine
+        .operator
         .rotate_token_key(Rotation::Planned)
         .await
         .unwrap();
-    believed(&bed.token(|_| {}).await).await;
-    assert_eq!(bed.key_names().await, ["token-2", "token-3"]);
+    believed(&setup.token(|_| {}).await).await;
+    assert_eq!(setup.key_names().await, ["token-2", "token-3"]);
 }
 
-async fn compromised_key_is_believed_nowhere_after_a_minute(bed: Bed) {
-    let other = bed.replica();
-    let token = bed.token(|_| {}).await;
-    for engine in [&bed.engine, &other] {
-        engine.authenticate(&token).await.unwrap();
+async fn compromised_key_is_believed_nowhere_after_a_minute(setup: TestEngine) {
+    let other = setup.replica();
+    let token = setup.token(|_| {}).await;
+    for engine in [&setup.engine, &other] {
+        engine.auth.authenticate(&token).await.unwrap();
     }
-    bed.engine
-        .operator()
+    setup
+        .engine
+        .operator
         .rotate_token_key(Rotation::Compromised)
         .await
         .unwrap();
     // Keys are not read twice within a second, whatever is asked for.
-    bed.clock.advance(Duration::from_secs(1));
-    let new = bed.token(|_| {}).await;
-    for engine in [&bed.engine, &other] {
-        engine.authenticate(&new).await.unwrap();
+    setup.clock.advance(Duration::from_secs(1));
+    let new = setup.token(|_| {}).await;
+    for engine in [&setup.engine, &other] {
+        engine.auth.authenticate(&new).await.unwrap();
     }
-    bed.clock.advance(MINUTE + Duration::from_secs(3));
-    for engine in [&bed.engine, &other] {
-        let refused = engine.authenticate(&token).await.unwrap_err();
+    setup.clock.advance(MINUTE + Duration::from_secs(3));
+    for engine in [&setup.engine, &other] {
+        let refused = engine.auth.authenticate(&token).await.unwrap_err();
         assert!(
             matches!(refused, EngineError::Token(TokenError::UnknownKey)),
             "{refused}"
         );
-        engine.authenticate(&new).await.unwrap();
+        engine.auth.authenticate(&new).await.unwrap();
     }
 }
 
-async fn unknown_names_of_keys_are_refused(bed: Bed) {
-    bed.engine.prepare_secrets().await.unwrap();
+async fn unknown_names_of_keys_are_refused(setup: TestEngine) {
+    setup.engine.prepare_secrets().await.unwrap();
     let key = IssuerKey::ed25519();
     for kid in ["token-9", "cursor", ""] {
         let header = json!({"alg": "EdDSA", "typ": "keepsake+jwt", "kid": kid}).to_string();
         let token = key.token_with(&header, "{}");
-        let refused = bed.engine.authenticate(&token).await.unwrap_err();
+        let refused = setup.engine.auth.authenticate(&token).await.unwrap_err();
         assert!(
             matches!(refused, EngineError::Token(TokenError::UnknownKey)),
             "{refused}"
@@ -395,12 +409,12 @@ fn vault(current: u8, previous: Option<u8>) -> Vault {
     Vault::new(Some(master(current)), previous.map(master))
 }
 
-async fn secrets_are_wrapped_once_there_is_a_master_key(bed: Bed) {
+async fn secrets_are_wrapped_once_there_is_a_master_key(setup: TestEngine) {
     for number in 0..3 {
         let name = format!("store {number}");
-        let operator = bed.engine.operator();
+        let operator = &setup.engine.operator;
         operator
-            .create_store(bed.principal.tenant_id, &name)
+            .create_store(setup.principal.tenant_id, &name)
             .await
             .unwrap();
     }
@@ -411,7 +425,13 @@ async fn secrets_are_wrapped_once_there_is_a_master_key(bed: Bed) {
         },
         ..StoreQuery::default()
     };
-    let next = bed.engine.stores(&bed.principal, &first).await.unwrap().next;
+    let next = setup
+        .engine
+        .stores
+        .list(&setup.principal, &first)
+        .await
+        .unwrap()
+        .next;
     let second = StoreQuery {
         page: PageRequest {
             limit: Some(1),
@@ -419,41 +439,41 @@ async fn secrets_are_wrapped_once_there_is_a_master_key(bed: Bed) {
         },
         ..StoreQuery::default()
     };
-    let token = bed.token(|_| {}).await;
-    assert_eq!(bed.stored_sizes().await, [32, 32]);
-    let mut before = bed.stored().await;
+    let token = setup.token(|_| {}).await;
+    assert_eq!(setup.stored_sizes().await, [32, 32]);
+    let mut before = setup.stored().await;
     for vault in [vault(1, None), vault(2, Some(1)), vault(2, None)] {
-        let engine = bed.replica_with(|options| options.vault = vault);
+        let engine = setup.replica_with(|options| options.vault = vault);
         engine.prepare_secrets().await.unwrap();
         // The secrets are the same: what was signed with them stays good.
-        engine.authenticate(&token).await.unwrap();
-        engine.stores(&bed.principal, &second).await.unwrap();
-        assert_eq!(bed.stored_sizes().await, [61, 61]);
-        let now = bed.stored().await;
+        engine.auth.authenticate(&token).await.unwrap();
+        engine.stores.list(&setup.principal, &second).await.unwrap();
+        assert_eq!(setup.stored_sizes().await, [61, 61]);
+        let now = setup.stored().await;
         assert!(before.iter().all(|old| old.len() == 61 || !now.contains(old)));
         before = now;
     }
 }
 
-async fn wrong_master_key_is_told_from_the_start(bed: Bed) {
-    let first = bed.replica_with(|options| options.vault = vault(1, None));
+async fn wrong_master_key_is_told_from_the_start(setup: TestEngine) {
+    let first = setup.replica_with(|options| options.vault = vault(1, None));
     first.prepare_secrets().await.unwrap();
-    let stored = bed.stored().await;
-    let other = bed.replica_with(|options| options.vault = vault(2, None));
+    let stored = setup.stored().await;
+    let other = setup.replica_with(|options| options.vault = vault(2, None));
     let refused = other.prepare_secrets().await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Secret(VaultError::WrongKey)),
         "{refused}"
     );
-    let refused = bed.engine.prepare_secrets().await.unwrap_err();
+    let refused = setup.engine.prepare_secrets().await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Secret(VaultError::Locked)),
         "{refused}"
     );
-    assert_eq!(bed.stored().await, stored);
+    assert_eq!(setup.stored().await, stored);
 }
 
-impl Bed {
+impl TestEngine {
     /// A key of the tenant's that may do everything.
     async fn key(&self) -> String {
         let new = keepsake_engine::NewKey {
@@ -463,7 +483,7 @@ impl Bed {
             store_ids: None,
             expires_at: None,
         };
-        let (_, secret) = self.engine.operator().create_key(new).await.unwrap();
+        let (_, secret) = self.engine.operator.keys.create(new).await.unwrap();
         secret.expose().to_owned()
     }
 
@@ -481,7 +501,7 @@ impl Bed {
     pub(crate) async fn token(&self, change: impl FnOnce(&mut NewToken)) -> String {
         let mut new = self.new_token();
         change(&mut new);
-        self.engine.issue_token(new).await.unwrap()
+        self.engine.tokens.issue(new).await.unwrap()
     }
 
     async fn long_token(&self) -> String {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use keepsake_blobs::BlobError;
 use keepsake_core::ErasureId;
-use keepsake_engine::jobs::{Erase, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{Erase, RunOutcome, RunRequest};
 use keepsake_engine::{Engine, EngineError, ErasureRequest, PageRequest, Restoration, VersionQuery, View};
 use keepsake_index::{Erasure, ErasureState, Scope};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::bed::{Bed, create, edit_of, new_memory};
+use crate::test_engine::{TestEngine, create, edit_of, new_memory};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     erasure_is_done_soon_after_it_was_asked_for,
     erased_content_is_served_from_no_cache,
     writes_beside_an_erasure_are_not_lost,
@@ -31,28 +31,37 @@ crate::with_object_store! {
     blobs_that_no_row_names_go_with_their_store,
 }
 
-pub(crate) fn below(bed: &Bed, prefix: &str) -> ErasureRequest {
+pub(crate) fn below(setup: &TestEngine, prefix: &str) -> ErasureRequest {
     ErasureRequest {
-        store_id: Some(bed.store_id),
+        store_id: Some(setup.store_id),
         path_prefix: Some(prefix.to_owned()),
         store_metadata: None,
     }
 }
 
-async fn ask(bed: &Bed, request: ErasureRequest) -> ErasureId {
-    let asked = bed.engine.create_erasure(&bed.principal, request, None).await;
+async fn ask(setup: &TestEngine, request: ErasureRequest) -> ErasureId {
+    let asked = setup
+        .engine
+        .erasures
+        .create(&setup.principal, request, None)
+        .await;
     asked.unwrap().erasure_id
 }
 
-async fn found(bed: &Bed, erasure_id: ErasureId) -> Erasure {
-    bed.engine.erasure(&bed.principal, erasure_id).await.unwrap()
+async fn found(setup: &TestEngine, erasure_id: ErasureId) -> Erasure {
+    setup
+        .engine
+        .erasures
+        .get(&setup.principal, erasure_id)
+        .await
+        .unwrap()
 }
 
 /// Waits until what the replica began has come to its end, or was broken off.
-async fn ended(bed: &Bed, erasure_id: ErasureId) -> Erasure {
+async fn ended(setup: &TestEngine, erasure_id: ErasureId) -> Erasure {
     let ended = async {
         loop {
-            let erasure = found(bed, erasure_id).await;
+            let erasure = found(setup, erasure_id).await;
             if erasure.state == ErasureState::Done || erasure.failed_attempts > 0 {
                 return erasure;
             }
@@ -64,22 +73,19 @@ async fn ended(bed: &Bed, erasure_id: ErasureId) -> Erasure {
 }
 
 /// Erases, to the end.
-pub(crate) async fn erase(bed: &Bed, request: ErasureRequest) -> Erasure {
-    let erasure_id = ask(bed, request).await;
-    let erasure = ended(bed, erasure_id).await;
+pub(crate) async fn erase(setup: &TestEngine, request: ErasureRequest) -> Erasure {
+    let erasure_id = ask(setup, request).await;
+    let erasure = ended(setup, erasure_id).await;
     assert_eq!(erasure.state, ErasureState::Done, "{erasure:?}");
     erasure
 }
 
 async fn run(engine: &Engine) -> Value {
-    match run_job(
-        engine,
-        Arc::new(Erase),
-        RunRequest::SCHEDULED,
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap()
+    match engine
+        .jobs
+        .run(Arc::new(Erase), RunRequest::SCHEDULED, &CancellationToken::new())
+        .await
+        .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -90,72 +96,78 @@ fn unavailable() -> Result<(), BlobError> {
     Err(BlobError::Unavailable("as the test wants it".to_owned()))
 }
 
-async fn erasure_is_done_soon_after_it_was_asked_for(bed: Bed) {
-    let memory = bed.make("/p/a", "secret").await;
-    bed.update(&memory, edit_of(Some("another"), Some("/moved"), None))
+async fn erasure_is_done_soon_after_it_was_asked_for(setup: TestEngine) {
+    let memory = setup.make("/p/a", "secret").await;
+    setup
+        .update(&memory, edit_of(Some("another"), Some("/moved"), None))
         .await
         .unwrap();
-    let kept = bed.make("/q", "kept").await;
-    let erasure = erase(&bed, below(&bed, "/p/")).await;
+    let kept = setup.make("/q", "kept").await;
+    let erasure = erase(&setup, below(&setup, "/p/")).await;
     assert_eq!(erasure.receipt.blobs, 2);
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&kept.memory.head)]);
-    assert_eq!(run(&bed.replica()).await, json!({"done": 0, "failed": 0}));
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&kept.memory.head)]);
+    assert_eq!(run(&setup.replica()).await, json!({"done": 0, "failed": 0}));
 }
 
-async fn erased_content_is_served_from_no_cache(bed: Bed) {
-    let memory = bed.make("/p/a", "secret").await;
-    let other = bed.replica();
-    for engine in [&bed.engine, &other] {
-        assert_eq!(bed.text_at(engine, "/memories/p/a").await, "secret");
+async fn erased_content_is_served_from_no_cache(setup: TestEngine) {
+    let memory = setup.make("/p/a", "secret").await;
+    let other = setup.replica();
+    for engine in [&setup.engine, &other] {
+        assert_eq!(setup.text_at(engine, "/memories/p/a").await, "secret");
     }
-    erase(&bed, below(&bed, "/p/")).await;
+    erase(&setup, below(&setup, "/p/")).await;
     let (id, version_id) = (memory.memory.head.memory_id, memory.memory.head.version_id);
-    for engine in [&bed.replica(), &other] {
-        let read = engine.memory(&bed.principal, bed.store_id, id, View::Full).await;
+    for engine in [&setup.replica(), &other] {
+        let read = engine
+            .memories
+            .get(&setup.principal, setup.store_id, id, View::Full)
+            .await;
         assert!(matches!(read, Err(EngineError::MemoryNotFound)), "{read:?}");
         let read = engine
-            .version(&bed.principal, bed.store_id, version_id, View::Full)
+            .versions
+            .get(&setup.principal, setup.store_id, version_id, View::Full)
             .await;
         assert!(matches!(read, Err(EngineError::VersionNotFound)), "{read:?}");
         let query = VersionQuery::default();
         let listed = engine
-            .versions(&bed.principal, bed.store_id, &query, View::Full)
+            .versions
+            .list(&setup.principal, setup.store_id, &query, View::Full)
             .await;
         assert_eq!(listed.unwrap().items, []);
     }
 }
 
-async fn blobs_that_cannot_be_removed_keep_it_running(bed: Bed) {
-    bed.make("/p/a", "secret").await;
-    bed.blobs.before_delete(|_| async { unavailable() });
-    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
-    ended(&bed, erasure_id).await;
-    let replica = bed.replica();
-    bed.clock.advance(Duration::from_mins(1));
+async fn blobs_that_cannot_be_removed_keep_it_running(setup: TestEngine) {
+    setup.make("/p/a", "secret").await;
+    setup.blobs.before_delete(|_| async { unavailable() });
+    let erasure_id = ask(&setup, below(&setup, "/p/")).await;
+    ended(&setup, erasure_id).await;
+    let replica = setup.replica();
+    setup.clock.advance(Duration::from_mins(1));
     assert_eq!(run(&replica).await, json!({"done": 0, "failed": 1}));
-    let failed = found(&bed, erasure_id).await;
+    let failed = found(&setup, erasure_id).await;
     assert_eq!((failed.state, failed.failed_attempts), (ErasureState::Running, 2));
     assert_eq!(failed.error.as_deref(), Some("object_store_unavailable"));
     assert_eq!((failed.receipt.memories, failed.receipt.blobs), (1, 0));
-    bed.blobs.clear_hooks();
-    bed.clock.advance(Duration::from_mins(1));
+    setup.blobs.clear_hooks();
+    setup.clock.advance(Duration::from_mins(1));
     assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
-    let done = found(&bed, erasure_id).await;
+    let done = found(&setup, erasure_id).await;
     assert_eq!(
         (done.state, done.error, done.receipt.blobs),
         (ErasureState::Done, None, 1)
     );
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn run_that_dies_is_gone_on_with(bed: Bed) {
+async fn run_that_dies_is_gone_on_with(setup: TestEngine) {
     for number in 0..150 {
-        bed.make(&format!("/p/{number}"), "secret").await;
+        setup.make(&format!("/p/{number}"), "secret").await;
     }
     // The worker hangs at its second batch of blobs, and dies there.
     let removals = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&removals);
-    bed.blobs.before_delete(move |_| {
+    setup.blobs.before_delete(move |_| {
         let hangs = count.fetch_add(1, Ordering::SeqCst) >= 110;
         async move {
             if hangs {
@@ -164,43 +176,44 @@ async fn run_that_dies_is_gone_on_with(bed: Bed) {
             Ok(())
         }
     });
-    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
+    let erasure_id = ask(&setup, below(&setup, "/p/")).await;
     while removals.load(Ordering::SeqCst) < 111 {
         tokio::task::yield_now().await;
     }
-    bed.blobs.clear_hooks();
-    let replica = bed.replica();
+    setup.blobs.clear_hooks();
+    let replica = setup.replica();
     assert_eq!(
         run(&replica).await,
         json!({"done": 0, "failed": 0}),
         "it is another's"
     );
-    assert_eq!(found(&bed, erasure_id).await.state, ErasureState::Running);
-    bed.clock.advance(Duration::from_mins(3));
+    assert_eq!(found(&setup, erasure_id).await.state, ErasureState::Running);
+    setup.clock.advance(Duration::from_mins(3));
     assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
-    let receipt = found(&bed, erasure_id).await.receipt;
+    let receipt = found(&setup, erasure_id).await.receipt;
     assert_eq!(
         (receipt.memories, receipt.versions, receipt.blobs),
         (150, 150, 150)
     );
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn restoration_that_meets_an_erasure_finds_nothing(bed: Bed) {
-    let memory = bed.make("/p/a", "secret").await;
-    bed.update(&memory, edit_of(Some("newer"), Some("/moved"), None))
+async fn restoration_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
+    let memory = setup.make("/p/a", "secret").await;
+    setup
+        .update(&memory, edit_of(Some("newer"), Some("/moved"), None))
         .await
         .unwrap();
-    let bed = Arc::new(bed);
+    let setup = Arc::new(setup);
     // The restoration has read the version, and reads its content: now it is erased.
-    let erasing = Arc::clone(&bed);
-    let replica = bed.replica();
+    let erasing = Arc::clone(&setup);
+    let replica = setup.replica();
     let is_first = AtomicU32::new(0);
-    bed.blobs.before_get(move |_| {
-        let (bed, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
+    setup.blobs.before_get(move |_| {
+        let (setup, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
         async move {
             if is_first {
-                erase(&bed, below(&bed, "/p/")).await;
+                erase(&setup, below(&setup, "/p/")).await;
             }
             Ok(())
         }
@@ -212,28 +225,29 @@ async fn restoration_that_meets_an_erasure_finds_nothing(bed: Bed) {
     };
     let version_id = memory.memory.head.version_id;
     let restored = replica
-        .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+        .memories
+        .restore(&setup.principal, setup.store_id, version_id, restoration)
         .await;
     assert!(
         matches!(restored, Err(EngineError::VersionNotFound)),
         "{restored:?}"
     );
-    assert_eq!(bed.operations().await.len(), 0);
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.operations().await.len(), 0);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn edit_that_meets_an_erasure_finds_nothing(bed: Bed) {
-    let memory = bed.make("/p/a", "secret").await;
-    let bed = Arc::new(bed);
-    let erasing = Arc::clone(&bed);
-    let replica = bed.replica();
+async fn edit_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
+    let memory = setup.make("/p/a", "secret").await;
+    let setup = Arc::new(setup);
+    let erasing = Arc::clone(&setup);
+    let replica = setup.replica();
     let is_first = AtomicU32::new(0);
     // Its content is stored, its commit comes: between the two it is erased.
-    bed.blobs.after_put(move |_| {
-        let (bed, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
+    setup.blobs.after_put(move |_| {
+        let (setup, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
         async move {
             if is_first {
-                erase(&bed, below(&bed, "/p/")).await;
+                erase(&setup, below(&setup, "/p/")).await;
             }
             Ok(())
         }
@@ -241,75 +255,77 @@ async fn edit_that_meets_an_erasure_finds_nothing(bed: Bed) {
     let id = memory.memory.head.memory_id;
     let edit = edit_of(Some("secret, and more"), None, None);
     let edited = replica
-        .update_memory(&bed.principal, bed.store_id, id, edit)
+        .memories
+        .update(&setup.principal, setup.store_id, id, edit)
         .await;
     assert!(matches!(edited, Err(EngineError::MemoryNotFound)), "{edited:?}");
-    assert_eq!(bed.blobs_there().await, [], "what it brought went with it");
-    assert_eq!(bed.head("/p/a").await, None);
+    assert_eq!(setup.blobs_there().await, [], "what it brought went with it");
+    assert_eq!(setup.head("/p/a").await, None);
 }
 
-async fn writes_beside_an_erasure_are_not_lost(bed: Bed) {
+async fn writes_beside_an_erasure_are_not_lost(setup: TestEngine) {
     for number in 0..60 {
-        bed.make(&format!("/p/{}/{number}", number % 4), "secret").await;
+        setup.make(&format!("/p/{}/{number}", number % 4), "secret").await;
     }
-    bed.make("/q/log", "begin").await;
-    let bed = Arc::new(bed);
-    let beside = Arc::clone(&bed);
+    setup.make("/q/log", "begin").await;
+    let setup = Arc::new(setup);
+    let beside = Arc::clone(&setup);
     let writes = tokio::spawn(async move {
         let replica = beside.replica();
         for number in 0..30 {
             let new = new_memory(&format!("/p/1/new{number}"), "kept");
             replica
-                .create_memory(&beside.principal, beside.store_id, new)
+                .memories
+                .create(&beside.principal, beside.store_id, new)
                 .await
                 .unwrap();
             let log = json!({"command": "insert", "path": "/memories/q/log", "insert_line": 1, "insert_text": "more\n"});
             assert!(!beside.call_on(&replica, None, log).await.unwrap().is_error);
         }
     });
-    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
+    let erasure_id = ask(&setup, below(&setup, "/p/")).await;
     writes.await.unwrap();
-    let receipt = ended(&bed, erasure_id).await.receipt;
+    let receipt = ended(&setup, erasure_id).await.receipt;
     assert!(receipt.memories >= 60, "{receipt:?}");
     for number in 0..30 {
         let path = format!("/p/1/new{number}");
         let made_before = receipt.memories - 60;
-        let is_there = bed.head(&path).await.is_some();
+        let is_there = setup.head(&path).await.is_some();
         assert_eq!(
             is_there,
             number >= made_before,
             "{path}, {made_before} were made before the request"
         );
     }
-    let log = bed.text_at(&bed.replica(), "/memories/q/log").await;
+    let log = setup.text_at(&setup.replica(), "/memories/q/log").await;
     assert_eq!(log.lines().count(), 31, "{log}");
-    assert_eq!(bed.head("/p/2/2").await, None);
+    assert_eq!(setup.head("/p/2/2").await, None);
 }
 
-async fn blobs_that_no_row_names_go_with_their_store(bed: Bed) {
-    let memory = bed.make("/a", "secret").await;
+async fn blobs_that_no_row_names_go_with_their_store(setup: TestEngine) {
+    let memory = setup.make("/a", "secret").await;
     let orphan = keepsake_core::BlobKey {
         blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
-        ..bed.blob_key(&memory.memory.head)
+        ..setup.blob_key(&memory.memory.head)
     };
     let content = bytes::Bytes::from_static(b"secret of a write that died");
-    bed.blobs.inner().put(&orphan, content).await.unwrap();
+    setup.blobs.inner().put(&orphan, content).await.unwrap();
     let whole = ErasureRequest {
-        store_id: Some(bed.store_id),
+        store_id: Some(setup.store_id),
         ..ErasureRequest::default()
     };
-    assert_eq!(erase(&bed, whole).await.receipt.blobs, 2);
-    assert_eq!(bed.blobs_there().await, []);
-    let late = bed.try_call(create("/memories/late", "text")).await;
+    assert_eq!(erase(&setup, whole).await.receipt.blobs, 2);
+    assert_eq!(setup.blobs_there().await, []);
+    let late = setup.try_call(create("/memories/late", "text")).await;
     assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
 }
 
-async fn request_that_says_too_little_or_too_much_is_refused(bed: Bed) {
+async fn request_that_says_too_little_or_too_much_is_refused(setup: TestEngine) {
     let metadata = |value: Value| match value {
         Value::Object(pairs) => Some(pairs),
         other => panic!("{other}"),
     };
-    let store_id = Some(bed.store_id);
+    let store_id = Some(setup.store_id);
     let prefix = |text: &str| Some(text.to_owned());
     for (store_id, path_prefix, store_metadata, field) in [
         (None, None, None, "memory_store_id"),
@@ -329,24 +345,29 @@ async fn request_that_says_too_little_or_too_much_is_refused(bed: Bed) {
             path_prefix,
             store_metadata,
         };
-        let asked = bed
+        let asked = setup
             .engine
-            .create_erasure(&bed.principal, request.clone(), None)
+            .erasures
+            .create(&setup.principal, request.clone(), None)
             .await;
         match asked {
             Err(EngineError::Invalid { field: named, .. }) => assert_eq!(named, field, "{request:?}"),
             other => panic!("{request:?}: {other:?}"),
         }
     }
-    let page = bed.engine.erasures(&bed.principal, &PageRequest::default()).await;
+    let page = setup
+        .engine
+        .erasures
+        .list(&setup.principal, &PageRequest::default())
+        .await;
     assert_eq!(page.unwrap().items, []);
 }
 
-async fn erasures_are_paged(bed: Bed) {
+async fn erasures_are_paged(setup: TestEngine) {
     let mut asked = Vec::new();
     for _ in 0..3 {
-        bed.clock.advance(Duration::from_secs(1));
-        asked.push(ask(&bed, below(&bed, "/p/")).await);
+        setup.clock.advance(Duration::from_secs(1));
+        asked.push(ask(&setup, below(&setup, "/p/")).await);
     }
     asked.reverse();
     let mut listed = Vec::new();
@@ -355,7 +376,7 @@ async fn erasures_are_paged(bed: Bed) {
         page: None,
     };
     loop {
-        let part = bed.engine.erasures(&bed.principal, &page).await.unwrap();
+        let part = setup.engine.erasures.list(&setup.principal, &page).await.unwrap();
         listed.extend(part.items.iter().map(|erasure| erasure.erasure_id));
         page.page = part.next;
         if page.page.is_none() {
@@ -367,60 +388,65 @@ async fn erasures_are_paged(bed: Bed) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
-    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
-    let memory = bed.make("/p/a", "secret").await;
-    bed.update(&memory, edit_of(Some("redacted"), None, None))
+    let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
+    let memory = setup.make("/p/a", "secret").await;
+    setup
+        .update(&memory, edit_of(Some("redacted"), None, None))
         .await
         .unwrap();
-    bed.update(&memory, edit_of(Some("newer"), None, None))
+    setup
+        .update(&memory, edit_of(Some("newer"), None, None))
         .await
         .unwrap();
-    bed.make("/q", "kept").await;
-    assert_eq!(bucket.objects(&bed).await, 4);
+    setup.make("/q", "kept").await;
+    assert_eq!(bucket.objects(&setup).await, 4);
     let history = VersionQuery::default();
-    let history = bed
+    let history = setup
         .engine
-        .versions(&bed.principal, bed.store_id, &history, View::Basic)
+        .versions
+        .list(&setup.principal, setup.store_id, &history, View::Basic)
         .await;
     let second = history.unwrap().items[2].version.version_id;
-    bed.engine
-        .redact_version(&bed.principal, bed.store_id, second)
+    setup
+        .engine
+        .versions
+        .redact(&setup.principal, setup.store_id, second)
         .await
         .unwrap();
-    assert_eq!(bucket.objects(&bed).await, 3, "a redaction means the same");
+    assert_eq!(bucket.objects(&setup).await, 3, "a redaction means the same");
 
-    let receipt = erase(&bed, below(&bed, "/p/")).await.receipt;
+    let receipt = erase(&setup, below(&setup, "/p/")).await.receipt;
     assert_eq!(
         (receipt.blobs, receipt.versions_deleted, receipt.versions_not_kept),
         bucket.either((2, 2, 0), (2, 0, 2))
     );
-    assert_eq!(bucket.objects(&bed).await, 1);
+    assert_eq!(bucket.objects(&setup).await, 1);
     // What was deleted before, and is there as an older version, goes with the store.
     let orphan = keepsake_core::BlobKey {
         blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
-        ..bed.blob_key(&memory.memory.head)
+        ..setup.blob_key(&memory.memory.head)
     };
-    let blobs = bed.blobs.inner();
+    let blobs = setup.blobs.inner();
     blobs
         .put(&orphan, bytes::Bytes::from_static(b"a write that lost"))
         .await
         .unwrap();
     blobs.delete(&orphan).await.unwrap();
-    assert_eq!(bucket.objects(&bed).await, bucket.either(3, 1));
+    assert_eq!(bucket.objects(&setup).await, bucket.either(3, 1));
     let whole = ErasureRequest {
-        store_id: Some(bed.store_id),
+        store_id: Some(setup.store_id),
         ..ErasureRequest::default()
     };
-    let receipt = erase(&bed, whole).await.receipt;
+    let receipt = erase(&setup, whole).await.receipt;
     let counted = (receipt.blobs, receipt.versions_deleted);
     assert_eq!(counted, bucket.either((2, 2), (1, 0)));
-    assert_eq!(bucket.objects(&bed).await, 0);
+    assert_eq!(bucket.objects(&setup).await, 0);
 }
 
-async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
-    let operator = bed.engine.operator();
+async fn key_of_some_stores_erases_of_those_alone(setup: TestEngine) {
+    let operator = &setup.engine.operator;
     let other = operator
-        .create_store(bed.principal.tenant_id, "other")
+        .create_store(setup.principal.tenant_id, "other")
         .await
         .unwrap();
     let theirs = ErasureRequest {
@@ -431,15 +457,15 @@ async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
         store_metadata: json!({"user": "nora"}).as_object().cloned(),
         ..ErasureRequest::default()
     };
-    let token = bed
+    let token = setup
         .token(|new| {
-            new.store_ids = Some(vec![bed.store_id]);
+            new.store_ids = Some(vec![setup.store_id]);
             new.scopes = vec![Scope::TenantAdmin];
         })
         .await;
-    let bound = bed.engine.authenticate(&token).await.unwrap();
-    let create = async |request: ErasureRequest| bed.engine.create_erasure(&bound, request, None).await;
-    let own = create(below(&bed, "/p/")).await.unwrap().erasure_id;
+    let bound = setup.engine.auth.authenticate(&token).await.unwrap();
+    let create = async |request: ErasureRequest| setup.engine.erasures.create(&bound, request, None).await;
+    let own = create(below(&setup, "/p/")).await.unwrap().erasure_id;
     let refused = create(theirs.clone()).await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
     let refused = create(by_metadata).await;
@@ -447,16 +473,17 @@ async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
         matches!(refused, Err(EngineError::PermissionDenied(Scope::TenantAdmin))),
         "{refused:?}"
     );
-    let foreign = ask(&bed, theirs).await;
-    assert!(bed.engine.erasure(&bound, own).await.is_ok());
-    let refused = bed.engine.erasure(&bound, foreign).await;
+    let foreign = ask(&setup, theirs).await;
+    assert!(setup.engine.erasures.get(&bound, own).await.is_ok());
+    let refused = setup.engine.erasures.get(&bound, foreign).await;
     assert!(
         matches!(refused, Err(EngineError::ErasureNotFound)),
         "{refused:?}"
     );
-    let seen = bed
+    let seen = setup
         .engine
-        .erasures(&bound, &PageRequest::default())
+        .erasures
+        .list(&bound, &PageRequest::default())
         .await
         .unwrap();
     assert_eq!(seen.items.len(), 1);
@@ -465,12 +492,12 @@ async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
 /// An erasure of all whose older versions the bucket lets not be seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipt_tells_of_versions_that_could_not_be_counted() {
-    let bed = Bed::sqlite_and_s3().await;
-    bed.blobs.keep_versions(Some(0));
+    let setup = TestEngine::sqlite_and_s3().await;
+    setup.blobs.keep_versions(Some(0));
     let whole = ErasureRequest {
-        store_id: Some(bed.store_id),
+        store_id: Some(setup.store_id),
         ..ErasureRequest::default()
     };
-    let receipt = erase(&bed, whole).await.receipt;
+    let receipt = erase(&setup, whole).await.receipt;
     assert_eq!((receipt.blobs, receipt.versions_kept), (0, 1));
 }

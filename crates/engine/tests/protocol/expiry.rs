@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_engine::jobs::{ExpireUnused, ExpireVersions, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{ExpireUnused, ExpireVersions, RunOutcome, RunRequest};
 use keepsake_engine::{
-    Clock, Engine, EngineError, MemoryEdit, Principal, Restoration, SearchQuery, ShownMemory, StoreEdit,
-    TenantEdit, VersionQuery, View,
+    Clock, Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, Principal, Restoration,
+    SearchQuery, ShownMemory, StoreEdit, TenantEdit, VersionQuery, View,
 };
 use keepsake_index::{MemoryTarget, Operation};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::{Bed, edit_of, new_memory, view};
+use crate::test_engine::{TestEngine, edit_of, new_memory, view};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     memory_past_its_period_is_deleted_by_nobody_and_comes_back,
     memory_that_was_read_or_written_lives_on,
     nothing_expires_by_default,
@@ -25,6 +25,9 @@ crate::on_every_bed! {
     replica_that_cannot_write_its_reads_stops_expiry,
     replica_that_died_is_forgotten_after_a_while,
     pinned_memory_never_expires,
+    memory_expires_at_its_time_even_if_it_is_used,
+    expiry_time_is_kept_by_changes_and_cleared_by_a_deletion,
+    expiry_time_is_in_the_future_and_not_of_a_pinned_memory,
     read_in_the_last_tenth_of_a_life_is_written_at_once,
     new_or_shorter_period_takes_effect_after_a_day,
     tenants_period_holds_where_a_store_has_none,
@@ -44,32 +47,13 @@ pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
 }
 
 pub(crate) async fn run_on(engine: &Engine, dry_run: bool) -> Value {
-    match run_job(
-        engine,
-        Arc::new(ExpireUnused),
-        RunRequest::manual(dry_run),
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap()
-    {
-        RunOutcome::Ran(counts) => counts,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Runs the job; answers how many memories expired. No two runs begin at once.
-pub(crate) async fn expire(bed: &Bed) -> u64 {
-    bed.clock.advance(Duration::from_micros(1));
-    let counts = run_on(&bed.engine, false).await;
-    assert_eq!(counts["failed"], 0, "{counts}");
-    counts["expired"].as_u64().unwrap()
-}
-
-async fn drop_versions(bed: &Bed, dry_run: bool) -> Value {
-    bed.clock.advance(Duration::from_micros(1));
-    let (job, request) = (Arc::new(ExpireVersions), RunRequest::manual(dry_run));
-    match run_job(&bed.engine, job, request, &CancellationToken::new())
+    match engine
+        .jobs
+        .run(
+            Arc::new(ExpireUnused),
+            RunRequest::manual(dry_run),
+            &CancellationToken::new(),
+        )
         .await
         .unwrap()
     {
@@ -78,60 +62,88 @@ async fn drop_versions(bed: &Bed, dry_run: bool) -> Value {
     }
 }
 
-async fn set_period(bed: &Bed, principal: &Arc<Principal>, store_id: StoreId, period: Duration) {
+/// Runs the job; answers how many memories expired. No two runs begin at once.
+pub(crate) async fn expire(setup: &TestEngine) -> u64 {
+    setup.clock.advance(Duration::from_micros(1));
+    let counts = run_on(&setup.engine, false).await;
+    assert_eq!(counts["failed"], 0, "{counts}");
+    counts["expired"].as_u64().unwrap()
+}
+
+async fn drop_versions(setup: &TestEngine, dry_run: bool) -> Value {
+    setup.clock.advance(Duration::from_micros(1));
+    let (job, request) = (Arc::new(ExpireVersions), RunRequest::manual(dry_run));
+    match setup
+        .engine
+        .jobs
+        .run(job, request, &CancellationToken::new())
+        .await
+        .unwrap()
+    {
+        RunOutcome::Ran(counts) => counts,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn set_period(setup: &TestEngine, principal: &Arc<Principal>, store_id: StoreId, period: Duration) {
     let edit = StoreEdit {
         expires_unused_after: Some(period.as_secs()),
         ..StoreEdit::default()
     };
-    bed.engine
-        .update_store(principal, store_id, edit, None)
+    setup
+        .engine
+        .stores
+        .update(principal, store_id, edit, None)
         .await
         .unwrap();
 }
 
-/// A bed whose store has a period that is in effect.
-pub(crate) async fn with_period(bed: &Bed) {
-    set_period(bed, &bed.principal, bed.store_id, PERIOD).await;
-    bed.clock.advance(DAY);
+/// A test whose store has a period that is in effect.
+pub(crate) async fn with_period(setup: &TestEngine) {
+    set_period(setup, &setup.principal, setup.store_id, PERIOD).await;
+    setup.clock.advance(DAY);
 }
 
-async fn lives(bed: &Bed, memory: &ShownMemory) -> bool {
-    let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
-    let found = bed
+async fn lives(setup: &TestEngine, memory: &ShownMemory) -> bool {
+    let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
+    let found = setup
         .index
         .memories
-        .find(tenant_id, bed.store_id, memory_id)
+        .find(tenant_id, setup.store_id, memory_id)
         .await
         .unwrap();
     matches!(found.unwrap().target, MemoryTarget::Live(_))
 }
 
-pub(crate) async fn restore(bed: &Bed, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
+pub(crate) async fn restore(setup: &TestEngine, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
     let restoration = Restoration {
         precondition: None,
         view: View::Full,
         idempotency: None,
     };
     let version_id = memory.memory.head.version_id;
-    bed.engine
-        .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+    setup
+        .engine
+        .memories
+        .restore(&setup.principal, setup.store_id, version_id, restoration)
         .await
 }
 
-async fn memory_past_its_period_is_deleted_by_nobody_and_comes_back(bed: Bed) {
-    with_period(&bed).await;
-    let memory = bed.make("/a/b.txt", "kept").await;
-    assert_eq!(memory.expires_at, Some(bed.clock.now().plus(PERIOD)));
-    bed.clock.advance(short_of(PERIOD, SECOND));
-    assert_eq!(expire(&bed).await, 0, "a second is left");
-    bed.clock.advance(Duration::from_secs(1));
-    assert_eq!(expire(&bed).await, 1);
-    assert!(!lives(&bed, &memory).await);
-    let last = bed
+async fn memory_past_its_period_is_deleted_by_nobody_and_comes_back(setup: TestEngine) {
+    with_period(&setup).await;
+    let memory = setup.make("/a/b.txt", "kept").await;
+    assert_eq!(memory.expires_at, Some(setup.clock.now().plus(PERIOD)));
+    setup.clock.advance(short_of(PERIOD, SECOND));
+    assert_eq!(expire(&setup).await, 0, "a second is left");
+    setup.clock.advance(Duration::from_secs(1));
+    assert_eq!(expire(&setup).await, 1);
+    assert!(!lives(&setup, &memory).await);
+    let last = setup
         .engine
-        .versions(
-            &bed.principal,
-            bed.store_id,
+        .versions
+        .list(
+            &setup.principal,
+            setup.store_id,
             &VersionQuery::default(),
             View::Basic,
         )
@@ -145,155 +157,344 @@ async fn memory_past_its_period_is_deleted_by_nobody_and_comes_back(bed: Bed) {
         (Operation::Deleted, None),
         "by nobody"
     );
-    let store = bed.engine.store(&bed.principal, bed.store_id).await.unwrap();
+    let store = setup
+        .engine
+        .stores
+        .get(&setup.principal, setup.store_id)
+        .await
+        .unwrap();
     assert_eq!((store.memory_count, store.live_bytes), (0, 0));
-    assert_eq!(expire(&bed).await, 0, "run twice, it finds nothing");
+    assert_eq!(expire(&setup).await, 0, "run twice, it finds nothing");
 
-    let back = restore(&bed, &memory).await.unwrap();
+    let back = restore(&setup, &memory).await.unwrap();
     assert_eq!(back.content.as_deref(), Some("kept"));
-    bed.clock.advance(short_of(PERIOD, SECOND));
-    assert_eq!(expire(&bed).await, 0, "its life runs from the restoration");
-    bed.clock.advance(Duration::from_secs(1));
-    assert_eq!(expire(&bed).await, 1);
+    setup.clock.advance(short_of(PERIOD, SECOND));
+    assert_eq!(expire(&setup).await, 0, "its life runs from the restoration");
+    setup.clock.advance(Duration::from_secs(1));
+    assert_eq!(expire(&setup).await, 1);
 }
 
-async fn memory_that_was_read_or_written_lives_on(bed: Bed) {
-    with_period(&bed).await;
-    let read = bed.make("/read.txt", "a").await;
-    let viewed = bed.make("/viewed.txt", "a").await;
-    let written = bed.make("/written.txt", "a").await;
-    let renamed = bed.make("/renamed.txt", "a").await;
-    let listed = bed.make("/listed.txt", "a").await;
-    bed.clock.advance(short_of(PERIOD, DAY));
-    bed.read(&read, View::Full).await;
-    bed.call(view("/memories/viewed.txt")).await;
-    bed.update(&written, edit_of(Some("b"), None, None))
+async fn memory_that_was_read_or_written_lives_on(setup: TestEngine) {
+    with_period(&setup).await;
+    let read = setup.make("/read.txt", "a").await;
+    let viewed = setup.make("/viewed.txt", "a").await;
+    let written = setup.make("/written.txt", "a").await;
+    let renamed = setup.make("/renamed.txt", "a").await;
+    let listed = setup.make("/listed.txt", "a").await;
+    setup.clock.advance(short_of(PERIOD, DAY));
+    setup.read(&read, View::Full).await;
+    setup.call(view("/memories/viewed.txt")).await;
+    setup
+        .update(&written, edit_of(Some("b"), None, None))
         .await
         .unwrap();
-    bed.update(&renamed, edit_of(None, Some("/moved.txt"), None))
+    setup
+        .update(&renamed, edit_of(None, Some("/moved.txt"), None))
         .await
         .unwrap();
-    bed.read(&listed, View::Basic).await;
-    bed.call(view("/memories")).await;
-    bed.clock.advance(DAY);
-    assert_eq!(expire(&bed).await, 1, "what was only listed");
+    setup.read(&listed, View::Basic).await;
+    setup.call(view("/memories")).await;
+    setup.clock.advance(DAY);
+    assert_eq!(expire(&setup).await, 1, "what was only listed");
     for memory in [&read, &viewed, &written, &renamed] {
-        assert!(lives(&bed, memory).await);
+        assert!(lives(&setup, memory).await);
     }
-    bed.clock.advance(short_of(PERIOD, DAY));
-    assert_eq!(expire(&bed).await, 4);
+    setup.clock.advance(short_of(PERIOD, DAY));
+    assert_eq!(expire(&setup).await, 4);
 }
 
-async fn nothing_expires_by_default(bed: Bed) {
-    let memory = bed.make("/a.txt", "a").await;
+async fn nothing_expires_by_default(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "a").await;
     assert_eq!(memory.expires_at, None);
-    bed.clock.advance(DAY * 365 * 50);
-    assert_eq!(expire(&bed).await, 0);
-    assert!(lives(&bed, &memory).await);
+    setup.clock.advance(DAY * 365 * 50);
+    assert_eq!(expire(&setup).await, 0);
+    assert!(lives(&setup, &memory).await);
 }
 
-async fn reads_that_another_replica_has_not_written_are_waited_for(bed: Bed) {
-    with_period(&bed).await;
-    let (unread, read) = (bed.make("/unread.txt", "a").await, bed.make("/b.txt", "a").await);
-    let other = bed.replica();
+async fn reads_that_another_replica_has_not_written_are_waited_for(setup: TestEngine) {
+    with_period(&setup).await;
+    let (unread, read) = (
+        setup.make("/unread.txt", "a").await,
+        setup.make("/b.txt", "a").await,
+    );
+    let other = setup.replica();
     // Its last sign of life comes before the memories' time is up, and nothing of
     // what was read there since is written.
-    bed.clock.advance(short_of(PERIOD, Duration::from_mins(1)));
-    other.flush_access().await.unwrap();
-    bed.clock.advance(Duration::from_mins(2));
-    assert_eq!(expire(&bed).await, 0, "who knows what was read there");
+    setup.clock.advance(short_of(PERIOD, Duration::from_mins(1)));
+    other.replica.flush().await.unwrap();
+    setup.clock.advance(Duration::from_mins(2));
+    assert_eq!(expire(&setup).await, 0, "who knows what was read there");
     let memory_id = read.memory.head.memory_id;
     other
-        .memory(&bed.principal, bed.store_id, memory_id, View::Full)
+        .memories
+        .get(&setup.principal, setup.store_id, memory_id, View::Full)
         .await
         .unwrap();
-    other.flush_access().await.unwrap();
-    assert_eq!(expire(&bed).await, 1);
-    assert!(lives(&bed, &read).await && !lives(&bed, &unread).await);
+    other.replica.flush().await.unwrap();
+    assert_eq!(expire(&setup).await, 1);
+    assert!(lives(&setup, &read).await && !lives(&setup, &unread).await);
 }
 
-async fn replica_that_cannot_write_its_reads_stops_expiry(bed: Bed) {
-    with_period(&bed).await;
-    bed.make("/a.txt", "a").await;
-    bed.clock.advance(PERIOD * 2);
+async fn replica_that_cannot_write_its_reads_stops_expiry(setup: TestEngine) {
+    with_period(&setup).await;
+    setup.make("/a.txt", "a").await;
+    setup.clock.advance(PERIOD * 2);
     let stalled = Uuid::from_u128(7);
-    let behind = bed.clock.now().minus(Duration::from_mins(5));
-    let now = bed.clock.now();
-    bed.index
+    let behind = setup.clock.now().minus(Duration::from_mins(5));
+    let now = setup.clock.now();
+    setup
+        .index
         .replicas
         .beat(stalled, "gateway", now, behind)
         .await
         .unwrap();
-    bed.clock.advance(Duration::from_secs(1));
-    let counts = run_on(&bed.engine, false).await;
+    setup.clock.advance(Duration::from_secs(1));
+    let counts = run_on(&setup.engine, false).await;
     assert_eq!(
         (&counts["is_stalled"], &counts["expired"]),
         (&json!(true), &json!(0))
     );
-    let now = bed.clock.now();
-    bed.index
+    let now = setup.clock.now();
+    setup
+        .index
         .replicas
         .beat(stalled, "gateway", now, now)
         .await
         .unwrap();
-    assert_eq!(expire(&bed).await, 1);
+    assert_eq!(expire(&setup).await, 1);
 }
 
-async fn replica_that_died_is_forgotten_after_a_while(bed: Bed) {
-    with_period(&bed).await;
-    bed.make("/a.txt", "a").await;
-    bed.clock.advance(short_of(PERIOD, SECOND));
-    let died_at = bed.clock.now();
-    bed.index
+async fn replica_that_died_is_forgotten_after_a_while(setup: TestEngine) {
+    with_period(&setup).await;
+    setup.make("/a.txt", "a").await;
+    setup.clock.advance(short_of(PERIOD, SECOND));
+    let died_at = setup.clock.now();
+    setup
+        .index
         .replicas
         .beat(Uuid::from_u128(7), "all", died_at, died_at)
         .await
         .unwrap();
-    bed.clock.advance(Duration::from_mins(9));
-    assert_eq!(expire(&bed).await, 0);
-    bed.clock.advance(Duration::from_mins(2));
-    assert_eq!(expire(&bed).await, 1);
+    setup.clock.advance(Duration::from_mins(9));
+    assert_eq!(expire(&setup).await, 0);
+    setup.clock.advance(Duration::from_mins(2));
+    assert_eq!(expire(&setup).await, 1);
 }
 
-async fn pinned_memory_never_expires(bed: Bed) {
-    with_period(&bed).await;
-    let (pinned, other) = (bed.make("/a.txt", "a").await, bed.make("/b.txt", "b").await);
+async fn pinned_memory_never_expires(setup: TestEngine) {
+    with_period(&setup).await;
+    let (pinned, other) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
     let pin = |pinned| MemoryEdit {
         pinned: Some(pinned),
         ..edit_of(None, None, None)
     };
-    let shown = bed.update(&pinned, pin(true)).await.unwrap();
+    let shown = setup.update(&pinned, pin(true)).await.unwrap();
     assert_eq!(shown.expires_at, None);
-    bed.clock.advance(PERIOD * 3);
-    assert_eq!(expire(&bed).await, 1);
-    assert!(lives(&bed, &pinned).await && !lives(&bed, &other).await);
-    bed.update(&pinned, pin(false)).await.unwrap();
-    assert_eq!(expire(&bed).await, 1, "once it may, it does");
+    setup.clock.advance(PERIOD * 3);
+    assert_eq!(expire(&setup).await, 1);
+    assert!(lives(&setup, &pinned).await && !lives(&setup, &other).await);
+    setup.update(&pinned, pin(false)).await.unwrap();
+    assert_eq!(expire(&setup).await, 1, "once it may, it does");
 }
 
-async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
-    with_period(&bed).await;
+fn expires_at(at: ExpiresAt) -> MemoryEdit {
+    MemoryEdit {
+        expires_at: Some(at),
+        ..edit_of(None, None, None)
+    }
+}
+
+fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
+    setup.clock.now().plus(DAY * days)
+}
+
+async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
+    let other = setup.make("/other.txt", "a").await;
+    let time = in_days(&setup, 2);
+    let new = NewMemory {
+        expires_at: Some(ExpiresAt::Time(time)),
+        ..new_memory("/a.txt", "a")
+    };
+    let timed = setup.try_make(new).await.unwrap();
+    assert_eq!(timed.expires_at, Some(time));
+    let later = setup
+        .update(&other, expires_at(ExpiresAt::Time(in_days(&setup, 3))))
+        .await
+        .unwrap();
+    let kept = setup.make("/kept.txt", "a").await;
+    setup
+        .update(&kept, expires_at(ExpiresAt::Time(time)))
+        .await
+        .unwrap();
+    let kept = setup.update(&kept, expires_at(ExpiresAt::Never)).await.unwrap();
+    assert_eq!(kept.expires_at, None);
+    assert_eq!(setup.operations().await, ["created"; 3], "a time is no version");
+
+    setup.clock.advance(short_of(DAY * 2, SECOND));
+    setup.read(&timed, View::Full).await;
+    assert_eq!(expire(&setup).await, 0, "a second is left");
+    let listed = setup
+        .engine
+        .usage
+        .of_store(&setup.principal, setup.store_id, None)
+        .await;
+    let listed: Vec<_> = listed
+        .unwrap()
+        .expiring_next
+        .iter()
+        .map(|next| next.memory_id)
+        .collect();
+    assert_eq!(
+        listed,
+        [&timed, &later].map(|memory| memory.memory.head.memory_id)
+    );
+    setup.clock.advance(SECOND);
+    assert_eq!(expire(&setup).await, 1);
+    assert!(!lives(&setup, &timed).await && lives(&setup, &later).await);
+    assert_eq!(setup.operations().await[0], "deleted");
+
+    // The earlier of both times counts.
+    with_period(&setup).await;
+    let far = setup
+        .update(&kept, expires_at(ExpiresAt::Time(in_days(&setup, 365))))
+        .await
+        .unwrap();
+    assert!(far.expires_at < Some(in_days(&setup, 31)), "{:?}", far.expires_at);
+    assert_eq!(expire(&setup).await, 1, "the other one");
+    assert!(lives(&setup, &kept).await && !lives(&setup, &later).await);
+    setup.clock.advance(PERIOD);
+    assert_eq!(expire(&setup).await, 1);
+}
+
+async fn expiry_time_is_kept_by_changes_and_cleared_by_a_deletion(setup: TestEngine) {
+    let time = in_days(&setup, 2);
+    let memory = setup.make("/a.txt", "a").await;
+    let memory = setup
+        .update(&memory, expires_at(ExpiresAt::Time(time)))
+        .await
+        .unwrap();
+    let edited = setup
+        .update(&memory, edit_of(Some("b"), None, None))
+        .await
+        .unwrap();
+    let moved = setup
+        .update(&memory, edit_of(None, Some("/b.txt"), None))
+        .await
+        .unwrap();
+    setup
+        .call(json!({"command": "insert", "path": "/memories/b.txt", "insert_line": 0, "insert_text": "c"}))
+        .await;
+    let written = setup.read(&memory, View::Full).await;
+    let replaced = setup
+        .try_make(NewMemory {
+            on_taken: OnTaken::Replace,
+            ..new_memory("/b.txt", "d")
+        })
+        .await
+        .unwrap();
+    let restored = restore(&setup, &memory).await.unwrap();
+    for shown in [&edited, &moved, &written, &replaced, &restored] {
+        assert_eq!(shown.expires_at, Some(time));
+    }
+    let both = MemoryEdit {
+        expires_at: Some(ExpiresAt::Time(in_days(&setup, 9))),
+        ..edit_of(Some("e"), None, None)
+    };
+    let both = setup.update(&memory, both).await.unwrap();
+    assert_eq!(both.expires_at, Some(in_days(&setup, 9)));
+    assert_eq!(setup.read(&memory, View::Basic).await.expires_at, both.expires_at);
+
+    setup.delete(&memory, None).await.unwrap();
+    let back = restore(&setup, &memory).await.unwrap();
+    assert_eq!(back.expires_at, None);
+    setup.clock.advance(DAY * 30);
+    assert_eq!(expire(&setup).await, 0);
+    assert_eq!(setup.read(&memory, View::Basic).await.expires_at, None);
+}
+
+async fn expiry_time_is_in_the_future_and_not_of_a_pinned_memory(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "a").await;
+    let now = setup.clock.now();
+    let year_9999 = Timestamp::parse("9999-01-01").unwrap();
+    let pinned = MemoryEdit {
+        pinned: Some(true),
+        ..expires_at(ExpiresAt::Time(now.plus(DAY)))
+    };
+    for refused in [
+        expires_at(ExpiresAt::Time(now)),
+        expires_at(ExpiresAt::Time(year_9999)),
+        pinned,
+    ] {
+        let refused = setup.update(&memory, refused).await;
+        assert!(
+            matches!(
+                refused,
+                Err(EngineError::Invalid {
+                    field: "expires_at",
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+    }
+    let past = NewMemory {
+        expires_at: Some(ExpiresAt::Time(now)),
+        ..new_memory("/b.txt", "b")
+    };
+    let refused = setup.try_make(past).await;
+    assert!(matches!(
+        refused,
+        Err(EngineError::Invalid {
+            field: "expires_at",
+            ..
+        })
+    ));
+
+    // A retry of a call is answered after the time, too.
+    let call = || MemoryEdit {
+        idempotency: Some(setup.call_named("key", "body")),
+        ..expires_at(ExpiresAt::Time(now.plus(SECOND)))
+    };
+    setup.update(&memory, call()).await.unwrap();
+    setup.clock.advance(SECOND);
+    setup.update(&memory, call()).await.unwrap();
+
+    let pin = |pinned| MemoryEdit {
+        pinned: Some(pinned),
+        ..edit_of(None, None, None)
+    };
+    let shown = setup.update(&memory, pin(true)).await.unwrap();
+    assert_eq!(shown.expires_at, None);
+    assert_eq!(expire(&setup).await, 0, "it is pinned");
+    let shown = setup.update(&memory, pin(false)).await.unwrap();
+    assert_eq!(shown.expires_at, Some(now.plus(SECOND)));
+    assert_eq!(expire(&setup).await, 1);
+}
+
+async fn read_in_the_last_tenth_of_a_life_is_written_at_once(setup: TestEngine) {
+    with_period(&setup).await;
     let (early, late, viewed, found) = (
-        bed.make("/early.txt", "a").await,
-        bed.make("/late.txt", "a").await,
-        bed.make("/viewed.txt", "a").await,
-        bed.make("/found.txt", "zebras at the lake").await,
+        setup.make("/early.txt", "a").await,
+        setup.make("/late.txt", "a").await,
+        setup.make("/viewed.txt", "a").await,
+        setup.make("/found.txt", "zebras at the lake").await,
     );
     // A replica that never flushes by itself, and would die with what it knows.
-    let other = bed.replica();
+    let other = setup.replica();
     let read = async |memory: &ShownMemory| {
         let memory_id = memory.memory.head.memory_id;
         other
-            .memory(&bed.principal, bed.store_id, memory_id, View::Full)
+            .memories
+            .get(&setup.principal, setup.store_id, memory_id, View::Full)
             .await
             .unwrap();
     };
     let read_at = async |memory: &ShownMemory| -> Option<Timestamp> {
-        let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
-        let found = bed
+        let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
+        let found = setup
             .index
             .memories
-            .find(tenant_id, bed.store_id, memory_id)
+            .find(tenant_id, setup.store_id, memory_id)
             .await
             .unwrap();
         match found.unwrap().target {
@@ -302,28 +503,32 @@ async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
         }
     };
     let written = async |memory: &ShownMemory| {
-        let now = bed.clock.now();
+        let now = setup.clock.now();
         let is_there = async { while read_at(memory).await != Some(now) {} };
         tokio::time::timeout(Duration::from_secs(20), is_there)
             .await
             .unwrap();
     };
-    bed.clock.advance(PERIOD / 2);
+    setup.clock.advance(PERIOD / 2);
     read(&early).await;
-    bed.clock.advance(PERIOD * 2 / 5 + Duration::from_secs(1));
-    bed.call_on(&other, None, view("/memories/viewed.txt"))
+    setup.clock.advance(PERIOD * 2 / 5 + Duration::from_secs(1));
+    setup
+        .call_on(&other, None, view("/memories/viewed.txt"))
         .await
         .unwrap();
     written(&viewed).await;
     assert!(read_at(&early).await.is_some(), "what waited goes along");
     read(&late).await;
     written(&late).await;
-    let fresh = bed.make("/fresh.txt", "zebras, zebras").await;
+    let fresh = setup.make("/fresh.txt", "zebras, zebras").await;
     let query = SearchQuery {
         query: "zebras".to_owned(),
         ..SearchQuery::default()
     };
-    let hits = other.search(&bed.principal, &[bed.store_id], &query).await;
+    let hits = other
+        .search
+        .find(&setup.principal, &[setup.store_id], &query)
+        .await;
     let hits = hits.unwrap().items;
     let memory_ids: Vec<_> = hits.iter().map(|hit| hit.memory_id).collect();
     assert_eq!(
@@ -331,129 +536,142 @@ async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
         [&fresh, &found].map(|memory| memory.memory.head.memory_id)
     );
     written(&found).await;
-    bed.clock.advance(PERIOD / 10);
-    assert_eq!(expire(&bed).await, 0);
+    setup.clock.advance(PERIOD / 10);
+    assert_eq!(expire(&setup).await, 0);
 }
 
-async fn new_or_shorter_period_takes_effect_after_a_day(bed: Bed) {
-    let memory = bed.make("/a.txt", "a").await;
-    bed.clock.advance(PERIOD * 2);
-    set_period(&bed, &bed.principal, bed.store_id, PERIOD).await;
-    bed.clock.advance(short_of(DAY, SECOND));
-    assert_eq!(expire(&bed).await, 0);
-    let in_effect_at = bed.clock.now().plus(Duration::from_secs(1));
-    let shown = bed.read(&memory, View::Basic).await;
+async fn new_or_shorter_period_takes_effect_after_a_day(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "a").await;
+    setup.clock.advance(PERIOD * 2);
+    set_period(&setup, &setup.principal, setup.store_id, PERIOD).await;
+    setup.clock.advance(short_of(DAY, SECOND));
+    assert_eq!(expire(&setup).await, 0);
+    let in_effect_at = setup.clock.now().plus(Duration::from_secs(1));
+    let shown = setup.read(&memory, View::Basic).await;
     assert!(shown.expires_at <= Some(in_effect_at), "{:?}", shown.expires_at);
-    bed.clock.advance(Duration::from_secs(1));
-    assert_eq!(expire(&bed).await, 1);
+    setup.clock.advance(Duration::from_secs(1));
+    assert_eq!(expire(&setup).await, 1);
 
-    let memory = bed.make("/b.txt", "a").await;
-    bed.clock.advance(DAY * 3);
-    set_period(&bed, &bed.principal, bed.store_id, DAY * 2).await;
-    bed.clock.advance(short_of(DAY, SECOND));
-    assert_eq!(expire(&bed).await, 0, "shorter than before");
-    set_period(&bed, &bed.principal, bed.store_id, PERIOD).await;
-    bed.clock.advance(DAY);
-    assert_eq!(expire(&bed).await, 0, "a longer one counts at once");
-    assert!(lives(&bed, &memory).await);
+    let memory = setup.make("/b.txt", "a").await;
+    setup.clock.advance(DAY * 3);
+    set_period(&setup, &setup.principal, setup.store_id, DAY * 2).await;
+    setup.clock.advance(short_of(DAY, SECOND));
+    assert_eq!(expire(&setup).await, 0, "shorter than before");
+    set_period(&setup, &setup.principal, setup.store_id, PERIOD).await;
+    setup.clock.advance(DAY);
+    assert_eq!(expire(&setup).await, 0, "a longer one counts at once");
+    assert!(lives(&setup, &memory).await);
 }
 
-async fn tenants_period_holds_where_a_store_has_none(bed: Bed) {
+async fn tenants_period_holds_where_a_store_has_none(setup: TestEngine) {
     let limits = |secs: u64| json!({"expires_unused_after": secs}).as_object().unwrap().clone();
     let set = async |secs: u64| {
         let edit = TenantEdit {
             limits: limits(secs),
             ..TenantEdit::default()
         };
-        bed.engine
-            .operator()
-            .update_tenant(bed.principal.tenant_id, edit)
+        setup
+            .engine
+            .operator
+            .tenants
+            .update(setup.principal.tenant_id, edit)
             .await
             .unwrap();
-        bed.clock.advance(Duration::from_secs(10));
+        setup.clock.advance(Duration::from_secs(10));
     };
-    let memory = bed.make("/a.txt", "a").await;
-    bed.clock.advance(PERIOD * 2);
+    let memory = setup.make("/a.txt", "a").await;
+    setup.clock.advance(PERIOD * 2);
     set(PERIOD.as_secs()).await;
-    assert_eq!(expire(&bed).await, 0, "it is new");
-    bed.clock.advance(DAY);
-    assert_eq!(expire(&bed).await, 1);
-    assert!(!lives(&bed, &memory).await);
+    assert_eq!(expire(&setup).await, 0, "it is new");
+    setup.clock.advance(DAY);
+    assert_eq!(expire(&setup).await, 1);
+    assert!(!lives(&setup, &memory).await);
 
-    let own = bed.make("/b.txt", "a").await;
-    set_period(&bed, &bed.principal, bed.store_id, PERIOD * 3).await;
-    bed.clock.advance(PERIOD * 2);
-    assert_eq!(expire(&bed).await, 0, "the store's own comes first");
-    set_period(&bed, &bed.principal, bed.store_id, Duration::ZERO).await;
-    assert_eq!(expire(&bed).await, 0, "without it the tenant's is new again");
-    bed.clock.advance(DAY);
+    let own = setup.make("/b.txt", "a").await;
+    set_period(&setup, &setup.principal, setup.store_id, PERIOD * 3).await;
+    setup.clock.advance(PERIOD * 2);
+    assert_eq!(expire(&setup).await, 0, "the store's own comes first");
+    set_period(&setup, &setup.principal, setup.store_id, Duration::ZERO).await;
+    assert_eq!(expire(&setup).await, 0, "without it the tenant's is new again");
+    setup.clock.advance(DAY);
     set(0).await;
-    assert_eq!(expire(&bed).await, 0, "and the tenant has none any more");
-    assert!(lives(&bed, &own).await);
+    assert_eq!(expire(&setup).await, 0, "and the tenant has none any more");
+    assert!(lives(&setup, &own).await);
 
     // A tenant that is made with a period shows it from the first memory on.
     let overrides = LimitOverrides {
         expires_unused_after: Some(PERIOD.as_secs()),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = bed.tenant_with(overrides).await;
-    bed.clock.advance(DAY * 2);
-    let made = bed
+    let (principal, store_id) = setup.tenant_with(overrides).await;
+    setup.clock.advance(DAY * 2);
+    let made = setup
         .engine
-        .create_memory(&principal, store_id, new_memory("/a.txt", "a"))
+        .memories
+        .create(&principal, store_id, new_memory("/a.txt", "a"))
         .await
         .unwrap();
-    assert_eq!(made.expires_at, Some(bed.clock.now().plus(PERIOD)));
+    assert_eq!(made.expires_at, Some(setup.clock.now().plus(PERIOD)));
 }
 
-async fn dry_run_tells_and_changes_nothing(bed: Bed) {
-    with_period(&bed).await;
-    let memory = bed.make("/a.txt", "a").await;
-    bed.clock.advance(PERIOD);
+async fn dry_run_tells_and_changes_nothing(setup: TestEngine) {
+    with_period(&setup).await;
+    let memory = setup.make("/a.txt", "a").await;
+    setup.clock.advance(PERIOD);
     for _ in 0..2 {
-        bed.clock.advance(Duration::from_micros(1));
-        let counts = run_on(&bed.engine, true).await;
+        setup.clock.advance(Duration::from_micros(1));
+        let counts = run_on(&setup.engine, true).await;
         assert_eq!(
             (&counts["would_expire"], &counts["stores"]),
             (&json!(1), &json!(1))
         );
-        assert!(lives(&bed, &memory).await);
+        assert!(lives(&setup, &memory).await);
     }
-    assert_eq!(bed.operations().await, ["created"]);
-    assert_eq!(expire(&bed).await, 1);
+    assert_eq!(setup.operations().await, ["created"]);
+    assert_eq!(expire(&setup).await, 1);
 }
 
-async fn run_that_was_stopped_is_gone_on_with(bed: Bed) {
-    with_period(&bed).await;
-    let other = bed
+async fn run_that_was_stopped_is_gone_on_with(setup: TestEngine) {
+    with_period(&setup).await;
+    let other = setup
         .engine
-        .operator()
-        .create_store(bed.principal.tenant_id, "b")
+        .operator
+        .create_store(setup.principal.tenant_id, "b")
         .await
         .unwrap();
-    set_period(&bed, &bed.principal, other.store_id, PERIOD).await;
-    for store_id in [bed.store_id, other.store_id] {
-        bed.engine
-            .create_memory(&bed.principal, store_id, new_memory("/a.txt", "a"))
+    set_period(&setup, &setup.principal, other.store_id, PERIOD).await;
+    for store_id in [setup.store_id, other.store_id] {
+        setup
+            .engine
+            .memories
+            .create(&setup.principal, store_id, new_memory("/a.txt", "a"))
             .await
             .unwrap();
     }
-    bed.clock.advance(PERIOD * 2);
+    setup.clock.advance(PERIOD * 2);
     let stopping = CancellationToken::new();
     stopping.cancel();
     let job = Arc::new(ExpireUnused);
-    let ran = run_job(&bed.engine, job, RunRequest::SCHEDULED, &stopping)
+    let ran = setup
+        .engine
+        .jobs
+        .run(job, RunRequest::SCHEDULED, &stopping)
         .await
         .unwrap();
     let RunOutcome::Ran(counts) = ran else {
         panic!("{ran:?}");
     };
     assert_eq!(counts["expired"], 1, "it stops after its first batch");
-    bed.clock.advance(Duration::from_hours(1));
-    let (replica, none) = (bed.replica(), CancellationToken::new());
+    setup.clock.advance(Duration::from_hours(1));
+    let (replica, none) = (setup.replica(), CancellationToken::new());
     let (one, two) = tokio::join!(
-        run_job(&bed.engine, Arc::new(ExpireUnused), RunRequest::SCHEDULED, &none),
-        run_job(&replica, Arc::new(ExpireUnused), RunRequest::SCHEDULED, &none),
+        setup
+            .engine
+            .jobs
+            .run(Arc::new(ExpireUnused), RunRequest::SCHEDULED, &none),
+        replica
+            .jobs
+            .run(Arc::new(ExpireUnused), RunRequest::SCHEDULED, &none),
     );
     let expired = |outcome: RunOutcome| match outcome {
         RunOutcome::Ran(counts) => counts["expired"].as_u64().unwrap(),
@@ -467,69 +685,73 @@ async fn run_that_was_stopped_is_gone_on_with(bed: Bed) {
     );
 }
 
-async fn deleted_memory_is_kept_for_the_retention_and_no_longer(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.clock.advance(DAY * 100);
-    let edited = bed
+async fn deleted_memory_is_kept_for_the_retention_and_no_longer(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.clock.advance(DAY * 100);
+    let edited = setup
         .update(&memory, edit_of(Some("two"), None, None))
         .await
         .unwrap();
-    let other = bed.make("/b.txt", "other").await;
-    bed.clock.advance(DAY);
-    bed.delete(&edited, None).await.unwrap();
-    bed.clock.advance(short_of(DAY * 30, SECOND));
-    assert_eq!(drop_versions(&bed, false).await["versions"], 0);
-    restore(&bed, &edited).await.unwrap();
-    bed.clock.advance(DAY);
-    assert_eq!(drop_versions(&bed, false).await["versions"], 0, "it is back");
-    bed.delete(&edited, None).await.unwrap();
-    bed.clock.advance(DAY * 30);
+    let other = setup.make("/b.txt", "other").await;
+    setup.clock.advance(DAY);
+    setup.delete(&edited, None).await.unwrap();
+    setup.clock.advance(short_of(DAY * 30, SECOND));
+    assert_eq!(drop_versions(&setup, false).await["versions"], 0);
+    restore(&setup, &edited).await.unwrap();
+    setup.clock.advance(DAY);
+    assert_eq!(drop_versions(&setup, false).await["versions"], 0, "it is back");
+    setup.delete(&edited, None).await.unwrap();
+    setup.clock.advance(DAY * 30);
     assert_eq!(
-        drop_versions(&bed, true).await,
+        drop_versions(&setup, true).await,
         json!({"would_drop_versions": 5, "would_forget_memories": 1, "failed": 0})
     );
-    assert_eq!(bed.operations().await.len(), 6, "a dry run drops nothing");
-    let dropped = drop_versions(&bed, false).await;
+    assert_eq!(setup.operations().await.len(), 6, "a dry run drops nothing");
+    let dropped = drop_versions(&setup, false).await;
     assert_eq!(
         dropped,
         json!({"versions": 5, "memories": 1, "blobs": 2, "failed": 0}),
         "two contents: one was restored"
     );
-    assert_eq!(drop_versions(&bed, false).await["versions"], 0, "once is enough");
-    let refused = restore(&bed, &edited).await;
+    assert_eq!(
+        drop_versions(&setup, false).await["versions"],
+        0,
+        "once is enough"
+    );
+    let refused = restore(&setup, &edited).await;
     assert!(
         matches!(refused, Err(EngineError::VersionNotFound)),
         "{refused:?}"
     );
-    assert_eq!(bed.operations().await, ["created"]);
-    bed.clock.advance(DAY);
+    assert_eq!(setup.operations().await, ["created"]);
+    setup.clock.advance(DAY);
     let job = Arc::new(keepsake_engine::jobs::DrainDeletions);
-    run_job(
-        &bed.engine,
-        job,
-        RunRequest::manual(false),
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap();
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&other.memory.head)]);
-    assert_eq!(bed.content_of(&other).await, "other");
+    setup
+        .engine
+        .jobs
+        .run(job, RunRequest::manual(false), &CancellationToken::new())
+        .await
+        .unwrap();
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&other.memory.head)]);
+    assert_eq!(setup.content_of(&other).await, "other");
 }
 
-async fn history_of_a_live_memory_goes_by_age_or_number_alone(bed: Bed) {
+async fn history_of_a_live_memory_goes_by_age_or_number_alone(setup: TestEngine) {
     let with = async |limits: LimitOverrides| {
-        let (principal, store_id) = bed.tenant_with(limits).await;
-        let (engine, principal) = (&bed.engine, &principal);
+        let (principal, store_id) = setup.tenant_with(limits).await;
+        let (engine, principal) = (&setup.engine, &principal);
         let made = engine
-            .create_memory(principal, store_id, new_memory("/a.txt", "0"))
+            .memories
+            .create(principal, store_id, new_memory("/a.txt", "0"))
             .await
             .unwrap();
         for edit in 1..4 {
-            bed.clock.advance(DAY);
+            setup.clock.advance(DAY);
             let edit = edit_of(Some(&edit.to_string()), None, None);
             let memory_id = made.memory.head.memory_id;
             engine
-                .update_memory(principal, store_id, memory_id, edit)
+                .memories
+                .update(principal, store_id, memory_id, edit)
                 .await
                 .unwrap();
         }
@@ -537,7 +759,11 @@ async fn history_of_a_live_memory_goes_by_age_or_number_alone(bed: Bed) {
     };
     let kept = async |principal: &Principal, store_id: StoreId| {
         let query = VersionQuery::default();
-        let page = bed.engine.versions(principal, store_id, &query, View::Full).await;
+        let page = setup
+            .engine
+            .versions
+            .list(principal, store_id, &query, View::Full)
+            .await;
         let contents = page
             .unwrap()
             .items
@@ -557,12 +783,12 @@ async fn history_of_a_live_memory_goes_by_age_or_number_alone(bed: Bed) {
         ..LimitOverrides::default()
     })
     .await;
-    bed.clock.advance(DAY * 2);
-    assert_eq!(drop_versions(&bed, false).await["versions"], 2);
+    setup.clock.advance(DAY * 2);
+    assert_eq!(drop_versions(&setup, false).await["versions"], 2);
     assert_eq!(kept(&few, few_store).await, ["3", "2"]);
     assert_eq!(kept(&aged, aged_store).await.len(), 4, "superseded not long ago");
-    bed.clock.advance(DAY * 60);
-    assert_eq!(drop_versions(&bed, false).await["versions"], 3);
+    setup.clock.advance(DAY * 60);
+    assert_eq!(drop_versions(&setup, false).await["versions"], 3);
     assert_eq!(
         kept(&aged, aged_store).await,
         ["3"],
@@ -570,42 +796,52 @@ async fn history_of_a_live_memory_goes_by_age_or_number_alone(bed: Bed) {
     );
     assert_eq!(kept(&few, few_store).await, ["3", "2"]);
     assert_eq!(kept(&free, free_store).await.len(), 4, "no limit by default");
-    let shown = bed
+    let shown = setup
         .engine
-        .memory(&few, few_store, made.memory.head.memory_id, View::Full)
+        .memories
+        .get(&few, few_store, made.memory.head.memory_id, View::Full)
         .await
         .unwrap();
     assert_eq!(shown.content.as_deref(), Some("3"));
 }
 
-async fn shared_blob_outlives_the_version_that_brought_it(bed: Bed) {
+async fn shared_blob_outlives_the_version_that_brought_it(setup: TestEngine) {
     let limits = LimitOverrides {
         versions_per_memory: Some(1),
         version_retention_secs: Some(0),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = bed.tenant_with(limits).await;
-    let (engine, principal) = (&bed.engine, &principal);
+    let (principal, store_id) = setup.tenant_with(limits).await;
+    let (engine, principal) = (&setup.engine, &principal);
     let made = engine
-        .create_memory(principal, store_id, new_memory("/a.txt", "kept"))
+        .memories
+        .create(principal, store_id, new_memory("/a.txt", "kept"))
         .await
         .unwrap();
     let memory_id = made.memory.head.memory_id;
     let edit = edit_of(None, Some("/b.txt"), None);
     engine
-        .update_memory(principal, store_id, memory_id, edit)
+        .memories
+        .update(principal, store_id, memory_id, edit)
         .await
         .unwrap();
     assert_eq!(
-        drop_versions(&bed, false).await,
+        drop_versions(&setup, false).await,
         json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0})
     );
-    let elsewhere = bed.replica();
+    let elsewhere = setup.replica();
     let shown = elsewhere
-        .memory(principal, store_id, memory_id, View::Full)
+        .memories
+        .get(principal, store_id, memory_id, View::Full)
         .await
         .unwrap();
     assert_eq!(shown.content.as_deref(), Some("kept"));
-    let usage = engine.operator().usage(principal.tenant_id).await.unwrap().usage;
+    let usage = engine
+        .operator
+        .tenants
+        .usage(principal.tenant_id)
+        .await
+        .unwrap()
+        .usage;
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
 }

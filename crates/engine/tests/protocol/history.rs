@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use keepsake_blobs::BlobError;
-use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, RunRequest};
 use keepsake_engine::{Engine, EngineError, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::bed::{Bed, edit_of, new_memory};
+use crate::test_engine::{TestEngine, edit_of, new_memory};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     redaction_removes_the_blob_and_keeps_who_did_what,
     content_of_a_live_memory_is_not_redacted,
     shared_blob_goes_with_the_last_version_that_names_it,
@@ -32,9 +32,16 @@ crate::with_object_store! {
     restorations_and_edits_of_one_memory_queue,
 }
 
-async fn versions(bed: &Bed) -> Vec<ShownVersion> {
-    bed.engine
-        .versions(&bed.principal, bed.store_id, &VersionQuery::default(), View::Full)
+async fn versions(setup: &TestEngine) -> Vec<ShownVersion> {
+    setup
+        .engine
+        .versions
+        .list(
+            &setup.principal,
+            setup.store_id,
+            &VersionQuery::default(),
+            View::Full,
+        )
         .await
         .unwrap()
         .items
@@ -48,25 +55,27 @@ fn restoration() -> Restoration {
     }
 }
 
-async fn redaction_removes_the_blob_and_keeps_who_did_what(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    bed.update(&memory, edit_of(Some("harmless"), None, None))
+async fn redaction_removes_the_blob_and_keeps_who_did_what(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    setup
+        .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
-    let before = versions(&bed).await.pop().unwrap();
+    let before = versions(&setup).await.pop().unwrap();
     let id = before.version.version_id;
-    let redacted = bed
+    let redacted = setup
         .engine
-        .redact_version(&bed.principal, bed.store_id, id)
+        .versions
+        .redact(&setup.principal, setup.store_id, id)
         .await
         .unwrap();
     assert_eq!(redacted.content_also_in, Some(vec![]));
-    let key = bed.blob_key(&memory.memory.head);
+    let key = setup.blob_key(&memory.memory.head);
     assert!(
-        !bed.blobs_there().await.contains(&key),
+        !setup.blobs_there().await.contains(&key),
         "it is gone when the answer is there"
     );
-    let after = versions(&bed).await.pop().unwrap();
+    let after = versions(&setup).await.pop().unwrap();
     assert_eq!(
         (after.version.path, after.version.content, after.content),
         (None, None, None)
@@ -75,139 +84,164 @@ async fn redaction_removes_the_blob_and_keeps_who_did_what(bed: Bed) {
     assert_eq!(after.version.created_at, before.version.created_at);
     assert_eq!(after.version.operation, Operation::Created);
     assert!(after.version.redacted_at.is_some());
-    assert_eq!(after.version.redacted_by, Some(bed.principal.actor.clone()));
+    assert_eq!(after.version.redacted_by, Some(setup.principal.actor.clone()));
     // Sent again it is done already.
-    bed.clock.advance(Duration::from_secs(1));
-    let again = bed
+    setup.clock.advance(Duration::from_secs(1));
+    let again = setup
         .engine
-        .redact_version(&bed.principal, bed.store_id, id)
+        .versions
+        .redact(&setup.principal, setup.store_id, id)
         .await
         .unwrap();
     assert_eq!(again.content_also_in, None);
     assert_eq!(again.version.version.redacted_at, after.version.redacted_at);
-    assert_eq!(bed.content_of(&memory).await, "harmless");
+    assert_eq!(setup.content_of(&memory).await, "harmless");
 }
 
-async fn redaction_whose_blob_stays_is_finished_by_the_queue(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    bed.update(&memory, edit_of(Some("harmless"), None, None))
+async fn redaction_whose_blob_stays_is_finished_by_the_queue(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    setup
+        .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
     let id = memory.memory.head.version_id;
-    bed.blobs
+    setup
+        .blobs
         .before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
-    let redacted = bed.engine.redact_version(&bed.principal, bed.store_id, id).await;
+    let redacted = setup
+        .engine
+        .versions
+        .redact(&setup.principal, setup.store_id, id)
+        .await;
     assert!(
         redacted.is_ok(),
         "the rows are clean, the blob is queued: {redacted:?}"
     );
-    assert_eq!(bed.blobs_there().await.len(), 2);
-    bed.blobs.clear_hooks();
-    run(&bed.engine, DrainDeletions).await;
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.blobs_there().await.len(), 2);
+    setup.blobs.clear_hooks();
+    run(&setup.engine, DrainDeletions).await;
+    assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn content_of_a_live_memory_is_not_redacted(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    let renamed = bed
+async fn content_of_a_live_memory_is_not_redacted(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    let renamed = setup
         .update(&memory, edit_of(None, Some("/b.txt"), None))
         .await
         .unwrap();
     for id in [memory.memory.head.version_id, renamed.memory.head.version_id] {
-        let refused = bed.engine.redact_version(&bed.principal, bed.store_id, id).await;
+        let refused = setup
+            .engine
+            .versions
+            .redact(&setup.principal, setup.store_id, id)
+            .await;
         assert!(matches!(refused, Err(EngineError::Conflict(_))), "{refused:?}");
     }
-    assert_eq!(bed.content_of(&memory).await, "secret");
-    bed.delete(&memory, None).await.unwrap();
-    for shown in versions(&bed).await {
-        bed.engine
-            .redact_version(&bed.principal, bed.store_id, shown.version.version_id)
+    assert_eq!(setup.content_of(&memory).await, "secret");
+    setup.delete(&memory, None).await.unwrap();
+    for shown in versions(&setup).await {
+        setup
+            .engine
+            .versions
+            .redact(&setup.principal, setup.store_id, shown.version.version_id)
             .await
             .unwrap();
     }
-    assert_eq!(bed.blobs_there().await, []);
+    assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn shared_blob_goes_with_the_last_version_that_names_it(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    let renamed = bed
+async fn shared_blob_goes_with_the_last_version_that_names_it(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    let renamed = setup
         .update(&memory, edit_of(None, Some("/b.txt"), None))
         .await
         .unwrap();
-    bed.update(&memory, edit_of(Some("harmless"), None, None))
+    setup
+        .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
     let (first, second) = (memory.memory.head.version_id, renamed.memory.head.version_id);
-    let redacted = bed
+    let redacted = setup
         .engine
-        .redact_version(&bed.principal, bed.store_id, first)
+        .versions
+        .redact(&setup.principal, setup.store_id, first)
         .await
         .unwrap();
     assert_eq!(redacted.content_also_in, Some(vec![second]));
-    assert_eq!(bed.blobs_there().await.len(), 2);
-    let shown = bed
+    assert_eq!(setup.blobs_there().await.len(), 2);
+    let shown = setup
         .engine
-        .version(&bed.principal, bed.store_id, second, View::Full)
+        .versions
+        .get(&setup.principal, setup.store_id, second, View::Full)
         .await
         .unwrap();
     assert_eq!(shown.content.as_deref(), Some("secret"));
-    let redacted = bed
+    let redacted = setup
         .engine
-        .redact_version(&bed.principal, bed.store_id, second)
+        .versions
+        .redact(&setup.principal, setup.store_id, second)
         .await
         .unwrap();
     assert_eq!(redacted.content_also_in, Some(vec![]));
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn redacted_content_is_served_from_no_cache(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    let kept = bed
+async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    let kept = setup
         .update(&memory, edit_of(Some("kept"), None, None))
         .await
         .unwrap();
-    bed.update(&memory, edit_of(Some("harmless"), None, None))
+    setup
+        .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
     let (id, kept) = (memory.memory.head.version_id, kept.memory.head.version_id);
-    let replicas = [bed.replica(), bed.replica()];
+    let replicas = [setup.replica(), setup.replica()];
     let content_on = async |engine: &Engine, version_id| {
-        let shown = engine.version(&bed.principal, bed.store_id, version_id, View::Full);
+        let shown = engine
+            .versions
+            .get(&setup.principal, setup.store_id, version_id, View::Full);
         shown.await.unwrap().content
     };
     // The first look fills the cache, the second is served from it.
     for fetches in [4, 0] {
-        let before = bed.blobs.calls().get;
+        let before = setup.blobs.calls().get;
         for engine in &replicas {
             assert_eq!(content_on(engine, id).await.as_deref(), Some("secret"));
             assert_eq!(content_on(engine, kept).await.as_deref(), Some("kept"));
         }
-        assert_eq!(bed.blobs.calls().get - before, fetches);
+        assert_eq!(setup.blobs.calls().get - before, fetches);
     }
-    bed.engine
-        .redact_version(&bed.principal, bed.store_id, id)
+    setup
+        .engine
+        .versions
+        .redact(&setup.principal, setup.store_id, id)
         .await
         .unwrap();
     // No entry from before the redaction is served again, whichever content it has.
-    let before = bed.blobs.calls().get;
+    let before = setup.blobs.calls().get;
     for engine in &replicas {
         assert_eq!(content_on(engine, id).await, None);
         assert_eq!(content_on(engine, kept).await.as_deref(), Some("kept"));
     }
-    assert_eq!(bed.blobs.calls().get - before, 2);
+    assert_eq!(setup.blobs.calls().get - before, 2);
 }
 
-async fn restored_content_must_fit_the_limit_of_today(bed: Bed) {
-    let memory = bed.make("/a.txt", "123456789").await;
-    bed.update(&memory, edit_of(Some("tiny"), None, None))
+async fn restored_content_must_fit_the_limit_of_today(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "123456789").await;
+    setup
+        .update(&memory, edit_of(Some("tiny"), None, None))
         .await
         .unwrap();
     let restore_under = async |bytes_per_memory: u64| {
-        let mut principal = (*bed.principal).clone();
+        let mut principal = (*setup.principal).clone();
         principal.limits.bytes_per_memory = bytes_per_memory;
         let id = memory.memory.head.version_id;
-        bed.engine
-            .restore_version(&Arc::new(principal), bed.store_id, id, restoration())
+        setup
+            .engine
+            .memories
+            .restore(&Arc::new(principal), setup.store_id, id, restoration())
             .await
     };
     let refused = restore_under(8).await;
@@ -215,89 +249,97 @@ async fn restored_content_must_fit_the_limit_of_today(bed: Bed) {
         matches!(&refused, Err(EngineError::Invalid { field: "content", rule }) if rule.contains("limit of 8 bytes")),
         "{refused:?}"
     );
-    assert_eq!(bed.content_of(&memory).await, "tiny");
+    assert_eq!(setup.content_of(&memory).await, "tiny");
     restore_under(9).await.unwrap();
-    assert_eq!(bed.content_of(&memory).await, "123456789");
+    assert_eq!(setup.content_of(&memory).await, "123456789");
 }
 
-async fn restoration_that_meets_a_redaction_is_refused(bed: Bed) {
-    let memory = bed.make("/a.txt", "secret").await;
-    bed.update(&memory, edit_of(None, Some("/b.txt"), None))
+async fn restoration_that_meets_a_redaction_is_refused(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    setup
+        .update(&memory, edit_of(None, Some("/b.txt"), None))
         .await
         .unwrap();
-    bed.update(&memory, edit_of(Some("harmless"), None, None))
+    setup
+        .update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
     let id = memory.memory.head.version_id;
     // Redacted by another after the version was read and before the commit; the
     // blob stays, since another version shares it.
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let gets = Arc::new(AtomicU32::new(0));
-    bed.blobs.before_get(move |_| {
+    setup.blobs.before_get(move |_| {
         let (other, principal, gets) = (other.clone(), Arc::clone(&principal), Arc::clone(&gets));
         async move {
             if gets.fetch_add(1, Ordering::SeqCst) == 0 {
-                other.redact_version(&principal, store_id, id).await.unwrap();
+                other.versions.redact(&principal, store_id, id).await.unwrap();
             }
             Ok(())
         }
     });
-    let refused = bed
+    let refused = setup
         .replica()
-        .restore_version(&bed.principal, bed.store_id, id, restoration())
+        .memories
+        .restore(&setup.principal, setup.store_id, id, restoration())
         .await;
     assert!(matches!(refused, Err(EngineError::Conflict(_))), "{refused:?}");
-    assert_eq!(bed.content_of(&memory).await, "harmless");
+    assert_eq!(setup.content_of(&memory).await, "harmless");
 }
 
-async fn deleted_memory_comes_back_under_its_id(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.clock.advance(Duration::from_mins(1));
-    bed.delete(&memory, None).await.unwrap();
-    let deletion = versions(&bed).await.remove(0);
-    let refused = bed
+async fn deleted_memory_comes_back_under_its_id(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.clock.advance(Duration::from_mins(1));
+    setup.delete(&memory, None).await.unwrap();
+    let deletion = versions(&setup).await.remove(0);
+    let refused = setup
         .engine
-        .restore_version(
-            &bed.principal,
-            bed.store_id,
+        .memories
+        .restore(
+            &setup.principal,
+            setup.store_id,
             deletion.version.version_id,
             restoration(),
         )
         .await;
     assert!(matches!(refused, Err(EngineError::Conflict(_))), "{refused:?}");
     let id = memory.memory.head.version_id;
-    let restored = bed
+    let restored = setup
         .engine
-        .restore_version(&bed.principal, bed.store_id, id, restoration())
+        .memories
+        .restore(&setup.principal, setup.store_id, id, restoration())
         .await
         .unwrap();
     assert_eq!(restored.memory.head.memory_id, memory.memory.head.memory_id);
     assert_eq!(restored.memory.created_at, memory.memory.created_at);
     assert_eq!(restored.content.as_deref(), Some("one"));
-    assert_eq!(bed.text_at(&bed.engine, "/memories/a.txt").await, "one");
-    assert_eq!(bed.operations().await, ["created", "deleted", "created"]);
+    assert_eq!(setup.text_at(&setup.engine, "/memories/a.txt").await, "one");
+    assert_eq!(setup.operations().await, ["created", "deleted", "created"]);
     assert_eq!(
-        bed.blobs_there().await.len(),
+        setup.blobs_there().await.len(),
         1,
         "what comes back needs no new blob"
     );
     // Again, it is there.
-    bed.engine
-        .restore_version(&bed.principal, bed.store_id, id, restoration())
+    setup
+        .engine
+        .memories
+        .restore(&setup.principal, setup.store_id, id, restoration())
         .await
         .unwrap();
-    assert_eq!(bed.operations().await.len(), 3);
+    assert_eq!(setup.operations().await.len(), 3);
 }
 
-async fn restoration_of_a_path_that_is_taken_names_what_is_there(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.delete(&memory, None).await.unwrap();
-    let newer = bed.make("/a.txt", "two").await;
-    let refused = bed
+async fn restoration_of_a_path_that_is_taken_names_what_is_there(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.delete(&memory, None).await.unwrap();
+    let newer = setup.make("/a.txt", "two").await;
+    let refused = setup
         .engine
-        .restore_version(
-            &bed.principal,
-            bed.store_id,
+        .memories
+        .restore(
+            &setup.principal,
+            setup.store_id,
             memory.memory.head.version_id,
             restoration(),
         )
@@ -314,53 +356,58 @@ async fn restoration_of_a_path_that_is_taken_names_what_is_there(bed: Bed) {
 }
 
 /// Each of them moves the memory away from the path that the others queue for.
-async fn restorations_and_edits_of_one_memory_queue(bed: Bed) {
-    let memory = bed.make("/a.txt", "0").await;
+async fn restorations_and_edits_of_one_memory_queue(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "0").await;
     let first = memory.memory.head.version_id;
-    bed.update(&memory, edit_of(Some("1"), Some("/b.txt"), None))
+    setup
+        .update(&memory, edit_of(Some("1"), Some("/b.txt"), None))
         .await
         .unwrap();
     let changes = (0..20).map(|number| {
-        let (bed, memory) = (&bed, &memory);
+        let (setup, memory) = (&setup, &memory);
         async move {
             if number % 2 == 0 {
-                let restored = bed
-                    .engine
-                    .restore_version(&bed.principal, bed.store_id, first, restoration());
+                let restored =
+                    setup
+                        .engine
+                        .memories
+                        .restore(&setup.principal, setup.store_id, first, restoration());
                 restored.await.unwrap();
             } else {
                 let edit = edit_of(Some(&format!("{number} edits")), Some("/b.txt"), None);
-                bed.update(memory, edit).await.unwrap();
+                setup.update(memory, edit).await.unwrap();
             }
         }
     });
     futures::future::join_all(changes).await;
     // No change lost a race, so no blob was put twice.
-    assert_eq!(bed.blobs.calls().put, 12);
-    assert_eq!(bed.blobs.calls().delete, 0);
+    assert_eq!(setup.blobs.calls().put, 12);
+    assert_eq!(setup.blobs.calls().delete, 0);
 }
 
-async fn tool_and_api_write_one_history(bed: Bed) {
-    bed.create("/memories/a.txt", "one\n").await;
-    let head = bed.head("/a.txt").await.unwrap();
-    let memory = bed
+async fn tool_and_api_write_one_history(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\n").await;
+    let head = setup.head("/a.txt").await.unwrap();
+    let memory = setup
         .engine
-        .memory(&bed.principal, bed.store_id, head.memory_id, View::Full)
+        .memories
+        .get(&setup.principal, setup.store_id, head.memory_id, View::Full)
         .await
         .unwrap();
-    bed.update(&memory, edit_of(Some("two\n"), None, None))
+    setup
+        .update(&memory, edit_of(Some("two\n"), None, None))
         .await
         .unwrap();
-    bed.call(
+    setup.call(
         json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "two", "new_str": "three"}),
     )
     .await;
-    let texts: Vec<_> = versions(&bed)
+    let texts: Vec<_> = versions(&setup)
         .await
         .into_iter()
         .map(|shown| {
             assert_eq!(shown.version.memory_id, head.memory_id);
-            assert_eq!(shown.version.created_by, Some(bed.principal.actor.clone()));
+            assert_eq!(shown.version.created_by, Some(setup.principal.actor.clone()));
             shown.content.unwrap().to_string()
         })
         .collect();
@@ -368,88 +415,90 @@ async fn tool_and_api_write_one_history(bed: Bed) {
 }
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> serde_json::Value {
-    match run_job(
-        engine,
-        Arc::new(job),
-        RunRequest::SCHEDULED,
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap()
+    match engine
+        .jobs
+        .run(Arc::new(job), RunRequest::SCHEDULED, &CancellationToken::new())
+        .await
+        .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
     }
 }
 
-async fn deleted_store_is_gone_at_once_and_purged_in_batches(bed: Bed) {
+async fn deleted_store_is_gone_at_once_and_purged_in_batches(setup: TestEngine) {
     for number in 0..30 {
-        let memory = bed.make(&format!("/d{}/{number}", number % 3), "text").await;
-        bed.update(&memory, edit_of(Some("other text"), None, None))
+        let memory = setup.make(&format!("/d{}/{number}", number % 3), "text").await;
+        setup
+            .update(&memory, edit_of(Some("other text"), None, None))
             .await
             .unwrap();
     }
-    bed.engine
-        .delete_store(&bed.principal, bed.store_id)
+    setup
+        .engine
+        .stores
+        .delete(&setup.principal, setup.store_id)
         .await
         .unwrap();
-    let (principal, store_id) = (&bed.principal, bed.store_id);
-    for engine in [bed.engine.clone(), bed.replica()] {
-        let gone = engine.store(principal, store_id).await;
+    let (principal, store_id) = (&setup.principal, setup.store_id);
+    for engine in [setup.engine.clone(), setup.replica()] {
+        let gone = engine.stores.get(principal, store_id).await;
         assert!(matches!(gone, Err(EngineError::StoreNotFound)), "{gone:?}");
         let gone = engine
-            .create_memory(principal, store_id, new_memory("/x", "x"))
+            .memories
+            .create(principal, store_id, new_memory("/x", "x"))
             .await;
         assert!(matches!(gone, Err(EngineError::StoreNotFound)), "{gone:?}");
         let gone = engine
-            .versions(principal, store_id, &VersionQuery::default(), View::Full)
+            .versions
+            .list(principal, store_id, &VersionQuery::default(), View::Full)
             .await;
         assert!(matches!(gone, Err(EngineError::StoreNotFound)), "{gone:?}");
     }
-    assert_eq!(bed.blobs_there().await.len(), 60);
-    let counts = run(&bed.engine, PurgeStores).await;
+    assert_eq!(setup.blobs_there().await.len(), 60);
+    let counts = run(&setup.engine, PurgeStores).await;
     assert_eq!(
         (counts["stores"].as_u64(), counts["blobs"].as_u64()),
         (Some(1), Some(60))
     );
-    let drained = run(&bed.engine, DrainDeletions).await;
+    let drained = run(&setup.engine, DrainDeletions).await;
     assert_eq!(drained["removed"], 60);
-    assert_eq!(bed.blobs_there().await, []);
-    bed.clock.advance(Duration::from_mins(1));
-    assert_eq!(run(&bed.engine, PurgeStores).await["rows"], 0);
+    assert_eq!(setup.blobs_there().await, []);
+    setup.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&setup.engine, PurgeStores).await["rows"], 0);
 }
 
-async fn purge_that_was_stopped_is_gone_on_with(bed: Bed) {
+async fn purge_that_was_stopped_is_gone_on_with(setup: TestEngine) {
     for number in 0..10 {
-        bed.make(&format!("/{number}"), "text").await;
+        setup.make(&format!("/{number}"), "text").await;
     }
-    bed.engine
-        .delete_store(&bed.principal, bed.store_id)
+    setup
+        .engine
+        .stores
+        .delete(&setup.principal, setup.store_id)
         .await
         .unwrap();
     // One that died between two batches, and one that is told to stop.
-    let now = keepsake_engine::Clock::now(&*bed.clock);
-    let tenant_id = bed.principal.tenant_id;
-    let batch = bed
+    let now = keepsake_engine::Clock::now(&*setup.clock);
+    let tenant_id = setup.principal.tenant_id;
+    let batch = setup
         .index
         .store_deletions
-        .purge(tenant_id, bed.store_id, now, 4)
+        .purge(tenant_id, setup.store_id, now, 4)
         .await
         .unwrap();
     assert!(!batch.is_done && batch.rows <= 4, "{batch:?}");
     let stopping = CancellationToken::new();
     stopping.cancel();
-    run_job(
-        &bed.engine,
-        Arc::new(PurgeStores),
-        RunRequest::SCHEDULED,
-        &stopping,
-    )
-    .await
-    .unwrap();
-    bed.clock.advance(Duration::from_mins(1));
-    run(&bed.engine, PurgeStores).await;
-    run(&bed.engine, DrainDeletions).await;
-    assert_eq!(bed.index.store_deletions.due(10).await.unwrap(), []);
-    assert_eq!(bed.blobs_there().await, []);
+    setup
+        .engine
+        .jobs
+        .run(Arc::new(PurgeStores), RunRequest::SCHEDULED, &stopping)
+        .await
+        .unwrap();
+    setup.clock.advance(Duration::from_mins(1));
+    run(&setup.engine, PurgeStores).await;
+    run(&setup.engine, DrainDeletions).await;
+    assert_eq!(setup.index.store_deletions.due(10).await.unwrap(), []);
+    assert_eq!(setup.blobs_there().await, []);
 }

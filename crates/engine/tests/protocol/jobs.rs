@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, VersionId};
-use keepsake_engine::jobs::{DrainDeletions, Job, Lease, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{DrainDeletions, Job, JobServices, Lease, RunOutcome, RunRequest};
 use keepsake_engine::{Clock, Engine, EngineError};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::Bed;
+use crate::test_engine::TestEngine;
 
 crate::on_both_databases! {
     slot_is_run_once_by_any_number_of_replicas,
@@ -41,107 +41,110 @@ impl Job for Panics {
         Duration::from_mins(1)
     }
 
-    async fn run(&self, _: &Engine, _: &Lease<'_>) -> Result<Value, EngineError> {
+    async fn run(&self, _: &JobServices, _: &Lease<'_>) -> Result<Value, EngineError> {
         panic!("as the test wants it")
     }
 }
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> RunOutcome {
-    run_job(
-        engine,
-        Arc::new(job),
-        RunRequest::SCHEDULED,
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap()
+    engine
+        .jobs
+        .run(Arc::new(job), RunRequest::SCHEDULED, &CancellationToken::new())
+        .await
+        .unwrap()
 }
 
-async fn slot_is_run_once_by_any_number_of_replicas(bed: Bed) {
-    let other = bed.replica();
-    let (one, two) = tokio::join!(run(&bed.engine, DrainDeletions), run(&other, DrainDeletions));
+async fn slot_is_run_once_by_any_number_of_replicas(setup: TestEngine) {
+    let other = setup.replica();
+    let (one, two) = tokio::join!(run(&setup.engine, DrainDeletions), run(&other, DrainDeletions));
     let ran = |outcome: &RunOutcome| matches!(outcome, RunOutcome::Ran(_));
     assert!(ran(&one) ^ ran(&two), "{one:?} {two:?}");
     assert_eq!(run(&other, DrainDeletions).await, RunOutcome::NotOurs);
-    bed.clock.advance(Duration::from_mins(1));
+    setup.clock.advance(Duration::from_mins(1));
     assert!(
         ran(&run(&other, DrainDeletions).await),
         "the next slot is another run"
     );
 }
 
-async fn job_that_panics_leaves_a_record_and_frees_its_lease(bed: Bed) {
+async fn job_that_panics_leaves_a_record_and_frees_its_lease(setup: TestEngine) {
     assert_eq!(
-        run(&bed.engine, Panics).await,
+        run(&setup.engine, Panics).await,
         RunOutcome::Failed("the job panicked".to_owned())
     );
     assert_eq!(
-        run(&bed.engine, Panics).await,
+        run(&setup.engine, Panics).await,
         RunOutcome::NotOurs,
         "its slot has ended"
     );
-    bed.clock.advance(Duration::from_mins(1));
-    assert!(matches!(run(&bed.replica(), Panics).await, RunOutcome::Failed(_)));
+    setup.clock.advance(Duration::from_mins(1));
+    assert!(matches!(
+        run(&setup.replica(), Panics).await,
+        RunOutcome::Failed(_)
+    ));
 }
 
-async fn run_whose_owner_died_is_taken_up_after_its_lease(bed: Bed) {
-    let (now, name) = (bed.clock.now(), DrainDeletions.name());
+async fn run_whose_owner_died_is_taken_up_after_its_lease(setup: TestEngine) {
+    let (now, name) = (setup.clock.now(), DrainDeletions.name());
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % 60_000_000);
     let until = now.plus(Duration::from_secs(30));
-    let dead = bed
+    let dead = setup
         .index
         .job_runs
         .claim(name, slot, Uuid::nil(), now, until)
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(run(&bed.engine, DrainDeletions).await, RunOutcome::NotOurs);
-    bed.clock.advance(Duration::from_secs(31));
+    assert_eq!(run(&setup.engine, DrainDeletions).await, RunOutcome::NotOurs);
+    setup.clock.advance(Duration::from_secs(31));
     assert!(matches!(
-        run(&bed.engine, DrainDeletions).await,
+        run(&setup.engine, DrainDeletions).await,
         RunOutcome::Ran(_)
     ));
     // The dead comes back: its fence is old, and it can end nothing.
-    let ended = bed
+    let ended = setup
         .index
         .job_runs
-        .finish(name, slot, dead, bed.clock.now(), &json!({}), None)
+        .finish(name, slot, dead, setup.clock.now(), &json!({}), None)
         .await
         .unwrap();
     assert!(!ended);
 }
 
-async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(bed: Bed) {
-    bed.create("/memories/a.txt", "kept").await;
-    let kept = bed.blob_key(&bed.head("/a.txt").await.unwrap());
+async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(setup: TestEngine) {
+    setup.create("/memories/a.txt", "kept").await;
+    let kept = setup.blob_key(&setup.head("/a.txt").await.unwrap());
     let orphans = [1_u128, 2, 3].map(|number| BlobKey {
         blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
         ..kept
     });
     for orphan in &orphans {
-        bed.blobs
+        setup
+            .blobs
             .inner()
             .put(orphan, Bytes::from_static(b"orphan"))
             .await
             .unwrap();
         assert!(
-            bed.index
+            setup
+                .index
                 .blob_deletions
-                .condemn_orphan(orphan, bed.clock.now())
+                .condemn_orphan(orphan, setup.clock.now())
                 .await
                 .unwrap()
         );
     }
     assert!(
-        !bed.index
+        !setup
+            .index
             .blob_deletions
-            .condemn_orphan(&kept, bed.clock.now())
+            .condemn_orphan(&kept, setup.clock.now())
             .await
             .unwrap()
     );
 
     let stubborn = orphans[1];
-    bed.blobs.before_delete(move |key| {
+    setup.blobs.before_delete(move |key| {
         let fails = *key == stubborn;
         async move {
             if fails {
@@ -151,15 +154,15 @@ async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(bed: Bed
             }
         }
     });
-    let drained = run(&bed.engine, DrainDeletions).await;
+    let drained = run(&setup.engine, DrainDeletions).await;
     assert_eq!(drained, RunOutcome::Ran(json!({"removed": 2, "failed": 1})));
-    assert_eq!(bed.blobs_there().await, [stubborn, kept]);
+    assert_eq!(setup.blobs_there().await, [stubborn, kept]);
 
-    bed.blobs.clear_hooks();
-    bed.clock.advance(Duration::from_mins(1));
+    setup.blobs.clear_hooks();
+    setup.clock.advance(Duration::from_mins(1));
     assert_eq!(
-        run(&bed.engine, DrainDeletions).await,
+        run(&setup.engine, DrainDeletions).await,
         RunOutcome::Ran(json!({"removed": 1, "failed": 0}))
     );
-    assert_eq!(bed.blobs_there().await, [kept]);
+    assert_eq!(setup.blobs_there().await, [kept]);
 }

@@ -9,10 +9,46 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use tokio::runtime::Handle;
 
-use crate::bed::Bed;
+use crate::test_engine::TestEngine;
 
 crate::on_both_databases! {
     any_listing_is_complete_and_in_order,
+    listing_of_a_path_has_the_memory_there_or_nothing,
+}
+
+async fn listing_of_a_path_has_the_memory_there_or_nothing(setup: TestEngine) {
+    setup.make("/a/b.md", "text").await;
+    let list = async |query: MemoryQuery| {
+        let (engine, principal) = (&setup.engine, &setup.principal);
+        let listed = engine
+            .memories
+            .list(principal, setup.store_id, &query, View::Full)
+            .await;
+        listed.map(|page| page.items)
+    };
+    let at = |path: &str| MemoryQuery {
+        path: Some(path.to_owned()),
+        ..MemoryQuery::default()
+    };
+    let found = list(at("/a/b.md")).await.unwrap();
+    let [ShownItem::Memory(memory)] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(memory.content.as_deref(), Some("text"));
+    for nothing in ["/a", "/a/c.md", "/b.md"] {
+        assert_eq!(list(at(nothing)).await.unwrap(), [], "{nothing}");
+    }
+    let both = MemoryQuery {
+        depth: Some(1),
+        ..at("/a/b.md")
+    };
+    for refused in [both, at("a/b.md")] {
+        let error = list(refused).await.unwrap_err();
+        assert!(
+            matches!(error, EngineError::Invalid { field: "path", .. }),
+            "{error:?}"
+        );
+    }
 }
 
 /// Trees that are tried.
@@ -67,26 +103,28 @@ fn listed<'a>(paths: impl Iterator<Item = &'a String>, prefix: &str, depth: u64)
     items.into_iter().collect()
 }
 
-async fn make(bed: &Bed, path: &str) -> bool {
-    match bed.try_make(crate::bed::new_memory(path, "x")).await {
+async fn make(setup: &TestEngine, path: &str) -> bool {
+    match setup.try_make(crate::test_engine::new_memory(path, "x")).await {
         Ok(_) => true,
         Err(EngineError::PathConflict { .. }) => false,
         Err(error) => panic!("{error:?}"),
     }
 }
 
-async fn remove(bed: &Bed, path: &str) {
-    let head = bed.head(path).await.unwrap();
-    bed.engine
-        .delete_memory(&bed.principal, bed.store_id, head.memory_id, None)
+async fn remove(setup: &TestEngine, path: &str) {
+    let head = setup.head(path).await.unwrap();
+    setup
+        .engine
+        .memories
+        .delete(&setup.principal, setup.store_id, head.memory_id, None)
         .await
         .unwrap();
 }
 
-async fn is_listed_whole(bed: &Bed, tree: Tree) {
+async fn is_listed_whole(setup: &TestEngine, tree: Tree) {
     let mut there = BTreeSet::new();
     for path in &tree.stay {
-        if make(bed, path).await {
+        if make(setup, path).await {
             there.insert(path.clone());
         }
     }
@@ -96,6 +134,7 @@ async fn is_listed_whole(bed: &Bed, tree: Tree) {
     let mut page = None;
     loop {
         let query = MemoryQuery {
+            path: None,
             path_prefix: Some(tree.prefix.clone()),
             depth: Some(tree.depth),
             page: PageRequest {
@@ -103,9 +142,10 @@ async fn is_listed_whole(bed: &Bed, tree: Tree) {
                 page: page.take(),
             },
         };
-        let answer = bed
+        let answer = setup
             .engine
-            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .memories
+            .list(&setup.principal, setup.store_id, &query, View::Basic)
             .await
             .unwrap();
         assert!(answer.items.len() as u64 <= tree.limit);
@@ -124,8 +164,8 @@ async fn is_listed_whole(bed: &Bed, tree: Tree) {
         // Something comes or goes that is not among those that stay.
         if let Some(path) = changes.next() {
             if passing.remove(path) {
-                remove(bed, path).await;
-            } else if !there.contains(path) && make(bed, path).await {
+                remove(setup, path).await;
+            } else if !there.contains(path) && make(setup, path).await {
                 passing.insert(path.clone());
             }
         }
@@ -145,11 +185,11 @@ async fn is_listed_whole(bed: &Bed, tree: Tree) {
     );
 
     for path in there.iter().chain(&passing) {
-        remove(bed, path).await;
+        remove(setup, path).await;
     }
 }
 
-async fn any_listing_is_complete_and_in_order(bed: Bed) {
+async fn any_listing_is_complete_and_in_order(setup: TestEngine) {
     let runtime = Handle::current();
     let tried = tokio::task::spawn_blocking(move || {
         let config = Config {
@@ -160,7 +200,7 @@ async fn any_listing_is_complete_and_in_order(bed: Bed) {
         };
         let seed = Seed::new();
         let tried = seed.runner(config).run(&any_tree(), |tree| {
-            runtime.block_on(is_listed_whole(&bed, tree));
+            runtime.block_on(is_listed_whole(&setup, tree));
             Ok(())
         });
         tried.unwrap_or_else(|failure| panic!("{failure}"));

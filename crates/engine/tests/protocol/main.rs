@@ -7,7 +7,7 @@ mod access;
 mod agent_tools;
 mod any_life;
 mod api;
-mod bed;
+mod batches;
 mod blob_moves;
 mod brakes;
 mod contents;
@@ -25,46 +25,47 @@ mod search;
 mod sensitive;
 mod sessions;
 mod tenants;
+mod test_engine;
 mod upkeep;
 mod write_only;
 mod writes;
 
-/// Makes one test per fact on one kind of bed.
-macro_rules! on_bed {
-    ($bed:ident, $module:ident, $($fact:ident,)*) => {
+/// Makes one test per fact on one backend.
+macro_rules! on_backend {
+    ($backend:ident, $module:ident, $($fact:ident,)*) => {
         mod $module {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $fact() {
-                super::$fact(crate::bed::Bed::$bed().await).await;
+                super::$fact(crate::test_engine::TestEngine::$backend().await).await;
             })*
         }
     };
 }
-pub(crate) use on_bed;
+pub(crate) use on_backend;
 
 /// For facts that do not depend on where content is.
 macro_rules! on_both_databases {
     ($($fact:ident,)*) => {
-        crate::on_bed! { sqlite, on_sqlite, $($fact,)* }
-        crate::on_bed! { postgres_and_s3, on_postgres_and_s3, $($fact,)* }
+        crate::on_backend! { sqlite, on_sqlite, $($fact,)* }
+        crate::on_backend! { postgres_and_s3, on_postgres_and_s3, $($fact,)* }
     };
 }
 pub(crate) use on_both_databases;
 
 /// For facts that depend on where content is.
-macro_rules! on_every_bed {
+macro_rules! on_every_backend {
     ($($fact:ident,)*) => {
         crate::on_both_databases! { $($fact,)* }
-        crate::on_bed! { postgres, on_postgres, $($fact,)* }
+        crate::on_backend! { postgres, on_postgres, $($fact,)* }
     };
 }
-pub(crate) use on_every_bed;
+pub(crate) use on_every_backend;
 
 /// For facts of content in the index.
 macro_rules! with_index_content {
     ($($fact:ident,)*) => {
-        crate::on_bed! { sqlite, on_sqlite, $($fact,)* }
-        crate::on_bed! { postgres, on_postgres, $($fact,)* }
+        crate::on_backend! { sqlite, on_sqlite, $($fact,)* }
+        crate::on_backend! { postgres, on_postgres, $($fact,)* }
     };
 }
 pub(crate) use with_index_content;
@@ -72,8 +73,8 @@ pub(crate) use with_index_content;
 /// For facts that need an object store: its calls, its faults, its orphans.
 macro_rules! with_object_store {
     ($($fact:ident,)*) => {
-        crate::on_bed! { sqlite_and_s3, object_store_on_sqlite, $($fact,)* }
-        crate::on_bed! { postgres_and_s3, object_store_on_postgres, $($fact,)* }
+        crate::on_backend! { sqlite_and_s3, object_store_on_sqlite, $($fact,)* }
+        crate::on_backend! { postgres_and_s3, object_store_on_postgres, $($fact,)* }
     };
 }
 pub(crate) use with_object_store;

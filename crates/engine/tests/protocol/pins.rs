@@ -7,7 +7,7 @@ use keepsake_core::{BlobKey, MemoryId};
 use keepsake_engine::{Engine, MemoryEdit, Precondition, Restoration, ShownMemory, View};
 use keepsake_index::Idempotency;
 
-use crate::bed::{Bed, edit_of};
+use crate::test_engine::{TestEngine, edit_of};
 
 crate::with_object_store! {
     update_that_changes_nothing_keeps_a_pin_set_meanwhile,
@@ -15,22 +15,23 @@ crate::with_object_store! {
     update_that_changes_nothing_keeps_what_was_unpinned_meanwhile,
 }
 
-async fn set_pin(bed: &Bed, engine: &Engine, memory_id: MemoryId, pinned: bool) {
+async fn set_pin(setup: &TestEngine, engine: &Engine, memory_id: MemoryId, pinned: bool) {
     let edit = MemoryEdit {
         pinned: Some(pinned),
         ..edit_of(None, None, None)
     };
     engine
-        .update_memory(&bed.principal, bed.store_id, memory_id, edit)
+        .memories
+        .update(&setup.principal, setup.store_id, memory_id, edit)
         .await
         .unwrap();
 }
 
 /// Has another replica set the pin at the next call of the blob store: after the
 /// memory was read, and before the outcome is written.
-fn pin_meanwhile(bed: &Bed, memory: &ShownMemory, pinned: bool) -> Arc<AtomicBool> {
+fn pin_meanwhile(setup: &TestEngine, memory: &ShownMemory, pinned: bool) -> Arc<AtomicBool> {
     let is_done = Arc::new(AtomicBool::new(false));
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let (memory_id, done) = (memory.memory.head.memory_id, Arc::clone(&is_done));
     let hook = move |_: &BlobKey| {
         let (other, principal, done) = (other.clone(), Arc::clone(&principal), Arc::clone(&done));
@@ -41,21 +42,22 @@ fn pin_meanwhile(bed: &Bed, memory: &ShownMemory, pinned: bool) -> Arc<AtomicBoo
                     ..edit_of(None, None, None)
                 };
                 other
-                    .update_memory(&principal, store_id, memory_id, edit)
+                    .memories
+                    .update(&principal, store_id, memory_id, edit)
                     .await
                     .unwrap();
             }
             Ok(())
         }
     };
-    bed.blobs.before_put(hook.clone());
-    bed.blobs.before_get(hook);
+    setup.blobs.before_put(hook.clone());
+    setup.blobs.before_get(hook);
     is_done
 }
 
-async fn assert_pinned(bed: &Bed, answer: &ShownMemory, expected: bool) {
+async fn assert_pinned(setup: &TestEngine, answer: &ShownMemory, expected: bool) {
     assert_eq!(answer.memory.is_pinned, expected, "the answer");
-    let read = bed.read(answer, View::Basic).await;
+    let read = setup.read(answer, View::Basic).await;
     assert_eq!(read.memory.is_pinned, expected, "the row");
 }
 
@@ -67,50 +69,52 @@ fn move_onto_taken(idempotency: Idempotency) -> MemoryEdit {
     }
 }
 
-async fn update_that_changes_nothing_keeps_a_pin_set_meanwhile(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.make("/taken.txt", "other").await;
-    let is_pinned = pin_meanwhile(&bed, &memory, true);
-    let answer = bed
-        .update(&memory, move_onto_taken(bed.call_named("key", "body")))
+async fn update_that_changes_nothing_keeps_a_pin_set_meanwhile(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.make("/taken.txt", "other").await;
+    let is_pinned = pin_meanwhile(&setup, &memory, true);
+    let answer = setup
+        .update(&memory, move_onto_taken(setup.call_named("key", "body")))
         .await
         .unwrap();
     assert!(is_pinned.load(Ordering::SeqCst), "nothing was interleaved");
-    assert_pinned(&bed, &answer, true).await;
-    assert_eq!(bed.operations().await, ["created", "created"]);
+    assert_pinned(&setup, &answer, true).await;
+    assert_eq!(setup.operations().await, ["created", "created"]);
 }
 
-async fn update_that_changes_nothing_keeps_what_was_unpinned_meanwhile(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.make("/taken.txt", "other").await;
-    set_pin(&bed, &bed.engine, memory.memory.head.memory_id, true).await;
-    let is_unpinned = pin_meanwhile(&bed, &memory, false);
-    let answer = bed
-        .update(&memory, move_onto_taken(bed.call_named("key", "body")))
+async fn update_that_changes_nothing_keeps_what_was_unpinned_meanwhile(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup.make("/taken.txt", "other").await;
+    set_pin(&setup, &setup.engine, memory.memory.head.memory_id, true).await;
+    let is_unpinned = pin_meanwhile(&setup, &memory, false);
+    let answer = setup
+        .update(&memory, move_onto_taken(setup.call_named("key", "body")))
         .await
         .unwrap();
     assert!(is_unpinned.load(Ordering::SeqCst), "nothing was interleaved");
-    assert_pinned(&bed, &answer, false).await;
+    assert_pinned(&setup, &answer, false).await;
 }
 
-async fn restore_that_changes_nothing_keeps_a_pin_set_meanwhile(bed: Bed) {
-    let memory = bed.make("/a.txt", "one").await;
-    bed.update(&memory, edit_of(Some("two"), Some("/b.txt"), None))
+async fn restore_that_changes_nothing_keeps_a_pin_set_meanwhile(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one").await;
+    setup
+        .update(&memory, edit_of(Some("two"), Some("/b.txt"), None))
         .await
         .unwrap();
-    bed.make("/a.txt", "in the way").await;
-    let is_pinned = pin_meanwhile(&bed, &memory, true);
+    setup.make("/a.txt", "in the way").await;
+    let is_pinned = pin_meanwhile(&setup, &memory, true);
     let restoration = Restoration {
         precondition: Some(Precondition::NotExists),
         view: View::Basic,
-        idempotency: Some(bed.call_named("key", "body")),
+        idempotency: Some(setup.call_named("key", "body")),
     };
     // A replica has nothing cached: it reads the version's content.
-    let answer = bed
+    let answer = setup
         .replica()
-        .restore_version(
-            &bed.principal,
-            bed.store_id,
+        .memories
+        .restore(
+            &setup.principal,
+            setup.store_id,
             memory.memory.head.version_id,
             restoration,
         )
@@ -118,5 +122,5 @@ async fn restore_that_changes_nothing_keeps_a_pin_set_meanwhile(bed: Bed) {
         .unwrap();
     assert!(is_pinned.load(Ordering::SeqCst), "nothing was interleaved");
     assert_eq!(answer.memory.head.path.as_str(), "/b.txt", "nothing changed");
-    assert_pinned(&bed, &answer, true).await;
+    assert_pinned(&setup, &answer, true).await;
 }

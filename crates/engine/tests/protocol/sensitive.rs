@@ -7,7 +7,7 @@ use keepsake_core::ContentHash;
 use keepsake_engine::{EngineError, MemoryEdit, NewMemory, OnTaken, Restoration, StoreEdit, View};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, create, edit_of, insert, new_memory};
+use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
 
 crate::on_both_databases! {
     tool_refuses_secrets_where_the_policy_is_to_reject,
@@ -31,13 +31,15 @@ fn token() -> (String, String) {
     (format!("ghp_{secret}"), secret[5..25].to_owned())
 }
 
-async fn set_policy(bed: &Bed, policy: &str) {
+async fn set_policy(setup: &TestEngine, policy: &str) {
     let edit = StoreEdit {
         policy: Some(policy.to_owned()),
         ..StoreEdit::default()
     };
-    bed.engine
-        .update_store(&bed.principal, bed.store_id, edit, None)
+    setup
+        .engine
+        .stores
+        .update(&setup.principal, setup.store_id, edit, None)
         .await
         .unwrap();
 }
@@ -51,9 +53,9 @@ fn refusal(policy: &str, found: &str) -> String {
     format!("`content` has what the memory store's sensitive-data policy (`{policy}`) refuses: {found}")
 }
 
-async fn blobs_hold(bed: &Bed, text: &str) -> bool {
-    for key in bed.blobs_there().await {
-        let bytes = bed.blobs.inner().get(&key, u64::MAX).await.unwrap().unwrap();
+async fn blobs_hold(setup: &TestEngine, text: &str) -> bool {
+    for key in setup.blobs_there().await {
+        let bytes = setup.blobs.inner().get(&key, u64::MAX).await.unwrap().unwrap();
         if str::from_utf8(&bytes).unwrap().contains(text) {
             return true;
         }
@@ -61,12 +63,12 @@ async fn blobs_hold(bed: &Bed, text: &str) -> bool {
     false
 }
 
-async fn tool_refuses_secrets_where_the_policy_is_to_reject(bed: Bed) {
-    set_policy(&bed, "reject").await;
-    bed.create("/memories/kept.md", "one\ntwo\n").await;
+async fn tool_refuses_secrets_where_the_policy_is_to_reject(setup: TestEngine) {
+    set_policy(&setup, "reject").await;
+    setup.create("/memories/kept.md", "one\ntwo\n").await;
     let puts = Arc::new(AtomicBool::new(false));
     let has_put = Arc::clone(&puts);
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         has_put.store(true, Ordering::SeqCst);
         async { Ok(()) }
     });
@@ -77,7 +79,7 @@ async fn tool_refuses_secrets_where_the_policy_is_to_reject(bed: Bed) {
         (insert("/memories/kept.md", 2, &token), "kept.md", 3),
     ];
     for (call, file, line) in calls {
-        let answer = bed.try_call(call).await.unwrap();
+        let answer = setup.try_call(call).await.unwrap();
         assert!(answer.is_error);
         assert_eq!(
             answer.content,
@@ -89,13 +91,13 @@ async fn tool_refuses_secrets_where_the_policy_is_to_reject(bed: Bed) {
         assert!(!answer.content.contains(&secret));
     }
     assert!(!puts.load(Ordering::SeqCst), "refused before it is stored");
-    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(setup.operations().await, ["created"]);
 }
 
-async fn tool_redacts_secrets_and_says_so(bed: Bed) {
-    set_policy(&bed, "redact").await;
+async fn tool_redacts_secrets_and_says_so(setup: TestEngine) {
+    set_policy(&setup, "redact").await;
     let (token, secret) = token();
-    let said = bed
+    let said = setup
         .create(
             "/memories/a.md",
             &format!("use {token}\ncard 4111 1111 1111 1111\n"),
@@ -106,7 +108,7 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
         "File created successfully at: /memories/a.md\n2 secrets replaced by `[redacted:…]`, as the memory \
          store's sensitive-data policy requires: github_token in line 1, payment_card in line 2."
     );
-    let said = bed
+    let said = setup
         .call(insert("/memories/a.md", 0, &format!("first {token}")))
         .await;
     assert_eq!(
@@ -114,7 +116,7 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
         "The file /memories/a.md has been edited.\n1 secret replaced by `[redacted:…]`, as the memory store's \
          sensitive-data policy requires: github_token in line 1."
     );
-    let said = bed
+    let said = setup
         .call(replace("/memories/a.md", "use ", &format!("{token} and ")))
         .await;
     assert_eq!(
@@ -127,34 +129,39 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
          1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: github_token \
          in line 2."
     );
-    assert!(!blobs_hold(&bed, &secret).await && !blobs_hold(&bed, "4111").await);
+    assert!(!blobs_hold(&setup, &secret).await && !blobs_hold(&setup, "4111").await);
 }
 
-async fn api_refuses_secrets_under_both_policies(bed: Bed) {
+async fn api_refuses_secrets_under_both_policies(setup: TestEngine) {
     let (token, secret) = token();
     for policy in ["reject", "redact"] {
-        set_policy(&bed, policy).await;
-        let memory = bed.make(&format!("/{policy}.md"), "one\n").await;
+        set_policy(&setup, policy).await;
+        let memory = setup.make(&format!("/{policy}.md"), "one\n").await;
         let refused = [
-            bed.try_make(new_memory("/new.md", &format!("a\nb {token}")))
+            setup
+                .try_make(new_memory("/new.md", &format!("a\nb {token}")))
                 .await,
-            bed.update(&memory, edit_of(Some(&format!("one\n{token}")), None, None))
+            setup
+                .update(&memory, edit_of(Some(&format!("one\n{token}")), None, None))
                 .await,
-            bed.update(
-                &memory,
-                edit_of(Some(&format!("one\n{token}")), Some("/moved.md"), None),
-            )
-            .await,
-            bed.try_make(NewMemory {
-                on_taken: OnTaken::Replace,
-                ..new_memory(&format!("/{policy}.md"), &format!("one\n{token}"))
-            })
-            .await,
-            bed.try_make(NewMemory {
-                on_taken: OnTaken::Replace,
-                ..new_memory("/new.md", &format!("\n{token}"))
-            })
-            .await,
+            setup
+                .update(
+                    &memory,
+                    edit_of(Some(&format!("one\n{token}")), Some("/moved.md"), None),
+                )
+                .await,
+            setup
+                .try_make(NewMemory {
+                    on_taken: OnTaken::Replace,
+                    ..new_memory(&format!("/{policy}.md"), &format!("one\n{token}"))
+                })
+                .await,
+            setup
+                .try_make(NewMemory {
+                    on_taken: OnTaken::Replace,
+                    ..new_memory("/new.md", &format!("\n{token}"))
+                })
+                .await,
         ];
         for refused in refused {
             let refused = refused.unwrap_err();
@@ -166,57 +173,62 @@ async fn api_refuses_secrets_under_both_policies(bed: Bed) {
             assert!(!format!("{refused:?}").contains(&secret));
         }
     }
-    assert_eq!(bed.operations().await, ["created", "created"]);
-    assert!(!blobs_hold(&bed, &secret).await);
+    assert_eq!(setup.operations().await, ["created", "created"]);
+    assert!(!blobs_hold(&setup, &secret).await);
 }
 
-async fn nothing_is_judged_where_the_policy_is_off(bed: Bed) {
+async fn nothing_is_judged_where_the_policy_is_off(setup: TestEngine) {
     let (token, _) = token();
     assert_eq!(
-        bed.create("/memories/a.md", &token).await,
+        setup.create("/memories/a.md", &token).await,
         "File created successfully at: /memories/a.md"
     );
-    let memory = bed.make("/b.md", &token).await;
-    bed.update(&memory, edit_of(Some(&format!("{token}\n{token}")), None, None))
+    let memory = setup.make("/b.md", &token).await;
+    setup
+        .update(&memory, edit_of(Some(&format!("{token}\n{token}")), None, None))
         .await
         .unwrap();
-    assert_eq!(bed.content_of(&memory).await, format!("{token}\n{token}"));
+    assert_eq!(setup.content_of(&memory).await, format!("{token}\n{token}"));
 }
 
-async fn only_lines_that_are_new_are_judged(bed: Bed) {
+async fn only_lines_that_are_new_are_judged(setup: TestEngine) {
     let (token, _) = token();
-    let memory = bed.make("/old.md", &format!("head\n{token}\n")).await;
-    set_policy(&bed, "reject").await;
-    bed.call(insert("/memories/old.md", 0, "new")).await;
-    bed.call(replace("/memories/old.md", "head", "other head")).await;
+    let memory = setup.make("/old.md", &format!("head\n{token}\n")).await;
+    set_policy(&setup, "reject").await;
+    setup.call(insert("/memories/old.md", 0, "new")).await;
+    setup
+        .call(replace("/memories/old.md", "head", "other head"))
+        .await;
     let kept = format!("all new\n{token}\n");
-    bed.update(&memory, edit_of(Some(&kept), None, None))
+    setup
+        .update(&memory, edit_of(Some(&kept), None, None))
         .await
         .unwrap();
-    assert_eq!(bed.content_of(&memory).await, kept);
-    let touched = bed
+    assert_eq!(setup.content_of(&memory).await, kept);
+    let touched = setup
         .try_call(replace("/memories/old.md", "ghp_", "x ghp_"))
         .await
         .unwrap();
     assert!(touched.is_error, "the line is new");
     let copied = edit_of(Some(&format!("{kept}{token}\n")), None, None);
     assert_eq!(
-        bed.update(&memory, copied).await.unwrap_err().to_string(),
+        setup.update(&memory, copied).await.unwrap_err().to_string(),
         refusal("reject", "github_token in line 3")
     );
-    set_policy(&bed, "redact").await;
-    bed.call(insert("/memories/old.md", 2, &token)).await;
+    set_policy(&setup, "redact").await;
+    setup.call(insert("/memories/old.md", 2, &token)).await;
     assert_eq!(
-        bed.content_of(&memory).await,
+        setup.content_of(&memory).await,
         format!("{kept}[redacted:github_token]\n"),
         "the old line stays"
     );
 }
 
-async fn restored_content_is_judged_as_new(bed: Bed) {
+async fn restored_content_is_judged_as_new(setup: TestEngine) {
     let (token, _) = token();
-    let memory = bed.make("/a.md", &token).await;
-    bed.update(&memory, edit_of(Some("clean"), None, None))
+    let memory = setup.make("/a.md", &token).await;
+    setup
+        .update(&memory, edit_of(Some("clean"), None, None))
         .await
         .unwrap();
     let restore = || {
@@ -226,39 +238,42 @@ async fn restored_content_is_judged_as_new(bed: Bed) {
             idempotency: None,
         };
         let version_id = memory.memory.head.version_id;
-        bed.engine
-            .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+        setup
+            .engine
+            .memories
+            .restore(&setup.principal, setup.store_id, version_id, restoration)
     };
     for policy in ["reject", "redact"] {
-        set_policy(&bed, policy).await;
+        set_policy(&setup, policy).await;
         assert_eq!(
             restore().await.unwrap_err().to_string(),
             refusal(policy, "github_token in line 1")
         );
     }
-    assert_eq!(bed.content_of(&memory).await, "clean");
-    set_policy(&bed, "off").await;
+    assert_eq!(setup.content_of(&memory).await, "clean");
+    set_policy(&setup, "off").await;
     restore().await.unwrap();
-    assert_eq!(bed.content_of(&memory).await, token);
+    assert_eq!(setup.content_of(&memory).await, token);
 }
 
 /// Judging reads the content that was there before, which a replica with an empty
 /// cache has to fetch.
-async fn what_brings_no_content_is_not_judged(bed: Bed) {
+async fn what_brings_no_content_is_not_judged(setup: TestEngine) {
     let (token, _) = token();
     for policy in ["reject", "redact"] {
-        let memory = bed.make("/d/a.md", &token).await;
-        set_policy(&bed, policy).await;
-        let (replica, fetches) = (bed.replica(), bed.blobs.calls().get);
+        let memory = setup.make("/d/a.md", &token).await;
+        set_policy(&setup, policy).await;
+        let (replica, fetches) = (setup.replica(), setup.blobs.calls().get);
         let update = async |edit: MemoryEdit| {
             let memory_id = memory.memory.head.memory_id;
             replica
-                .update_memory(&bed.principal, bed.store_id, memory_id, edit)
+                .memories
+                .update(&setup.principal, setup.store_id, memory_id, edit)
                 .await
                 .unwrap()
         };
         let call = async |input: Value| {
-            let answer = bed.call_on(&replica, None, input).await.unwrap();
+            let answer = setup.call_on(&replica, None, input).await.unwrap();
             assert!(!answer.is_error, "{}", answer.content);
         };
         update(edit_of(None, Some("/d/b.md"), None)).await;
@@ -269,23 +284,23 @@ async fn what_brings_no_content_is_not_judged(bed: Bed) {
         };
         update(pinned).await;
         call(json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/e"})).await;
-        let moved = bed.head("/e/c.md").await.expect("it was renamed");
+        let moved = setup.head("/e/c.md").await.expect("it was renamed");
         assert_eq!(moved.blob_id, memory.memory.head.blob_id, "{policy}");
         call(json!({"command": "delete", "path": "/memories/e"})).await;
-        assert_eq!(bed.head("/e/c.md").await, None);
-        assert_eq!(bed.blobs.calls().get, fetches, "{policy}");
-        set_policy(&bed, "off").await;
+        assert_eq!(setup.head("/e/c.md").await, None);
+        assert_eq!(setup.blobs.calls().get, fetches, "{policy}");
+        set_policy(&setup, "off").await;
     }
 }
 
-async fn policy_that_changes_meanwhile_is_the_one_that_holds(bed: Bed) {
+async fn policy_that_changes_meanwhile_is_the_one_that_holds(setup: TestEngine) {
     let (token, secret) = token();
-    let bed = Arc::new(bed);
-    let memory = bed.make("/a.md", "one\n").await;
+    let setup = Arc::new(setup);
+    let memory = setup.make("/a.md", "one\n").await;
     let change_policy_at_the_next_put = |policy: &'static str| {
-        let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+        let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
         let is_done = Arc::new(AtomicBool::new(false));
-        bed.blobs.before_put(move |_| {
+        setup.blobs.before_put(move |_| {
             let (other, principal, is_done) = (other.clone(), Arc::clone(&principal), Arc::clone(&is_done));
             async move {
                 if !is_done.swap(true, Ordering::SeqCst) {
@@ -294,7 +309,8 @@ async fn policy_that_changes_meanwhile_is_the_one_that_holds(bed: Bed) {
                         ..StoreEdit::default()
                     };
                     other
-                        .update_store(&principal, store_id, edit, None)
+                        .stores
+                        .update(&principal, store_id, edit, None)
                         .await
                         .unwrap();
                 }
@@ -304,44 +320,48 @@ async fn policy_that_changes_meanwhile_is_the_one_that_holds(bed: Bed) {
     };
 
     change_policy_at_the_next_put("reject");
-    let made = bed.try_make(new_memory("/b.md", &token)).await.unwrap_err();
+    let made = setup.try_make(new_memory("/b.md", &token)).await.unwrap_err();
     assert_eq!(made.to_string(), refusal("reject", "github_token in line 1"));
-    set_policy(&bed, "off").await;
+    set_policy(&setup, "off").await;
     change_policy_at_the_next_put("redact");
-    let updated = bed
+    let updated = setup
         .update(&memory, edit_of(Some(&token), None, None))
         .await
         .unwrap_err();
     assert_eq!(updated.to_string(), refusal("redact", "github_token in line 1"));
-    set_policy(&bed, "off").await;
+    set_policy(&setup, "off").await;
     change_policy_at_the_next_put("reject");
     assert!(
-        bed.try_call(insert("/memories/a.md", 1, &token))
+        setup
+            .try_call(insert("/memories/a.md", 1, &token))
             .await
             .unwrap()
             .is_error
     );
-    set_policy(&bed, "off").await;
+    set_policy(&setup, "off").await;
     change_policy_at_the_next_put("redact");
-    let said = bed.create("/memories/c.md", &token).await;
+    let said = setup.create("/memories/c.md", &token).await;
     assert!(said.contains("1 secret replaced"), "{said}");
     assert_eq!(
-        bed.text_at(&bed.engine, "/memories/c.md").await,
+        setup.text_at(&setup.engine, "/memories/c.md").await,
         "[redacted:github_token]"
     );
-    assert!(!blobs_hold(&bed, &secret).await, "what was put before is removed");
+    assert!(
+        !blobs_hold(&setup, &secret).await,
+        "what was put before is removed"
+    );
 
     // To a laxer one: what was judged is judged again, and kept as it is.
     change_policy_at_the_next_put("off");
     assert_eq!(
-        bed.create("/memories/d.md", &token).await,
+        setup.create("/memories/d.md", &token).await,
         "File created successfully at: /memories/d.md"
     );
-    assert_eq!(bed.text_at(&bed.engine, "/memories/d.md").await, token);
+    assert_eq!(setup.text_at(&setup.engine, "/memories/d.md").await, token);
 }
 
-async fn redacted_call_sent_again_gets_the_same_answer(bed: Bed) {
-    set_policy(&bed, "redact").await;
+async fn redacted_call_sent_again_gets_the_same_answer(setup: TestEngine) {
+    set_policy(&setup, "redact").await;
     let (token, _) = token();
     let calls = [
         ("toolu_1", create("/memories/a.md", &format!("{token}\nsecond\n"))),
@@ -354,7 +374,12 @@ async fn redacted_call_sent_again_gets_the_same_answer(bed: Bed) {
     ];
     let mut answers = Vec::new();
     for (id, call) in &calls {
-        answers.push(bed.call_on(&bed.engine, Some(id), call.clone()).await.unwrap());
+        answers.push(
+            setup
+                .call_on(&setup.engine, Some(id), call.clone())
+                .await
+                .unwrap(),
+        );
     }
     assert!(
         answers[..3]
@@ -363,24 +388,27 @@ async fn redacted_call_sent_again_gets_the_same_answer(bed: Bed) {
     );
     // Under another policy too: it was made under that one.
     for policy in ["redact", "reject", "off"] {
-        set_policy(&bed, policy).await;
+        set_policy(&setup, policy).await;
         for ((id, call), first) in calls.iter().zip(&answers) {
-            let again = bed.call_on(&bed.replica(), Some(id), call.clone()).await.unwrap();
+            let again = setup
+                .call_on(&setup.replica(), Some(id), call.clone())
+                .await
+                .unwrap();
             assert_eq!(again, *first, "{id} under {policy}");
         }
     }
-    assert_eq!(bed.operations().await.len(), 4);
+    assert_eq!(setup.operations().await.len(), 4);
 }
 
-async fn limit_counts_what_is_stored(bed: Bed) {
-    set_policy(&bed, "redact").await;
-    let limit = usize::try_from(bed.principal.limits.bytes_per_memory).unwrap();
+async fn limit_counts_what_is_stored(setup: TestEngine) {
+    set_policy(&setup, "redact").await;
+    let limit = usize::try_from(setup.principal.limits.bytes_per_memory).unwrap();
     let (token, _) = token();
     // Too long as it was sent, and not once it is redacted.
     let text = format!("{}\n{token}\n", "x".repeat(limit - token.len()));
     assert!(text.len() > limit);
-    bed.create("/memories/a.md", &text).await;
-    let head = bed.head("/a.md").await.unwrap();
+    setup.create("/memories/a.md", &text).await;
+    let head = setup.head("/a.md").await.unwrap();
     assert!(head.size_bytes <= limit as u64);
     let stored = text.replace(&token, "[redacted:github_token]");
     assert_eq!(head.sha256, ContentHash::of(stored.as_bytes()));

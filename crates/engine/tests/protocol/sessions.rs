@@ -16,7 +16,7 @@ use keepsake_engine::{
 use keepsake_index::{Access, Scope, Store};
 use serde_json::{Map, Value, json};
 
-use crate::bed::{Bed, tool_call};
+use crate::test_engine::{TestEngine, tool_call};
 
 /// A session that attaches some stores.
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
@@ -37,21 +37,22 @@ fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
     }
 }
 
-impl Bed {
+impl TestEngine {
     async fn store(&self, name: &str) -> Store {
         let draft = StoreDraft {
             name: name.to_owned(),
             description: format!("About {name}."),
             ..StoreDraft::default()
         };
-        let made = self.engine.create_store(&self.principal, draft, None).await;
+        let made = self.engine.stores.create(&self.principal, draft, None).await;
         made.unwrap()
     }
 
     async fn open(&self, stores: &[(StoreId, Access)]) -> MadeSession {
         let made = self
             .engine
-            .create_session(&self.principal, draft(stores), None)
+            .sessions
+            .create(&self.principal, draft(stores), None)
             .await;
         made.unwrap()
     }
@@ -65,14 +66,18 @@ impl Bed {
             store_ids,
             expires_at: None,
         };
-        let (_, secret) = self.engine.operator().create_key(new).await.unwrap();
-        self.engine.authenticate(secret.expose()).await.unwrap()
+        let (_, secret) = self.engine.operator.keys.create(new).await.unwrap();
+        self.engine.auth.authenticate(secret.expose()).await.unwrap()
     }
 }
 
 /// A session's token, as a replica knows it.
 async fn holder(engine: &Engine, made: &MadeSession) -> Arc<Principal> {
-    engine.authenticate(made.token.as_deref().unwrap()).await.unwrap()
+    engine
+        .auth
+        .authenticate(made.token.as_deref().unwrap())
+        .await
+        .unwrap()
 }
 
 async fn try_call(
@@ -81,9 +86,10 @@ async fn try_call(
     session_id: SessionId,
     input: Value,
 ) -> Result<ToolAnswer, EngineError> {
-    let mounts = engine.session_mounts(principal, session_id).await?;
+    let mounts = engine.sessions.mounts(principal, session_id).await?;
     engine
-        .call_tool_named(principal, mounts, "memory", tool_call(None, input))
+        .tools
+        .call(principal, mounts, "memory", tool_call(None, input))
         .await
 }
 

@@ -8,16 +8,16 @@ use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, RunRequest};
 use keepsake_engine::{AuditQuery, Clock, EngineError, KeyDraft, PageRequest, Principal};
 use keepsake_index::{DeletionState, Scope, TenantDeletion, VersionCounts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::{Bed, create};
+use crate::test_engine::{TestEngine, create};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     credentials_end_with_their_tenant,
     key_gives_no_more_than_it_has,
     key_bound_to_stores_sees_keys_of_those_alone,
@@ -30,71 +30,91 @@ crate::with_object_store! {
     write_that_meets_the_deletion_leaves_nothing,
 }
 
-async fn run(bed: &Bed) -> Value {
-    match run_job(
-        &bed.engine,
-        Arc::new(DeleteTenants),
-        RunRequest::SCHEDULED,
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap()
+async fn run(setup: &TestEngine) -> Value {
+    match setup
+        .engine
+        .jobs
+        .run(
+            Arc::new(DeleteTenants),
+            RunRequest::SCHEDULED,
+            &CancellationToken::new(),
+        )
+        .await
+        .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
     }
 }
 
-async fn report(bed: &Bed) -> TenantDeletion {
-    let operator = bed.engine.operator();
-    operator.tenant_deletion(bed.principal.tenant_id).await.unwrap()
+async fn report(setup: &TestEngine) -> TenantDeletion {
+    let operator = &setup.engine.operator;
+    operator
+        .tenants
+        .deletion(setup.principal.tenant_id)
+        .await
+        .unwrap()
 }
 
-async fn delete(bed: &Bed) {
-    let begun = bed.engine.operator().delete_tenant(bed.principal.tenant_id).await;
+async fn delete(setup: &TestEngine) {
+    let begun = setup
+        .engine
+        .operator
+        .tenants
+        .delete(setup.principal.tenant_id)
+        .await;
     assert_eq!(begun.unwrap().state, DeletionState::Removing);
 }
 
-/// A blob of the bed's tenant that no row names.
-async fn orphan(bed: &Bed, number: u128) {
-    bed.blobs
+/// A blob of the test's tenant that no row names.
+async fn orphan(setup: &TestEngine, number: u128) {
+    setup
+        .blobs
         .inner()
-        .put(&orphan_key(bed, number), Bytes::from_static(b"orphan"))
+        .put(&orphan_key(setup, number), Bytes::from_static(b"orphan"))
         .await
         .unwrap();
 }
 
-fn orphan_key(bed: &Bed, number: u128) -> BlobKey {
+fn orphan_key(setup: &TestEngine, number: u128) -> BlobKey {
     BlobKey {
-        tenant_id: bed.principal.tenant_id,
+        tenant_id: setup.principal.tenant_id,
         store_id: StoreId::from_uuid(Uuid::from_u128(number)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
     }
 }
 
-async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
+async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     for number in 0..3 {
-        bed.create(&format!("/memories/{number}"), "12345").await;
+        setup.create(&format!("/memories/{number}"), "12345").await;
     }
-    orphan(&bed, 1).await;
-    let (other, _) = bed.tenant_with(LimitOverrides::default()).await;
-    let usage = bed.engine.operator().usage(other.tenant_id).await.unwrap();
-    delete(&bed).await;
+    orphan(&setup, 1).await;
+    let (other, _) = setup.tenant_with(LimitOverrides::default()).await;
+    let usage = setup
+        .engine
+        .operator
+        .tenants
+        .usage(other.tenant_id)
+        .await
+        .unwrap();
+    delete(&setup).await;
     // What else purges and drains leaves the counting to the deletion.
-    run_job(
-        &bed.engine,
-        Arc::new(PurgeStores),
-        RunRequest::SCHEDULED,
-        &CancellationToken::new(),
-    )
-    .await
-    .unwrap();
+    setup
+        .engine
+        .jobs
+        .run(
+            Arc::new(PurgeStores),
+            RunRequest::SCHEDULED,
+            &CancellationToken::new(),
+        )
+        .await
+        .unwrap();
 
-    let counts = run(&bed).await;
+    let counts = run(&setup).await;
     assert_eq!(counts["settling"], 1, "{counts}");
     assert_eq!(counts["blobs"], 4, "{counts}");
-    assert_eq!(bed.blobs_there().await, []);
-    let settling = report(&bed).await;
+    assert_eq!(setup.blobs_there().await, []);
+    let settling = report(&setup).await;
     assert_eq!(
         (settling.state, settling.ended_at),
         (DeletionState::Settling, None)
@@ -110,27 +130,41 @@ async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
     );
 
     // Nothing is told to be done while a request of before may be under way.
-    orphan(&bed, 2).await;
-    bed.clock.advance(Duration::from_mins(59));
-    assert_eq!(run(&bed).await["done"], 0);
-    bed.clock.advance(Duration::from_mins(1));
-    assert_eq!(run(&bed).await["done"], 1);
-    assert_eq!(bed.blobs_there().await, []);
-    let done = report(&bed).await;
+    orphan(&setup, 2).await;
+    setup.clock.advance(Duration::from_mins(59));
+    assert_eq!(run(&setup).await["done"], 0);
+    setup.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&setup).await["done"], 1);
+    assert_eq!(setup.blobs_there().await, []);
+    let done = report(&setup).await;
     assert_eq!(
         (done.state, done.ended_at),
-        (DeletionState::Done, Some(bed.clock.now()))
+        (DeletionState::Done, Some(setup.clock.now()))
     );
     assert_eq!((done.blobs, done.rows["tenant"]), (5, 1));
     assert_eq!(done.object_versions, versions(0, 5));
-    let gone = bed.engine.operator().tenant(bed.principal.tenant_id).await;
+    let gone = setup.engine.operator.tenants.get(setup.principal.tenant_id).await;
     assert!(matches!(gone, Err(EngineError::TenantNotFound)));
-    assert_eq!(bed.engine.operator().usage(other.tenant_id).await.unwrap(), usage);
+    assert_eq!(
+        setup
+            .engine
+            .operator
+            .tenants
+            .usage(other.tenant_id)
+            .await
+            .unwrap(),
+        usage
+    );
 
-    bed.clock.advance(Duration::from_mins(1));
-    let again = bed.engine.operator().delete_tenant(bed.principal.tenant_id).await;
+    setup.clock.advance(Duration::from_mins(1));
+    let again = setup
+        .engine
+        .operator
+        .tenants
+        .delete(setup.principal.tenant_id)
+        .await;
     assert_eq!(again.unwrap(), done);
-    assert_eq!(run(&bed).await["done"], 0);
+    assert_eq!(run(&setup).await["done"], 0);
 }
 
 /// Blobs of which every version went, and those that had none; nothing is kept.
@@ -144,37 +178,42 @@ const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
-    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
-    bed.create("/memories/live", "12345").await;
+    let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
+    setup.create("/memories/live", "12345").await;
     // As the queue removes what a deleted store had, long ago.
     for store in [1, 2] {
-        orphan(&bed, store).await;
-        bed.blobs.inner().delete(&orphan_key(&bed, store)).await.unwrap();
+        orphan(&setup, store).await;
+        setup
+            .blobs
+            .inner()
+            .delete(&orphan_key(&setup, store))
+            .await
+            .unwrap();
     }
     let of_another = BlobKey {
         tenant_id: TenantId::from_uuid(Uuid::from_u128(9)),
-        ..orphan_key(&bed, 9)
+        ..orphan_key(&setup, 9)
     };
     let text = Bytes::from_static(b"another's");
-    bed.blobs.inner().put(&of_another, text).await.unwrap();
+    setup.blobs.inner().put(&of_another, text).await.unwrap();
     // Each deleted one is a version and a delete marker.
-    assert_eq!(bucket.objects(&bed).await, bucket.either(1 + 2 * 2 + 1, 2));
-    delete(&bed).await;
-    assert_eq!(run(&bed).await["settling"], 1);
-    assert_eq!(bucket.objects(&bed).await, 1, "another tenant's");
-    let settling = report(&bed).await;
+    assert_eq!(bucket.objects(&setup).await, bucket.either(1 + 2 * 2 + 1, 2));
+    delete(&setup).await;
+    assert_eq!(run(&setup).await["settling"], 1);
+    assert_eq!(bucket.objects(&setup).await, 1, "another tenant's");
+    let settling = report(&setup).await;
     assert_eq!(
         (settling.blobs, settling.object_versions),
         (1, bucket.either(versions(3, 0), versions(0, 1)))
     );
 
     // What comes late, and was removed again by who brought it.
-    orphan(&bed, 3).await;
-    bed.blobs.inner().delete(&orphan_key(&bed, 3)).await.unwrap();
-    bed.clock.advance(Duration::from_hours(1));
-    assert_eq!(run(&bed).await["done"], 1);
-    assert_eq!(bucket.objects(&bed).await, 1, "another tenant's");
-    let done = report(&bed).await;
+    orphan(&setup, 3).await;
+    setup.blobs.inner().delete(&orphan_key(&setup, 3)).await.unwrap();
+    setup.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&setup).await["done"], 1);
+    assert_eq!(bucket.objects(&setup).await, 1, "another tenant's");
+    let done = report(&setup).await;
     assert_eq!(
         (done.state, done.object_versions),
         (DeletionState::Done, bucket.either(versions(4, 0), versions(0, 1)))
@@ -184,37 +223,37 @@ async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
 /// Credentials of the kind that may write and delete, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_tells_of_versions_that_it_could_not_delete() {
-    let bed = Bed::sqlite_and_s3().await;
-    bed.create("/memories/live", "12345").await;
-    delete(&bed).await;
+    let setup = TestEngine::sqlite_and_s3().await;
+    setup.create("/memories/live", "12345").await;
+    delete(&setup).await;
     let kept = |seen| VersionCounts {
         kept: seen,
         ..VersionCounts::default()
     };
     // Nothing can be seen of them: at least the blob that just went has some.
-    bed.blobs.keep_versions(Some(0));
-    assert_eq!(run(&bed).await["settling"], 1);
-    assert_eq!(report(&bed).await.object_versions, kept(1));
+    setup.blobs.keep_versions(Some(0));
+    assert_eq!(run(&setup).await["settling"], 1);
+    assert_eq!(report(&setup).await.object_versions, kept(1));
     // Two can be seen, and are held.
-    bed.blobs.keep_versions(Some(2));
-    bed.clock.advance(Duration::from_hours(1));
-    let counts = run(&bed).await;
+    setup.blobs.keep_versions(Some(2));
+    setup.clock.advance(Duration::from_hours(1));
+    let counts = run(&setup).await;
     assert_eq!(
         (&counts["done"], &counts["older_versions_kept"]),
         (&1.into(), &2.into())
     );
-    let done = report(&bed).await;
+    let done = report(&setup).await;
     assert_eq!((done.state, done.object_versions), (DeletionState::Done, kept(2)));
 }
 
-async fn deletion_goes_on_where_it_broke_off(bed: Bed) {
+async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
     for number in 0..6 {
-        bed.create(&format!("/memories/{number}"), "12345").await;
+        setup.create(&format!("/memories/{number}"), "12345").await;
     }
-    delete(&bed).await;
+    delete(&setup).await;
     // The third removal fails, and the run's counting is ahead of it.
     let removals = Arc::new(AtomicU64::new(0));
-    bed.blobs.before_delete(move |_| {
+    setup.blobs.before_delete(move |_| {
         let many = removals.fetch_add(1, Ordering::SeqCst);
         async move {
             if many == 2 {
@@ -223,85 +262,85 @@ async fn deletion_goes_on_where_it_broke_off(bed: Bed) {
             Ok(())
         }
     });
-    let counts = run(&bed).await;
+    let counts = run(&setup).await;
     assert_eq!(counts["failed"], 1, "{counts}");
     assert_eq!(counts["settling"], 0, "{counts}");
-    bed.blobs.clear_hooks();
-    assert!(!bed.blobs_there().await.is_empty());
-    assert_eq!(report(&bed).await.state, DeletionState::Removing);
+    setup.blobs.clear_hooks();
+    assert!(!setup.blobs_there().await.is_empty());
+    assert_eq!(report(&setup).await.state, DeletionState::Removing);
 
     // A worker that is told to stop ends after its batch.
-    bed.clock.advance(Duration::from_mins(1));
+    setup.clock.advance(Duration::from_mins(1));
     let stopping = CancellationToken::new();
     stopping.cancel();
-    run_job(
-        &bed.engine,
-        Arc::new(DeleteTenants),
-        RunRequest::SCHEDULED,
-        &stopping,
-    )
-    .await
-    .unwrap();
-    assert_eq!(report(&bed).await.state, DeletionState::Removing);
+    setup
+        .engine
+        .jobs
+        .run(Arc::new(DeleteTenants), RunRequest::SCHEDULED, &stopping)
+        .await
+        .unwrap();
+    assert_eq!(report(&setup).await.state, DeletionState::Removing);
 
-    bed.clock.advance(Duration::from_mins(1));
-    assert_eq!(run(&bed).await["settling"], 1);
-    assert_eq!(bed.blobs_there().await, []);
-    let report = report(&bed).await;
+    setup.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&setup).await["settling"], 1);
+    assert_eq!(setup.blobs_there().await, []);
+    let report = report(&setup).await;
     assert_eq!((report.blobs, report.blob_bytes), (6, 30), "each is counted once");
     assert_eq!(report.rows["version"], 6);
 }
 
-async fn write_that_meets_the_deletion_leaves_nothing(bed: Bed) {
-    bed.create("/memories/before", "12345").await;
-    let (engine, tenant_id) = (bed.engine.clone(), bed.principal.tenant_id);
+async fn write_that_meets_the_deletion_leaves_nothing(setup: TestEngine) {
+    setup.create("/memories/before", "12345").await;
+    let (engine, tenant_id) = (setup.engine.clone(), setup.principal.tenant_id);
     // All is removed between the look at the store and the content's arrival.
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let engine = engine.clone();
         async move {
-            engine.operator().delete_tenant(tenant_id).await.unwrap();
-            let ran = run_job(
-                &engine,
-                Arc::new(DeleteTenants),
-                RunRequest::SCHEDULED,
-                &CancellationToken::new(),
-            )
-            .await;
+            engine.operator.tenants.delete(tenant_id).await.unwrap();
+            let ran = engine
+                .jobs
+                .run(
+                    Arc::new(DeleteTenants),
+                    RunRequest::SCHEDULED,
+                    &CancellationToken::new(),
+                )
+                .await;
             assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
             Ok(())
         }
     });
     // From then on nothing can be removed: the refused write's blob stays.
-    let blobs = Arc::clone(&bed.blobs);
-    bed.blobs.after_put(move |_| {
+    let blobs = Arc::clone(&setup.blobs);
+    setup.blobs.after_put(move |_| {
         blobs.before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
         async { Ok(()) }
     });
-    let refused = bed.try_call(create("/memories/late", "late")).await;
+    let refused = setup.try_call(create("/memories/late", "late")).await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
-    bed.blobs.clear_hooks();
-    assert_eq!(report(&bed).await.state, DeletionState::Settling);
-    assert_eq!(bed.blobs_there().await.len(), 1, "an orphan that came late");
-    bed.clock.advance(Duration::from_hours(1));
-    assert_eq!(run(&bed).await["done"], 1);
-    assert_eq!(bed.blobs_there().await, []);
-    let done = report(&bed).await;
+    setup.blobs.clear_hooks();
+    assert_eq!(report(&setup).await.state, DeletionState::Settling);
+    assert_eq!(setup.blobs_there().await.len(), 1, "an orphan that came late");
+    setup.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&setup).await["done"], 1);
+    assert_eq!(setup.blobs_there().await, []);
+    let done = report(&setup).await;
     assert_eq!((done.blobs, done.rows["version"]), (2, 1));
 }
 
-async fn credentials_end_with_their_tenant(bed: Bed) {
-    let other = bed.replica();
-    let made = bed
+async fn credentials_end_with_their_tenant(setup: TestEngine) {
+    let other = setup.replica();
+    let made = setup
         .engine
-        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .keys
+        .create(&setup.principal, draft(&[Scope::MemoryRead]), None)
         .await
         .unwrap();
     let secret = made.secret.unwrap();
-    other.authenticate(secret.expose()).await.unwrap();
-    delete(&bed).await;
-    bed.clock.advance(Duration::from_secs(5));
-    for engine in [&bed.engine, &other] {
-        let refused = engine.authenticate(secret.expose()).await;
+    other.auth.authenticate(secret.expose()).await.unwrap();
+    delete(&setup).await;
+    setup.clock.advance(Duration::from_secs(5));
+    for engine in [&setup.engine, &other] {
+        let refused = engine.auth.authenticate(secret.expose()).await;
         assert!(
             matches!(
                 refused,
@@ -311,9 +350,10 @@ async fn credentials_end_with_their_tenant(bed: Bed) {
         );
     }
     // A request that was let in before finds the tenant gone.
-    let refused = bed
+    let refused = setup
         .engine
-        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .keys
+        .create(&setup.principal, draft(&[Scope::MemoryRead]), None)
         .await;
     assert!(
         matches!(refused, Err(EngineError::Unauthenticated(_))),
@@ -330,15 +370,16 @@ fn draft(scopes: &[Scope]) -> KeyDraft {
     }
 }
 
-/// A key that the bed's own makes, and who presents it.
-async fn made(bed: &Bed, draft: KeyDraft) -> Arc<Principal> {
-    let made = bed
+/// A key that the test's own makes, and who presents it.
+async fn made(setup: &TestEngine, draft: KeyDraft) -> Arc<Principal> {
+    let made = setup
         .engine
-        .create_api_key(&bed.principal, draft, None)
+        .keys
+        .create(&setup.principal, draft, None)
         .await
         .unwrap();
     let secret = made.secret.unwrap();
-    bed.engine.authenticate(secret.expose()).await.unwrap()
+    setup.engine.auth.authenticate(secret.expose()).await.unwrap()
 }
 
 fn field(refused: &EngineError) -> &'static str {
@@ -348,24 +389,24 @@ fn field(refused: &EngineError) -> &'static str {
     }
 }
 
-async fn key_gives_no_more_than_it_has(bed: Bed) {
-    let engine = &bed.engine;
-    let end = bed.clock.now().plus(Duration::from_hours(1));
+async fn key_gives_no_more_than_it_has(setup: TestEngine) {
+    let engine = &setup.engine;
+    let end = setup.clock.now().plus(Duration::from_hours(1));
     let maker = made(
-        &bed,
+        &setup,
         KeyDraft {
-            store_ids: Some(vec![bed.store_id]),
+            store_ids: Some(vec![setup.store_id]),
             expires_at: Some(end),
             ..draft(&[Scope::KeysAdmin, Scope::MemoryRead])
         },
     )
     .await;
     let good = KeyDraft {
-        store_ids: Some(vec![bed.store_id]),
+        store_ids: Some(vec![setup.store_id]),
         expires_at: Some(end),
         ..draft(&[Scope::MemoryRead])
     };
-    let try_make = async |draft: KeyDraft| engine.create_api_key(&maker, draft, None).await;
+    let try_make = async |draft: KeyDraft| engine.keys.create(&maker, draft, None).await;
     assert!(try_make(good.clone()).await.is_ok());
 
     let more_scopes = KeyDraft {
@@ -386,13 +427,13 @@ async fn key_gives_no_more_than_it_has(bed: Bed) {
         "memory_store_ids"
     );
     let other_store = engine
-        .operator()
-        .create_store(bed.principal.tenant_id, "other")
+        .operator
+        .create_store(setup.principal.tenant_id, "other")
         .await
         .unwrap();
     for store_id in [other_store.store_id, StoreId::from_uuid(Uuid::from_u128(7))] {
         let draft = KeyDraft {
-            store_ids: Some(vec![bed.store_id, store_id]),
+            store_ids: Some(vec![setup.store_id, store_id]),
             ..good.clone()
         };
         let refused = try_make(draft).await.unwrap_err();
@@ -406,7 +447,7 @@ async fn key_gives_no_more_than_it_has(bed: Bed) {
         assert_eq!(field(&try_make(draft).await.unwrap_err()), "expires_at");
     }
     let past = KeyDraft {
-        expires_at: Some(bed.clock.now()),
+        expires_at: Some(setup.clock.now()),
         ..good.clone()
     };
     assert_eq!(field(&try_make(past).await.unwrap_err()), "expires_at");
@@ -421,35 +462,38 @@ async fn key_gives_no_more_than_it_has(bed: Bed) {
         ),
         "scopes"
     );
-    let without = made(&bed, draft(&[Scope::MemoryRead])).await;
-    let refused = engine.create_api_key(&without, good, None).await.unwrap_err();
+    let without = made(&setup, draft(&[Scope::MemoryRead])).await;
+    let refused = engine.keys.create(&without, good, None).await.unwrap_err();
     assert!(
         matches!(refused, EngineError::PermissionDenied(Scope::KeysAdmin)),
         "{refused}"
     );
     let all = engine
-        .api_keys(&bed.principal, &PageRequest::default())
+        .keys
+        .list(&setup.principal, &PageRequest::default())
         .await
         .unwrap();
     assert_eq!(all.items.len(), 4, "what was refused made nothing");
 }
 
-async fn key_bound_to_stores_sees_keys_of_those_alone(bed: Bed) {
-    let engine = &bed.engine;
+async fn key_bound_to_stores_sees_keys_of_those_alone(setup: TestEngine) {
+    let engine = &setup.engine;
     let bound = KeyDraft {
-        store_ids: Some(vec![bed.store_id]),
+        store_ids: Some(vec![setup.store_id]),
         ..draft(&[Scope::KeysAdmin])
     };
-    let admin = made(&bed, bound.clone()).await;
-    let unbound = engine.create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None);
+    let admin = made(&setup, bound.clone()).await;
+    let unbound = engine
+        .keys
+        .create(&setup.principal, draft(&[Scope::MemoryRead]), None);
     let unbound = unbound.await.unwrap().issued.key.api_key_id;
     for _ in 0..4 {
-        made(&bed, bound.clone()).await;
+        made(&setup, bound.clone()).await;
     }
     let (mut seen, mut page) = (Vec::new(), None);
     loop {
         let request = PageRequest { limit: Some(2), page };
-        let keys = engine.api_keys(&admin, &request).await.unwrap();
+        let keys = engine.keys.list(&admin, &request).await.unwrap();
         seen.extend(keys.items.into_iter().map(|issued| issued.key.api_key_id));
         page = keys.next;
         if page.is_none() {
@@ -459,16 +503,17 @@ async fn key_bound_to_stores_sees_keys_of_those_alone(bed: Bed) {
     assert_eq!(seen.len(), 5);
     assert!(!seen.contains(&unbound));
     for refused in [
-        engine.api_key(&admin, unbound).await,
-        engine.revoke_api_key(&admin, unbound).await,
+        engine.keys.get(&admin, unbound).await,
+        engine.keys.revoke(&admin, unbound).await,
     ] {
         assert!(matches!(refused, Err(EngineError::KeyNotFound)), "{refused:?}");
     }
-    let still = engine.api_key(&bed.principal, unbound).await.unwrap();
+    let still = engine.keys.get(&setup.principal, unbound).await.unwrap();
     assert_eq!(still.revoked_at, None);
     assert!(
         engine
-            .revoke_api_key(&admin, seen[0])
+            .keys
+            .revoke(&admin, seen[0])
             .await
             .unwrap()
             .revoked_at
@@ -476,20 +521,21 @@ async fn key_bound_to_stores_sees_keys_of_those_alone(bed: Bed) {
     );
 }
 
-async fn revoked_key_is_refused_on_every_replica_within_five_seconds(bed: Bed) {
-    let other = bed.replica();
-    let made = bed
+async fn revoked_key_is_refused_on_every_replica_within_five_seconds(setup: TestEngine) {
+    let other = setup.replica();
+    let made = setup
         .engine
-        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .keys
+        .create(&setup.principal, draft(&[Scope::MemoryRead]), None)
         .await
         .unwrap();
     let secret = made.secret.unwrap();
-    other.authenticate(secret.expose()).await.unwrap();
+    other.auth.authenticate(secret.expose()).await.unwrap();
     let key_id = made.issued.key.api_key_id;
-    bed.engine.revoke_api_key(&bed.principal, key_id).await.unwrap();
-    bed.clock.advance(Duration::from_secs(5));
-    for engine in [&bed.engine, &other] {
-        let refused = engine.authenticate(secret.expose()).await;
+    setup.engine.keys.revoke(&setup.principal, key_id).await.unwrap();
+    setup.clock.advance(Duration::from_secs(5));
+    for engine in [&setup.engine, &other] {
+        let refused = engine.auth.authenticate(secret.expose()).await;
         assert!(
             matches!(
                 refused,
@@ -498,13 +544,13 @@ async fn revoked_key_is_refused_on_every_replica_within_five_seconds(bed: Bed) {
             "{refused:?}"
         );
     }
-    let entries = bed
+    let entries = setup
         .engine
-        .operator()
-        .audit(bed.principal.tenant_id, &AuditQuery::default())
+        .operator
+        .audit(setup.principal.tenant_id, &AuditQuery::default())
         .await
         .unwrap();
-    let by = format!("api_key:{}", bed.principal.actor.id());
+    let by = format!("api_key:{}", setup.principal.actor.id());
     let own: Vec<_> = entries
         .items
         .iter()

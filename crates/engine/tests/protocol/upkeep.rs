@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{
-    DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs, run_job,
-};
+use keepsake_engine::jobs::{DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs};
 use keepsake_engine::{
     AuditQuery, Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, StoreDraft,
     SystemClock, Verification,
@@ -19,10 +17,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::bed::{Bed, create, insert};
 use crate::brakes::interrupted_run;
+use crate::test_engine::{TestEngine, create, insert};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     blob_that_is_missing_or_damaged_is_told,
     slot_of_a_sweep_is_run_once_by_two_replicas,
     reconciliation_finds_no_drift_in_what_was_written,
@@ -53,10 +51,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn of(bed: &Bed) -> Self {
+    pub(crate) fn of(setup: &TestEngine) -> Self {
         let later = SystemClock.now().plus(Duration::from_hours(48));
-        let clock = Arc::new(ManualClock::new(later.max(bed.clock.now())));
-        let engine = bed.replica_with(|options| options.clock = clock.clone());
+        let clock = Arc::new(ManualClock::new(later.max(setup.clock.now())));
+        let engine = setup.replica_with(|options| options.clock = clock.clone());
         Self { engine, clock }
     }
 
@@ -74,7 +72,9 @@ impl Worker {
     }
 
     async fn outcome(&self, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
-        run_job(&self.engine, Arc::new(job), request, &CancellationToken::new())
+        self.engine
+            .jobs
+            .run(Arc::new(job), request, &CancellationToken::new())
             .await
             .unwrap()
     }
@@ -82,7 +82,7 @@ impl Worker {
 
 async fn verify(engine: &Engine) -> Verification {
     let mut last = Progress::default();
-    let found = engine.verify(8, |progress| last = progress).await.unwrap();
+    let found = engine.verifier.run(8, |progress| last = progress).await.unwrap();
     assert_eq!(last.blobs, found.blobs);
     found
 }
@@ -100,65 +100,75 @@ fn small() -> SweepBlobs {
 }
 
 /// Puts a blob that no row names.
-async fn plant(bed: &Bed, tenant: u128, store: u128, blob: u128) -> BlobKey {
+async fn plant(setup: &TestEngine, tenant: u128, store: u128, blob: u128) -> BlobKey {
     let key = BlobKey {
         tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
         store_id: StoreId::from_uuid(Uuid::from_u128(store)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
     };
-    put(bed, key).await;
+    put(setup, key).await;
     key
 }
 
-async fn put(bed: &Bed, key: BlobKey) {
-    bed.blobs
+async fn put(setup: &TestEngine, key: BlobKey) {
+    setup
+        .blobs
         .inner()
         .put(&key, Bytes::from_static(b"orphan"))
         .await
         .unwrap();
 }
 
-/// Puts a blob into the bed's store that no row names.
-async fn plant_here(bed: &Bed, blob: u128) -> BlobKey {
-    let (tenant, store) = (bed.principal.tenant_id, bed.store_id);
-    plant(bed, tenant.uuid().as_u128(), store.uuid().as_u128(), blob).await
+/// Puts a blob into the test's store that no row names.
+async fn plant_here(setup: &TestEngine, blob: u128) -> BlobKey {
+    let (tenant, store) = (setup.principal.tenant_id, setup.store_id);
+    plant(setup, tenant.uuid().as_u128(), store.uuid().as_u128(), blob).await
 }
 
-async fn orphans_of_every_failed_step_are_swept_and_nothing_else(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    bed.call(
-        json!({"command": "rename", "old_path": "/memories/kept.txt", "new_path": "/memories/moved.txt"}),
-    )
-    .await;
-    bed.call(insert("/memories/moved.txt", 1, "and edited")).await;
-    let named = bed.blobs_there().await;
+async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    setup
+        .call(
+            json!({"command": "rename", "old_path": "/memories/kept.txt", "new_path": "/memories/moved.txt"}),
+        )
+        .await;
+    setup.call(insert("/memories/moved.txt", 1, "and edited")).await;
+    let named = setup.blobs_there().await;
     assert_eq!(named.len(), 2);
 
     // Nobody can take away what they brought.
-    bed.blobs.before_delete(|_| async { unavailable() });
+    setup.blobs.before_delete(|_| async { unavailable() });
     // The answer of the object store is lost.
-    bed.blobs.after_put(|_| async { unavailable() });
-    assert!(bed.try_call(create("/memories/lost.txt", "lost")).await.is_err());
+    setup.blobs.after_put(|_| async { unavailable() });
+    assert!(
+        setup
+            .try_call(create("/memories/lost.txt", "lost"))
+            .await
+            .is_err()
+    );
     // The commit is refused: another replica was first.
-    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let is_first = Arc::new(AtomicU64::new(0));
-    bed.blobs.after_put(move |_| {
+    setup.blobs.after_put(move |_| {
         let (other, principal, is_first) = (other.clone(), Arc::clone(&principal), Arc::clone(&is_first));
         async move {
             if is_first.fetch_add(1, Ordering::SeqCst) == 0 {
-                let call = crate::bed::tool_call(None, create("/memories/raced.txt", "the other's"));
-                let made = other.call_tool(&principal, store_id, call).await.unwrap();
+                let call = crate::test_engine::tool_call(None, create("/memories/raced.txt", "the other's"));
+                let made = other.tools.memory.call(&principal, store_id, call).await.unwrap();
                 assert!(!made.is_error, "{}", made.content);
             }
             Ok(())
         }
     });
-    let refused = bed.try_call(create("/memories/raced.txt", "mine")).await.unwrap();
+    let refused = setup
+        .try_call(create("/memories/raced.txt", "mine"))
+        .await
+        .unwrap();
     assert!(refused.is_error, "{}", refused.content);
-    bed.blobs.clear_hooks();
-    assert_eq!(bed.blobs_there().await.len(), named.len() + 3);
+    setup.blobs.clear_hooks();
+    assert_eq!(setup.blobs_there().await.len(), named.len() + 3);
 
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let swept = worker.run(small()).await;
     assert_eq!(
         (&swept["condemned"], &swept["missing"]),
@@ -166,7 +176,7 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(bed: Bed) {
         "{swept}"
     );
     assert_eq!(worker.run(DrainDeletions).await["removed"], 2);
-    let left = bed.blobs_there().await;
+    let left = setup.blobs_there().await;
     assert!(left.len() == named.len() + 1 && named.iter().all(|key| left.contains(key)));
     assert_all_is_well(&worker.engine).await;
     assert_eq!(
@@ -175,21 +185,21 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(bed: Bed) {
         "it is safe to run twice"
     );
     assert_eq!(
-        bed.text_at(&bed.engine, "/memories/moved.txt").await,
+        setup.text_at(&setup.engine, "/memories/moved.txt").await,
         "kept\nand edited\n"
     );
 }
 
-async fn orphans_of_tenants_and_stores_that_never_were_are_swept(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    let named = bed.blobs_there().await;
-    let tenant = bed.principal.tenant_id.uuid().as_u128();
+async fn orphans_of_tenants_and_stores_that_never_were_are_swept(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    let named = setup.blobs_there().await;
+    let tenant = setup.principal.tenant_id.uuid().as_u128();
     for (tenant, store) in [(1, 1), (1, 2), (u128::MAX, 1), (tenant, 7)] {
         for blob in 1..=3 {
-            plant(&bed, tenant, store, blob).await;
+            plant(&setup, tenant, store, blob).await;
         }
     }
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let swept = worker.run(small()).await;
     assert_eq!(
         (&swept["blobs"], &swept["condemned"]),
@@ -197,42 +207,42 @@ async fn orphans_of_tenants_and_stores_that_never_were_are_swept(bed: Bed) {
         "{swept}"
     );
     worker.run(DrainDeletions).await;
-    assert_eq!(bed.blobs_there().await, named);
+    assert_eq!(setup.blobs_there().await, named);
     assert_all_is_well(&worker.engine).await;
 }
 
-async fn blob_that_may_be_a_requests_is_left_alone(bed: Bed) {
-    let young = plant_here(&bed, 1).await;
+async fn blob_that_may_be_a_requests_is_left_alone(setup: TestEngine) {
+    let young = plant_here(&setup, 1).await;
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(20))));
-    let engine = bed.replica_with(|options| options.clock = clock.clone());
+    let engine = setup.replica_with(|options| options.clock = clock.clone());
     let worker = Worker { engine, clock };
     let swept = worker.run(SweepBlobs::default()).await;
     assert_eq!((&swept["condemned"], &swept["too_young"]), (&json!(0), &json!(1)));
     // With requests of an hour, a blob of two days may still be one's.
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(48))));
-    let engine = bed.replica_with(|options| {
+    let engine = setup.replica_with(|options| {
         options.clock = clock.clone();
         options.request_deadline = Duration::from_hours(1);
     });
     let patient = Worker { engine, clock };
     assert_eq!(patient.run(SweepBlobs::default()).await["too_young"], 1);
-    assert_eq!(bed.blobs_there().await, [young]);
+    assert_eq!(setup.blobs_there().await, [young]);
 }
 
-async fn dry_sweep_condemns_nothing(bed: Bed) {
-    plant_here(&bed, 1).await;
-    let worker = Worker::of(&bed);
+async fn dry_sweep_condemns_nothing(setup: TestEngine) {
+    plant_here(&setup, 1).await;
+    let worker = Worker::of(&setup);
     let told = worker.run_as(small(), RunRequest::manual(true)).await;
     assert_eq!(told["condemned"], 1, "{told}");
     assert_eq!(worker.run(DrainDeletions).await["removed"], 0);
-    assert_eq!(bed.blobs_there().await.len(), 1);
+    assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn write_under_way_while_its_blob_is_swept_is_made_anew(bed: Bed) {
-    let worker = Arc::new(Worker::of(&bed));
+async fn write_under_way_while_its_blob_is_swept_is_made_anew(setup: TestEngine) {
+    let worker = Arc::new(Worker::of(&setup));
     let swept = Arc::new(AtomicU64::new(0));
     let (sweeper, count) = (Arc::clone(&worker), Arc::clone(&swept));
-    bed.blobs.after_put(move |_| {
+    setup.blobs.after_put(move |_| {
         let (sweeper, count) = (Arc::clone(&sweeper), Arc::clone(&count));
         async move {
             if count.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -242,32 +252,32 @@ async fn write_under_way_while_its_blob_is_swept_is_made_anew(bed: Bed) {
             Ok(())
         }
     });
-    bed.create("/memories/a.txt", "written anew").await;
+    setup.create("/memories/a.txt", "written anew").await;
     assert_eq!(swept.load(Ordering::SeqCst), 2, "it was put twice");
     assert_eq!(
-        bed.text_at(&bed.replica(), "/memories/a.txt").await,
+        setup.text_at(&setup.replica(), "/memories/a.txt").await,
         "written anew"
     );
-    let head = bed.head("/a.txt").await.unwrap();
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&head)]);
-    bed.blobs.clear_hooks();
+    let head = setup.head("/a.txt").await.unwrap();
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&head)]);
+    setup.blobs.clear_hooks();
     assert_eq!(worker.run(small()).await["condemned"], 0);
     assert_all_is_well(&worker.engine).await;
 }
 
-async fn blob_that_is_missing_or_damaged_is_told(bed: Bed) {
+async fn blob_that_is_missing_or_damaged_is_told(setup: TestEngine) {
     for path in ["/memories/a.txt", "/memories/b.txt", "/memories/c.txt"] {
-        bed.create(path, "content").await;
+        setup.create(path, "content").await;
     }
-    let key_at = async |path| bed.blob_key(&bed.head(path).await.unwrap());
+    let key_at = async |path| setup.blob_key(&setup.head(path).await.unwrap());
     let (missing, damaged) = (key_at("/a.txt").await, key_at("/b.txt").await);
-    let inner = bed.blobs.inner();
+    let inner = setup.blobs.inner();
     for key in [missing, damaged] {
         inner.delete(&key).await.unwrap();
     }
     inner.put(&damaged, Bytes::from_static(b"another")).await.unwrap();
 
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let swept = worker.run(small()).await;
     assert_eq!(swept["missing_blobs"], json!([missing.to_string()]), "{swept}");
     assert_eq!((&swept["missing"], &swept["condemned"]), (&json!(1), &json!(0)));
@@ -280,33 +290,35 @@ async fn blob_that_is_missing_or_damaged_is_told(bed: Bed) {
         found_bytes: 7,
     };
     assert!(found.problems.contains(&expected), "{:?}", found.problems);
-    let path = worker.engine.path_of_blob(&missing).await.unwrap();
+    let path = worker.engine.verifier.path_of_blob(&missing).await.unwrap();
     assert_eq!(path.as_deref(), Some("/a.txt"));
     // What belongs to a deleted store is no problem any more.
-    bed.engine
-        .delete_store(&bed.principal, bed.store_id)
+    setup
+        .engine
+        .stores
+        .delete(&setup.principal, setup.store_id)
         .await
         .unwrap();
     assert_all_is_well(&worker.engine).await;
     assert_eq!(worker.run(small()).await["missing"], 0);
 }
 
-async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&bed);
+async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    let worker = Worker::of(&setup);
     let [first, second, third] = [1, 2, 3].map(|blob| (1, 1, blob));
     for (tenant, store, blob) in [first, second, third] {
-        plant(&bed, tenant, store, blob).await;
+        plant(&setup, tenant, store, blob).await;
     }
-    let kept = bed.blob_key(&bed.head("/kept.txt").await.unwrap());
-    interrupted_run(&bed, &worker.engine, small(), kept).await;
-    let cursor = bed.index.job_runs.cursor(small().name()).await.unwrap();
+    let kept = setup.blob_key(&setup.head("/kept.txt").await.unwrap());
+    interrupted_run(&setup, &worker.engine, small(), kept).await;
+    let cursor = setup.index.job_runs.cursor(small().name()).await.unwrap();
     assert!(cursor.is_some(), "the first range was swept");
     let (name, now) = (small().name(), worker.clock.now());
     let day = 86_400_000_000;
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % day);
     let until = now.plus(Duration::from_mins(1));
-    let dead = bed
+    let dead = setup
         .index
         .job_runs
         .claim(name, slot, Uuid::nil(), now, until)
@@ -314,7 +326,8 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
         .unwrap()
         .unwrap();
     assert!(
-        bed.index
+        setup
+            .index
             .job_runs
             .renew(name, dead, until, cursor.as_deref())
             .await
@@ -326,10 +339,10 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
     );
 
     worker.clock.advance(Duration::from_secs(61));
-    let lists_before = bed.blobs.calls().list;
+    let lists_before = setup.blobs.calls().list;
     let whole = worker.run_as(small(), RunRequest::SCHEDULED).await;
     assert_eq!(
-        bed.blobs.calls().list - lists_before,
+        setup.blobs.calls().list - lists_before,
         2,
         "the second range, and the end"
     );
@@ -347,23 +360,28 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
     assert_eq!(all["blobs"], 4, "{all}");
 }
 
-async fn sweep_that_was_stopped_is_taken_up_in_its_slot(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&bed);
+async fn sweep_that_was_stopped_is_taken_up_in_its_slot(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    let worker = Worker::of(&setup);
     for blob in 1..=4 {
-        plant_here(&bed, blob).await;
+        plant_here(&setup, blob).await;
     }
     let stopping = CancellationToken::new();
     stopping.cancel();
     let job: Arc<dyn Job> = Arc::new(small());
-    let stopped = run_job(&worker.engine, job, RunRequest::SCHEDULED, &stopping).await;
+    let stopped = worker
+        .engine
+        .jobs
+        .run(job, RunRequest::SCHEDULED, &stopping)
+        .await;
     assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     let request = PageRequest::default();
     let runs = async || {
         worker
             .engine
-            .operator()
-            .job_runs("sweep-blobs", &request)
+            .operator
+            .jobs
+            .runs("sweep-blobs", &request)
             .await
             .unwrap()
             .items
@@ -382,14 +400,14 @@ async fn sweep_that_was_stopped_is_taken_up_in_its_slot(bed: Bed) {
     );
 }
 
-async fn slot_of_a_sweep_is_run_once_by_two_replicas(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&bed);
+async fn slot_of_a_sweep_is_run_once_by_two_replicas(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    let worker = Worker::of(&setup);
     let other = Worker {
-        engine: bed.replica_with(|options| options.clock = worker.clock.clone()),
+        engine: setup.replica_with(|options| options.clock = worker.clock.clone()),
         clock: worker.clock.clone(),
     };
-    plant_here(&bed, 1).await;
+    plant_here(&setup, 1).await;
     for _ in 0..3 {
         let (one, two) = tokio::join!(
             worker.outcome(small(), RunRequest::SCHEDULED),
@@ -402,8 +420,8 @@ async fn slot_of_a_sweep_is_run_once_by_two_replicas(bed: Bed) {
 }
 
 /// Writes, edits and deletes until it is told to stop; answers how often.
-pub(crate) async fn write_until(bed: &Bed, writer: u64, is_over: &AtomicBool) -> u64 {
-    let engine = bed.replica();
+pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &AtomicBool) -> u64 {
+    let engine = setup.replica();
     let mut done = 0;
     for number in 0.. {
         if is_over.load(Ordering::Relaxed) {
@@ -417,27 +435,27 @@ pub(crate) async fn write_until(bed: &Bed, writer: u64, is_over: &AtomicBool) ->
             _ => json!({"command": "delete", "path": format!("/memories/{writer}/again.txt")}),
         };
         // What fails or is refused has changed nothing, or left an orphan.
-        if let Ok(answer) = bed.call_on(&engine, None, input).await {
+        if let Ok(answer) = setup.call_on(&engine, None, input).await {
             done += u64::from(!answer.is_error);
         }
     }
     done
 }
 
-async fn sweep_beside_full_write_load_leaves_nothing_wrong(bed: Bed) {
+async fn sweep_beside_full_write_load_leaves_nothing_wrong(setup: TestEngine) {
     let seconds = std::env::var(LOAD_SECONDS).map_or(4, |text| text.parse().unwrap());
     let end = Instant::now() + Duration::from_secs(seconds);
     let puts = AtomicU64::new(0);
-    bed.blobs.after_put(move |_| {
+    setup.blobs.after_put(move |_| {
         let is_lost = puts.fetch_add(1, Ordering::Relaxed) % 9 == 8;
         async move { if is_lost { unavailable() } else { Ok(()) } }
     });
     let deletes = AtomicU64::new(0);
-    bed.blobs.before_delete(move |_| {
+    setup.blobs.before_delete(move |_| {
         let fails = deletes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         async move { if fails { unavailable() } else { Ok(()) } }
     });
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let is_over = AtomicBool::new(false);
     let sweep = async {
         let (mut sweeps, mut condemned) = (0, 0);
@@ -456,34 +474,35 @@ async fn sweep_beside_full_write_load_leaves_nothing_wrong(bed: Bed) {
         }
         is_over.store(true, Ordering::Relaxed);
     };
-    let writers = futures::future::join_all((0..4).map(|writer| write_until(&bed, writer, &is_over)));
+    let writers = futures::future::join_all((0..4).map(|writer| write_until(&setup, writer, &is_over)));
     let (written, ()) = tokio::join!(writers, sweep);
     assert!(written.iter().sum::<u64>() > 0, "{written:?}");
 
-    bed.all_writes_end().await;
-    bed.blobs.clear_hooks();
+    setup.all_writes_end().await;
+    setup.blobs.clear_hooks();
     assert_all_is_well(&worker.engine).await;
     worker.run(SweepBlobs::default()).await;
     // Removals that failed are tried again later.
     worker.clock.advance(Duration::from_hours(12));
     worker.run(DrainDeletions).await;
     assert_all_is_well(&worker.engine).await;
-    let named = bed.index.upkeep.named_blobs(None, 100_000).await.unwrap();
+    let named = setup.index.upkeep.named_blobs(None, 100_000).await.unwrap();
     let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
     named.dedup();
     assert_eq!(
-        bed.blobs_there().await,
+        setup.blobs_there().await,
         named,
         "every blob has a row, and every row its blob"
     );
 }
 
-async fn reconciliation_finds_no_drift_in_what_was_written(bed: Bed) {
-    bed.create("/memories/a/b.txt", "text").await;
-    bed.call(insert("/memories/a/b.txt", 1, "more")).await;
-    bed.call(json!({"command": "delete", "path": "/memories/a"}))
+async fn reconciliation_finds_no_drift_in_what_was_written(setup: TestEngine) {
+    setup.create("/memories/a/b.txt", "text").await;
+    setup.call(insert("/memories/a/b.txt", 1, "more")).await;
+    setup
+        .call(json!({"command": "delete", "path": "/memories/a"}))
         .await;
-    let worker = Worker::of(&bed);
+    let worker = Worker::of(&setup);
     let counted = worker.run(ReconcileUsage { batch: 1 }).await;
     let expected = json!({
         "stores": 1, "tenants": 1, "drifted_stores": 0, "drifted_directories": 0,
@@ -492,38 +511,44 @@ async fn reconciliation_finds_no_drift_in_what_was_written(bed: Bed) {
     assert_eq!(counted, expected);
 }
 
-async fn prune_forgets_calls_that_cannot_be_repeated(bed: Bed) {
+async fn prune_forgets_calls_that_cannot_be_repeated(setup: TestEngine) {
     let new = |key: &str, path: &str| {
-        let mut new = crate::bed::new_memory(path, "text");
-        new.idempotency = Some(bed.call_named(key, path));
+        let mut new = crate::test_engine::new_memory(path, "text");
+        new.idempotency = Some(setup.call_named(key, path));
         new
     };
-    bed.try_make(new("old", "/old.txt")).await.unwrap();
+    setup.try_make(new("old", "/old.txt")).await.unwrap();
     // Kept for 48 hours: a day longer than a replica recognises the call, since
     // clocks may differ.
-    bed.clock.advance(Duration::from_hours(2));
-    bed.try_make(new("outdated", "/outdated.txt")).await.unwrap();
-    bed.clock.advance(Duration::from_hours(24));
-    let young = bed.try_make(new("young", "/young.txt")).await.unwrap();
-    bed.clock.advance(Duration::from_hours(23));
+    setup.clock.advance(Duration::from_hours(2));
+    setup.try_make(new("outdated", "/outdated.txt")).await.unwrap();
+    setup.clock.advance(Duration::from_hours(24));
+    let young = setup.try_make(new("young", "/young.txt")).await.unwrap();
+    setup.clock.advance(Duration::from_hours(23));
     let worker = Worker {
-        engine: bed.replica(),
-        clock: bed.clock.clone(),
+        engine: setup.replica(),
+        clock: setup.clock.clone(),
     };
     let told = worker.run_as(Prune::default(), RunRequest::manual(true)).await;
     assert_eq!(told["idempotency_records"], 1, "{told}");
     let pruned = worker.run(Prune { batch: 1 }).await;
     assert_eq!(pruned["idempotency_records"], 1, "{pruned}");
-    let again = bed.try_make(new("young", "/young.txt")).await.unwrap();
+    let again = setup.try_make(new("young", "/young.txt")).await.unwrap();
     assert_eq!(again.memory.head.memory_id, young.memory.head.memory_id);
     let pruned = worker.run(Prune::default()).await;
     assert_eq!(pruned["idempotency_records"], 0, "{pruned}");
 }
 
-async fn prune_drops_audit_entries_past_their_retention(bed: Bed) {
+async fn prune_drops_audit_entries_past_their_retention(setup: TestEngine) {
     let actions = async || {
         let query = AuditQuery::default();
-        let entries = bed.engine.audit(&bed.principal, &query).await.unwrap().items;
+        let entries = setup
+            .engine
+            .audit
+            .list(&setup.principal, &query)
+            .await
+            .unwrap()
+            .items;
         let actions = entries.into_iter().map(|entry| entry.action);
         actions.collect::<Vec<_>>()
     };
@@ -536,33 +561,36 @@ async fn prune_drops_audit_entries_past_their_retention(bed: Bed) {
         before.iter().any(|action| action == "tenant.create"),
         "{before:?}"
     );
-    bed.clock.advance(Duration::from_hours(399 * 24));
-    bed.engine
-        .create_store(&bed.principal, store("young"), None)
+    setup.clock.advance(Duration::from_hours(399 * 24));
+    setup
+        .engine
+        .stores
+        .create(&setup.principal, store("young"), None)
         .await
         .unwrap();
     let worker = Worker {
-        engine: bed.replica(),
-        clock: bed.clock.clone(),
+        engine: setup.replica(),
+        clock: setup.clock.clone(),
     };
     let pruned = worker.run(Prune::default()).await;
     assert_eq!(pruned["audit_entries"], 0, "{pruned}");
-    bed.clock.advance(Duration::from_hours(2 * 24));
+    setup.clock.advance(Duration::from_hours(2 * 24));
     let pruned = worker.run(Prune { batch: 2 }).await;
     assert_eq!(pruned["audit_entries"], before.len(), "{pruned}");
     assert_eq!(actions().await, ["memory_store.create"]);
 }
 
-async fn run_that_is_asked_for_is_recorded_beside_the_schedule(bed: Bed) {
-    bed.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&bed);
-    plant_here(&bed, 1).await;
-    let operator = worker.engine.operator().with_token();
-    let begun = operator.run_job("sweep-blobs", true).await.unwrap();
+async fn run_that_is_asked_for_is_recorded_beside_the_schedule(setup: TestEngine) {
+    setup.create("/memories/kept.txt", "kept").await;
+    let worker = Worker::of(&setup);
+    plant_here(&setup, 1).await;
+    let operator = worker.engine.operator.with_token();
+    let begun = operator.jobs.run("sweep-blobs", true).await.unwrap();
     assert!(begun.is_running && begun.by_hand && begun.is_dry_run);
     let ended = loop {
         let runs = operator
-            .job_runs("sweep-blobs", &PageRequest::default())
+            .jobs
+            .runs("sweep-blobs", &PageRequest::default())
             .await
             .unwrap();
         let [run] = runs.items.try_into().unwrap();
@@ -581,31 +609,31 @@ async fn run_that_is_asked_for_is_recorded_beside_the_schedule(bed: Bed) {
     assert!(audit.items.iter().any(is_told), "{audit:?}");
     let scheduled = worker.run_as(small(), RunRequest::SCHEDULED).await;
     assert_eq!(scheduled["condemned"], 1, "its slot was not used up");
-    let jobs = operator.jobs().await.unwrap();
+    let jobs = operator.jobs.list().await.unwrap();
     let sweep = jobs.iter().find(|job| job.name == "sweep-blobs").unwrap();
     assert!(sweep.can_be_dry && sweep.last_run.is_some());
 }
 
-async fn run_that_is_asked_for_is_refused_where_it_cannot_be(bed: Bed) {
-    let operator = bed.engine.operator();
-    let unknown = operator.run_job("make-coffee", false).await;
+async fn run_that_is_asked_for_is_refused_where_it_cannot_be(setup: TestEngine) {
+    let operator = &setup.engine.operator;
+    let unknown = operator.jobs.run("make-coffee", false).await;
     assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
-    let unknown = operator.job_runs("make-coffee", &PageRequest::default()).await;
+    let unknown = operator.jobs.runs("make-coffee", &PageRequest::default()).await;
     assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
-    let wet = operator.run_job("drain-deletions", true).await;
+    let wet = operator.jobs.run("drain-deletions", true).await;
     assert!(
         matches!(wet, Err(EngineError::Invalid { field: "dry_run", .. })),
         "{wet:?}"
     );
-    let now = bed.clock.now();
+    let now = setup.clock.now();
     let until = now.plus(Duration::from_mins(1));
-    let claimed = bed
+    let claimed = setup
         .index
         .job_runs
         .claim("prune", now, Uuid::nil(), now, until)
         .await;
     assert!(claimed.unwrap().is_some());
-    let busy = operator.run_job("prune", false).await;
+    let busy = operator.jobs.run("prune", false).await;
     assert!(matches!(busy, Err(EngineError::Conflict(_))), "{busy:?}");
     let audit = operator.operator_audit(&PageRequest::default()).await.unwrap();
     assert!(!audit.items.iter().any(|entry| entry.action.starts_with("job.")));

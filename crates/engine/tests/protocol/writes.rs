@@ -7,14 +7,14 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{EngineError, FairShares, Held, holding};
-use keepsake_index::{Audited, Auditor, Index, Target};
+use keepsake_index::{Audited, Auditor, ExpiryChange, Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::bed::{Bed, create, insert, tool_call, view};
+use crate::test_engine::{TestEngine, create, insert, tool_call, view};
 
-crate::on_every_bed! {
+crate::on_every_backend! {
     replica_that_lost_once_goes_first_next,
     same_block_twice_does_it_once_and_answers_the_same,
     bytes_of_a_tenant_are_exact_at_the_edge,
@@ -32,8 +32,8 @@ crate::with_object_store! {
     client_that_goes_away_cancels_the_answer_alone,
 }
 
-async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
-    let (index, tenant_id, store_id) = (bed.index.clone(), bed.principal.tenant_id, bed.store_id);
+async fn blob_is_there_before_the_row_that_names_it(setup: TestEngine) {
+    let (index, tenant_id, store_id) = (setup.index.clone(), setup.principal.tenant_id, setup.store_id);
     let steps = Arc::new(AtomicU32::new(0));
     let is_unnamed = move |_: &_| {
         let (index, steps) = (index.clone(), Arc::clone(&steps));
@@ -50,58 +50,64 @@ async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
             Ok(())
         }
     };
-    bed.blobs.before_put(is_unnamed.clone());
-    bed.blobs.after_put(is_unnamed);
-    bed.create("/memories/a.txt", "hello").await;
-    let head = bed.head("/a.txt").await.unwrap();
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&head)]);
-    assert_eq!(bed.blobs.calls().put, 1);
+    setup.blobs.before_put(is_unnamed.clone());
+    setup.blobs.after_put(is_unnamed);
+    setup.create("/memories/a.txt", "hello").await;
+    let head = setup.head("/a.txt").await.unwrap();
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&head)]);
+    assert_eq!(setup.blobs.calls().put, 1);
 }
 
-async fn put_that_fails_changes_nothing(bed: Bed) {
+async fn put_that_fails_changes_nothing(setup: TestEngine) {
     // The answer is lost after the store took the blob: the worse half.
-    bed.blobs
+    setup
+        .blobs
         .after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
-    let failed = bed.try_call(create("/memories/a.txt", "hello")).await;
+    let failed = setup.try_call(create("/memories/a.txt", "hello")).await;
     assert!(
         matches!(failed, Err(EngineError::Blobs(BlobError::Unavailable(_)))),
         "{failed:?}"
     );
-    assert_eq!(bed.head("/a.txt").await, None);
-    assert_eq!(bed.blobs_there().await, []);
-    bed.blobs.clear_hooks();
-    bed.create("/memories/a.txt", "hello").await;
+    assert_eq!(setup.head("/a.txt").await, None);
+    assert_eq!(setup.blobs_there().await, []);
+    setup.blobs.clear_hooks();
+    setup.create("/memories/a.txt", "hello").await;
 }
 
-async fn refused_commit_removes_its_blob(bed: Bed) {
-    bed.create("/memories/a.txt", "first").await;
-    let answer = bed.try_call(create("/memories/a.txt", "second")).await.unwrap();
+async fn refused_commit_removes_its_blob(setup: TestEngine) {
+    setup.create("/memories/a.txt", "first").await;
+    let answer = setup.try_call(create("/memories/a.txt", "second")).await.unwrap();
     assert_eq!(answer.content, "Error: File /memories/a.txt already exists");
-    let head = bed.head("/a.txt").await.unwrap();
-    assert_eq!(bed.blobs_there().await, [bed.blob_key(&head)]);
-    assert_eq!(bed.blobs.keys_deleted().len(), 1);
+    let head = setup.head("/a.txt").await.unwrap();
+    assert_eq!(setup.blobs_there().await, [setup.blob_key(&head)]);
+    assert_eq!(setup.blobs.keys_deleted().len(), 1);
 }
 
 /// Nothing of what was never told to be stored may be found in the bucket later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_commit_leaves_no_object_version() {
-    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
-    bed.create("/memories/a.txt", "first").await;
-    assert_eq!(bucket.objects(&bed).await, 1);
-    let answer = bed.try_call(create("/memories/a.txt", "second")).await.unwrap();
+    let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
+    setup.create("/memories/a.txt", "first").await;
+    assert_eq!(bucket.objects(&setup).await, 1);
+    let answer = setup.try_call(create("/memories/a.txt", "second")).await.unwrap();
     assert!(answer.is_error, "{}", answer.content);
-    assert_eq!(bucket.objects(&bed).await, 1, "the path was taken");
+    assert_eq!(bucket.objects(&setup).await, 1, "the path was taken");
 
-    bed.blobs
+    setup
+        .blobs
         .after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
-    let failed = bed.try_call(create("/memories/b.txt", "third")).await;
+    let failed = setup.try_call(create("/memories/b.txt", "third")).await;
     assert!(matches!(failed, Err(EngineError::Blobs(_))), "{failed:?}");
-    bed.blobs.clear_hooks();
-    assert_eq!(bucket.objects(&bed).await, 1, "the put was not known to be done");
+    setup.blobs.clear_hooks();
+    assert_eq!(
+        bucket.objects(&setup).await,
+        1,
+        "the put was not known to be done"
+    );
 
-    let (index, clock) = (bed.index.clone(), Arc::clone(&bed.clock));
-    let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
-    bed.blobs.before_put(move |_| {
+    let (index, clock) = (setup.index.clone(), Arc::clone(&setup.clock));
+    let (tenant_id, store_id) = (setup.principal.tenant_id, setup.store_id);
+    setup.blobs.before_put(move |_| {
         let (index, clock) = (index.clone(), Arc::clone(&clock));
         async move {
             use keepsake_engine::Clock;
@@ -116,38 +122,40 @@ async fn refused_commit_leaves_no_object_version() {
             Ok(())
         }
     });
-    let refused = bed.try_call(create("/memories/c.txt", "fourth")).await;
+    let refused = setup.try_call(create("/memories/c.txt", "fourth")).await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
-    assert_eq!(bucket.objects(&bed).await, 1, "the store was gone");
+    assert_eq!(bucket.objects(&setup).await, 1, "the store was gone");
 }
 
-async fn every_content_gets_a_key_of_its_own(bed: Bed) {
-    bed.create("/memories/a.txt", "0\n").await;
+async fn every_content_gets_a_key_of_its_own(setup: TestEngine) {
+    setup.create("/memories/a.txt", "0\n").await;
     for line in 1..=5 {
-        bed.call(insert("/memories/a.txt", 0, &line.to_string())).await;
+        setup.call(insert("/memories/a.txt", 0, &line.to_string())).await;
     }
-    bed.call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
+    setup
+        .call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
         .await;
-    bed.call(json!({"command": "delete", "path": "/memories/b.txt"}))
+    setup
+        .call(json!({"command": "delete", "path": "/memories/b.txt"}))
         .await;
-    let mut keys = bed.blobs.keys_put();
+    let mut keys = setup.blobs.keys_put();
     assert_eq!(keys.len(), 6, "a rename and a delete bring no content");
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 6);
     // History is kept: nothing was removed or written over.
-    assert_eq!(bed.blobs_there().await, keys);
+    assert_eq!(setup.blobs_there().await, keys);
 }
 
-async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(bed: Bed) {
-    bed.create("/memories/a.txt", "one\n").await;
-    let other = bed.replica();
+async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\n").await;
+    let other = setup.replica();
     let (principal, store_id, raced) = (
-        Arc::clone(&bed.principal),
-        bed.store_id,
+        Arc::clone(&setup.principal),
+        setup.store_id,
         Arc::new(AtomicU32::new(0)),
     );
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (other, principal, raced) = (other.clone(), Arc::clone(&principal), Arc::clone(&raced));
         async move {
             // Once, and not for the other's own put.
@@ -155,7 +163,9 @@ async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(bed: Bed) {
                 let call = tool_call(None, insert("/memories/a.txt", 1, "theirs"));
                 assert!(
                     !other
-                        .call_tool(&principal, store_id, call)
+                        .tools
+                        .memory
+                        .call(&principal, store_id, call)
                         .await
                         .unwrap()
                         .is_error
@@ -164,23 +174,23 @@ async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(bed: Bed) {
             Ok(())
         }
     });
-    bed.call(insert("/memories/a.txt", 0, "ours")).await;
+    setup.call(insert("/memories/a.txt", 0, "ours")).await;
     assert_eq!(
-        bed.text_at(&bed.engine, "/memories/a.txt").await,
+        setup.text_at(&setup.engine, "/memories/a.txt").await,
         "ours\none\ntheirs\n"
     );
     // First content, ours lost, theirs, ours again; the lost one was removed.
-    assert_eq!(bed.blobs.calls().put, 4);
-    assert_eq!(bed.blobs_there().await.len(), 3);
+    assert_eq!(setup.blobs.calls().put, 4);
+    assert_eq!(setup.blobs_there().await.len(), 3);
 }
 
-async fn edit_that_keeps_losing_ends_in_a_conflict(bed: Bed) {
-    bed.create("/memories/a.txt", "one\n").await;
-    let (blobs, index) = (Arc::clone(&bed.blobs), bed.index.clone());
-    let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
+async fn edit_that_keeps_losing_ends_in_a_conflict(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\n").await;
+    let (blobs, index) = (Arc::clone(&setup.blobs), setup.index.clone());
+    let (tenant_id, store_id) = (setup.principal.tenant_id, setup.store_id);
     let races = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&races);
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (blobs, index, races) = (Arc::clone(&blobs), index.clone(), Arc::clone(&counted));
         async move {
             // One that heeds no claim moves the memory between each read and commit.
@@ -189,16 +199,20 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(bed: Bed) {
             Ok(())
         }
     });
-    let answer = bed.try_call(insert("/memories/a.txt", 0, "ours")).await.unwrap();
+    let answer = setup
+        .try_call(insert("/memories/a.txt", 0, "ours"))
+        .await
+        .unwrap();
     assert!(
         answer.is_error && answer.content.contains("changed by others"),
         "{}",
         answer.content
     );
     assert_eq!(races.load(Ordering::SeqCst), 8, "the number of tries is bounded");
-    bed.blobs.clear_hooks();
+    setup.blobs.clear_hooks();
     assert!(
-        !bed.text_at(&bed.replica(), "/memories/a.txt")
+        !setup
+            .text_at(&setup.replica(), "/memories/a.txt")
             .await
             .contains("ours")
     );
@@ -238,7 +252,7 @@ pub(crate) async fn move_head(
         sha256: content.hash(),
         content: None,
         first_line: Some(content.first_line()),
-        is_pinned: None,
+        expiry: ExpiryChange::default(),
         search: None,
     };
     let commit = Commit {
@@ -259,6 +273,8 @@ pub(crate) async fn move_head(
             after: Some(after),
             revives: None,
         }],
+        kept: Vec::new(),
+        results: None,
     };
     let outcome = index.memories.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
@@ -266,16 +282,22 @@ pub(crate) async fn move_head(
     blobs.put(&key, content.bytes().clone()).await.unwrap();
 }
 
-async fn replica_that_lost_once_goes_first_next(bed: Bed) {
-    bed.create("/memories/a.txt", "one\n").await;
-    let other = bed.replica();
+async fn replica_that_lost_once_goes_first_next(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\n").await;
+    let other = setup.replica();
     let mut edits = Vec::new();
-    for engine in [&bed.engine, &other] {
+    for engine in [&setup.engine, &other] {
         for number in 0..20 {
-            let (engine, principal, store_id) = (engine.clone(), Arc::clone(&bed.principal), bed.store_id);
+            let (engine, principal, store_id) =
+                (engine.clone(), Arc::clone(&setup.principal), setup.store_id);
             edits.push(tokio::spawn(async move {
                 let call = tool_call(None, insert("/memories/a.txt", 0, &format!("line {number}")));
-                engine.call_tool(&principal, store_id, call).await.unwrap()
+                engine
+                    .tools
+                    .memory
+                    .call(&principal, store_id, call)
+                    .await
+                    .unwrap()
             }));
         }
     }
@@ -283,20 +305,20 @@ async fn replica_that_lost_once_goes_first_next(bed: Bed) {
         let answer = edit.await.unwrap();
         assert!(!answer.is_error, "{}", answer.content);
     }
-    assert_eq!(bed.text_at(&other, "/memories/a.txt").await.lines().count(), 41);
+    assert_eq!(setup.text_at(&other, "/memories/a.txt").await.lines().count(), 41);
     // Every put beyond one an edit was a race lost; a claim keeps them few.
     assert!(
-        bed.blobs.calls().put <= 1 + 40 * 3,
+        setup.blobs.calls().put <= 1 + 40 * 3,
         "{} puts",
-        bed.blobs.calls().put
+        setup.blobs.calls().put
     );
-    assert_eq!(bed.blobs_there().await.len(), 41);
+    assert_eq!(setup.blobs_there().await.len(), 41);
 }
 
-async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
-    let (index, clock) = (bed.index.clone(), Arc::clone(&bed.clock));
+async fn blob_condemned_before_its_commit_is_written_anew(setup: TestEngine) {
+    let (index, clock) = (setup.index.clone(), Arc::clone(&setup.clock));
     let condemned = Arc::new(AtomicU32::new(0));
-    bed.blobs.after_put(move |key| {
+    setup.blobs.after_put(move |key| {
         let (index, clock, key, condemned) =
             (index.clone(), Arc::clone(&clock), *key, Arc::clone(&condemned));
         async move {
@@ -313,13 +335,14 @@ async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
             Ok(())
         }
     });
-    bed.create("/memories/a.txt", "hello").await;
-    let head = bed.head("/a.txt").await.unwrap();
-    let keys = bed.blobs.keys_put();
+    setup.create("/memories/a.txt", "hello").await;
+    let head = setup.head("/a.txt").await.unwrap();
+    let keys = setup.blobs.keys_put();
     assert_eq!(keys.len(), 2);
-    assert_eq!(bed.blob_key(&head), keys[1], "the row names the second blob");
+    assert_eq!(setup.blob_key(&head), keys[1], "the row names the second blob");
     assert!(
-        !bed.index
+        !setup
+            .index
             .blob_deletions
             .condemn_orphan(&keys[1], head_time())
             .await
@@ -332,10 +355,10 @@ fn head_time() -> keepsake_core::Timestamp {
     keepsake_core::Timestamp::from_micros(1)
 }
 
-async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
+async fn client_that_goes_away_cancels_the_answer_alone(setup: TestEngine) {
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (at_put, released) = (Arc::clone(&reached), Arc::clone(&go_on));
-    bed.blobs.before_put(move |_| {
+    setup.blobs.before_put(move |_| {
         let (at_put, released) = (Arc::clone(&at_put), Arc::clone(&released));
         async move {
             at_put.notify_one();
@@ -343,9 +366,9 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
             Ok(())
         }
     });
-    let (engine, principal, store_id) = (bed.engine.clone(), Arc::clone(&bed.principal), bed.store_id);
+    let (engine, principal, store_id) = (setup.engine.clone(), Arc::clone(&setup.principal), setup.store_id);
     let shares = FairShares::new(100);
-    let share = || shares.take(bed.principal.tenant_id, 1).unwrap();
+    let share = || shares.take(setup.principal.tenant_id, 1).unwrap();
     let place = Arc::new(Held {
         request: share(),
         memory: share(),
@@ -353,7 +376,9 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
     let held = Arc::clone(&place);
     let request = tokio::spawn(holding(held, async move {
         engine
-            .call_tool(
+            .tools
+            .memory
+            .call(
                 &principal,
                 store_id,
                 tool_call(None, create("/memories/a.txt", "hello")),
@@ -365,61 +390,72 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
     assert!(request.await.unwrap_err().is_cancelled());
     assert_eq!(Arc::strong_count(&place), 2, "the write holds the place still");
     go_on.notify_one();
-    bed.all_writes_end().await;
+    setup.all_writes_end().await;
     assert_eq!(Arc::strong_count(&place), 1);
-    assert!(bed.head("/a.txt").await.is_some());
+    assert!(setup.head("/a.txt").await.is_some());
 }
 
-async fn same_block_twice_does_it_once_and_answers_the_same(bed: Bed) {
-    bed.create("/memories/a.txt", "one\ntwo\n").await;
-    let other = bed.replica();
+async fn same_block_twice_does_it_once_and_answers_the_same(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\ntwo\n").await;
+    let other = setup.replica();
     let edit =
         json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "two", "new_str": "two two"});
-    let first = bed
-        .call_on(&bed.engine, Some("toolu_1"), edit.clone())
+    let first = setup
+        .call_on(&setup.engine, Some("toolu_1"), edit.clone())
         .await
         .unwrap();
-    bed.call(json!({"command": "delete", "path": "/memories/a.txt"}))
+    setup
+        .call(json!({"command": "delete", "path": "/memories/a.txt"}))
         .await;
-    let again = bed.call_on(&other, Some("toolu_1"), edit.clone()).await.unwrap();
+    let again = setup
+        .call_on(&other, Some("toolu_1"), edit.clone())
+        .await
+        .unwrap();
     assert_eq!(first, again);
-    assert_eq!(bed.head("/a.txt").await, None, "and nothing was done again");
+    assert_eq!(setup.head("/a.txt").await, None, "and nothing was done again");
     let changed =
         json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "one", "new_str": "1"});
     assert!(
-        bed.call_on(&other, Some("toolu_1"), changed)
+        setup
+            .call_on(&other, Some("toolu_1"), changed)
             .await
             .unwrap()
             .is_error,
         "another input, another call"
     );
 
-    bed.clock.advance(std::time::Duration::from_secs(24 * 3600 + 1));
+    setup.clock.advance(std::time::Duration::from_secs(24 * 3600 + 1));
     assert!(
-        bed.call_on(&other, Some("toolu_1"), edit).await.unwrap().is_error,
+        setup
+            .call_on(&other, Some("toolu_1"), edit)
+            .await
+            .unwrap()
+            .is_error,
         "a day later it is forgotten"
     );
 }
 
-async fn bytes_of_a_tenant_are_exact_at_the_edge(bed: Bed) {
+async fn bytes_of_a_tenant_are_exact_at_the_edge(setup: TestEngine) {
     let limits = LimitOverrides {
         bytes_per_tenant: Some(1_000),
         ..LimitOverrides::default()
     };
-    let (principal, first) = bed.tenant_with(limits).await;
-    let second = bed
+    let (principal, first) = setup.tenant_with(limits).await;
+    let second = setup
         .engine
-        .operator()
+        .operator
         .create_store(principal.tenant_id, "more")
         .await
         .unwrap()
         .store_id;
     let call = |store_id, path: &'static str, bytes: usize| {
-        let (engine, principal) = (bed.engine.clone(), Arc::clone(&principal));
+        let (engine, principal) = (setup.engine.clone(), Arc::clone(&principal));
         async move {
             let input = create(path, &"x".repeat(bytes));
             engine
-                .call_tool(&principal, store_id, tool_call(None, input))
+                .tools
+                .memory
+                .call(&principal, store_id, tool_call(None, input))
                 .await
                 .unwrap()
         }
@@ -436,8 +472,11 @@ async fn bytes_of_a_tenant_are_exact_at_the_edge(bed: Bed) {
     assert!(call(first, "/memories/c", 1).await.is_error);
     let delete = tool_call(None, json!({"command": "delete", "path": "/memories/b"}));
     assert!(
-        !bed.engine
-            .call_tool(&principal, second, delete)
+        !setup
+            .engine
+            .tools
+            .memory
+            .call(&principal, second, delete)
             .await
             .unwrap()
             .is_error
@@ -445,20 +484,21 @@ async fn bytes_of_a_tenant_are_exact_at_the_edge(bed: Bed) {
     assert!(!call(first, "/memories/c", 400).await.is_error);
 }
 
-async fn directory_is_deleted_as_a_whole_or_not_at_all(bed: Bed) {
+async fn directory_is_deleted_as_a_whole_or_not_at_all(setup: TestEngine) {
     for number in 0..30 {
-        bed.create(&format!("/memories/d/{number}/x.txt"), "x").await;
+        setup.create(&format!("/memories/d/{number}/x.txt"), "x").await;
     }
-    let other = bed.replica();
-    let (principal, store_id) = (Arc::clone(&bed.principal), bed.store_id);
+    let other = setup.replica();
+    let (principal, store_id) = (Arc::clone(&setup.principal), setup.store_id);
     let late = tokio::spawn(async move {
         let call = tool_call(None, create("/memories/d/late.txt", "late"));
-        other.call_tool(&principal, store_id, call).await.unwrap()
+        other.tools.memory.call(&principal, store_id, call).await.unwrap()
     });
-    bed.call(json!({"command": "delete", "path": "/memories/d"}))
+    setup
+        .call(json!({"command": "delete", "path": "/memories/d"}))
         .await;
     late.await.unwrap();
-    let left = bed.try_call(view("/memories")).await.unwrap().content;
+    let left = setup.try_call(view("/memories")).await.unwrap().content;
     // Either the late file went with the rest, or it came after and is alone.
     assert!(!left.contains("/memories/d/0/"), "{left}");
     let survivors = left.lines().filter(|line| line.ends_with("txt")).count();
@@ -469,8 +509,8 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(bed: Bed) {
 /// blob call ends only if the write holds none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_connection_is_held_across_a_blob_call() {
-    let bed = Bed::postgres_with_connections(1).await;
-    let (index, tenant_id, store_id) = (bed.index.clone(), bed.principal.tenant_id, bed.store_id);
+    let setup = TestEngine::postgres_with_connections(1).await;
+    let (index, tenant_id, store_id) = (setup.index.clone(), setup.principal.tenant_id, setup.store_id);
     let looks = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&looks);
     let look = move |_: &_| {
@@ -486,15 +526,17 @@ async fn no_connection_is_held_across_a_blob_call() {
             Ok(())
         }
     };
-    bed.blobs.before_put(look.clone());
-    bed.blobs.before_get(look.clone());
-    bed.blobs.before_delete(look);
-    bed.create("/memories/a.txt", "one\n").await;
-    bed.call_on(&bed.replica(), None, insert("/memories/a.txt", 0, "zero"))
+    setup.blobs.before_put(look.clone());
+    setup.blobs.before_get(look.clone());
+    setup.blobs.before_delete(look);
+    setup.create("/memories/a.txt", "one\n").await;
+    setup
+        .call_on(&setup.replica(), None, insert("/memories/a.txt", 0, "zero"))
         .await
         .unwrap();
     assert!(
-        bed.try_call(create("/memories/a.txt", "again"))
+        setup
+            .try_call(create("/memories/a.txt", "again"))
             .await
             .unwrap()
             .is_error

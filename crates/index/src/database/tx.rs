@@ -3,15 +3,16 @@
 use futures::future::BoxFuture;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
 use sqlx::{
-    Arguments, AssertSqlSafe, Encode, FromRow, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction, Type,
+    Arguments, AssertSqlSafe, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction, Type,
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use super::values::{Bind, Column, FromRow, Row, Value};
 use super::{Call, Effect};
 use crate::IndexError;
 use crate::numbers::hex;
@@ -56,7 +57,11 @@ pub(crate) enum RowLock {
 
 /// The forms of a list in a statement, for Postgres and SQLite: the text before the
 /// parameter, and the text after it.
-const LISTS: [(&str, [[&str; 2]; 2]); 4] = [
+///
+/// `BY_INDEX(name)` after a table makes SQLite use the index for a list, where it
+/// would read the whole store instead; Postgres has statistics.
+const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
+    ("BY_INDEX(", [["/* ", " */"], ["INDEXED BY ", ""]]),
     (
         "FROM_IDS(",
         [
@@ -89,24 +94,6 @@ const LISTS: [(&str, [[&str; 2]; 2]); 4] = [
         ],
     ),
 ];
-
-/// A row that either database can fill.
-///
-/// `#[derive(sqlx::FromRow)]` on a struct implements both; a tuple has them too.
-pub(crate) trait RowOf:
-    for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin
-{
-}
-
-impl<T> RowOf for T where T: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin {}
-
-/// A value that either database can store.
-pub(crate) trait Value<'q>:
-    Encode<'q, Postgres> + Type<Postgres> + Encode<'q, Sqlite> + Type<Sqlite>
-{
-}
-
-impl<'q, T> Value<'q> for T where T: Encode<'q, Postgres> + Type<Postgres> + Encode<'q, Sqlite> + Type<Sqlite> {}
 
 impl Tx {
     pub(super) const fn new(call: Call, connection: Connection) -> Self {
@@ -151,8 +138,8 @@ impl Tx {
     /// A statement with lists: `column IN_IDS($n)` and `FROM_IDS($n)`, a table `ids`
     /// with the column `id`, use the ids of [`Query::bind_ids`]; `column IN_NUMBERS($n)`
     /// and `column IN_TEXTS($n)` use the JSON array bound to `$n`.
-    pub(crate) fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
-        let text = with_ids(sql, self.is_postgres());
+    pub(crate) fn query_with_lists(&mut self, sql: &str) -> Query<'_> {
+        let text = with_lists(sql, self.is_postgres());
         self.query(AssertSqlSafe(text))
     }
 
@@ -226,7 +213,7 @@ impl Tx {
 }
 
 /// The text for one of the databases of a statement with lists.
-pub(crate) fn with_ids(sql: &str, is_postgres: bool) -> String {
+pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
     let mut text = sql.to_owned();
     for (name, [postgres, sqlite]) in LISTS {
         let [before, after] = if is_postgres { postgres } else { sqlite };
@@ -249,12 +236,18 @@ impl Connection {
                 };
                 let query = sqlx::query_with(sql, arguments);
                 match fetch {
-                    Fetch::Changes => Fetched::Changes(query.execute(connection).await?.rows_affected()),
-                    Fetch::First => {
-                        let row = query.fetch_optional(connection).await?;
-                        Fetched::Postgres(row.into_iter().collect())
+                    Fetch::Changes => {
+                        let done = connection.run(|raw| raw.execute(query)).await?;
+                        Fetched::Changes(done.rows_affected())
                     }
-                    Fetch::All => Fetched::Postgres(query.fetch_all(connection).await?),
+                    Fetch::First => {
+                        let row = connection.run(|raw| raw.fetch_optional(query)).await?;
+                        Fetched::Rows(row.into_iter().map(Row::Postgres).collect())
+                    }
+                    Fetch::All => {
+                        let rows = connection.run(|raw| raw.fetch_all(query)).await?;
+                        Fetched::Rows(rows.into_iter().map(Row::Postgres).collect())
+                    }
                 }
             }
             Statement::Sqlite(sql, arguments) => {
@@ -269,9 +262,12 @@ impl Connection {
                     Fetch::Changes => Fetched::Changes(query.execute(connection).await?.rows_affected()),
                     Fetch::First => {
                         let row = query.fetch_optional(connection).await?;
-                        Fetched::Sqlite(row.into_iter().collect())
+                        Fetched::Rows(row.into_iter().map(Row::Sqlite).collect())
                     }
-                    Fetch::All => Fetched::Sqlite(query.fetch_all(connection).await?),
+                    Fetch::All => {
+                        let rows = query.fetch_all(connection).await?;
+                        Fetched::Rows(rows.into_iter().map(Row::Sqlite).collect())
+                    }
                 }
             }
         };
@@ -306,20 +302,7 @@ enum Fetch {
 /// What a statement answered.
 enum Fetched {
     Changes(u64),
-    Postgres(Vec<PgRow>),
-    Sqlite(Vec<SqliteRow>),
-}
-
-impl Fetched {
-    /// Drops each row after it is read, so that large rows are not in memory twice.
-    fn rows<R: RowOf>(self) -> Result<Vec<R>, IndexError> {
-        let rows: sqlx::Result<_> = match self {
-            Self::Changes(_) => Ok(Vec::new()),
-            Self::Postgres(rows) => rows.into_iter().map(|row| R::from_row(&row)).collect(),
-            Self::Sqlite(rows) => rows.into_iter().map(|row| R::from_row(&row)).collect(),
-        };
-        Ok(rows?)
-    }
+    Rows(Vec<Row>),
 }
 
 /// A statement of a transaction, to which values are bound.
@@ -333,38 +316,44 @@ pub(crate) struct Query<'t> {
 }
 
 impl Query<'_> {
-    /// Binds the next value.
-    pub(crate) fn bind<'q>(mut self, value: impl Value<'q>) -> Self {
-        let bound = match &mut self.statement {
+    /// Binds the next value, or the next values of a tuple.
+    pub(crate) fn bind<'q>(self, values: impl Bind<'q>) -> Self {
+        values.bind_to(self)
+    }
+
+    /// Binds the next value, in the form that the drivers store.
+    pub(super) fn bind_stored<'q, T>(self, value: T) -> Self
+    where
+        T: Encode<'q, Postgres> + Type<Postgres> + Encode<'q, Sqlite> + Type<Sqlite>,
+    {
+        self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(value),
             Statement::Sqlite(_, arguments) => arguments.add(value),
-        };
-        self.failure = self.failure.or(bound.err());
-        self
+        })
     }
 
-    /// Binds an array, in a statement for Postgres alone.
-    pub(crate) fn bind_array<'q>(mut self, values: impl Encode<'q, Postgres> + Type<Postgres>) -> Self {
-        let bound = match &mut self.statement {
+    /// Binds an array, in a statement for Postgres only.
+    pub(crate) fn bind_array<'q>(self, values: impl Encode<'q, Postgres> + Type<Postgres>) -> Self {
+        self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(values),
             Statement::Sqlite(..) => Err("SQLite has no arrays".into()),
-        };
-        self.failure = self.failure.or(bound.err());
-        self
+        })
     }
 
-    /// Binds a list of ids, for a statement of [`Tx::query_with_ids`].
-    pub(crate) fn bind_ids(mut self, ids: Option<Vec<Uuid>>) -> Self {
-        let bound = match &mut self.statement {
+    /// Binds a list of ids, for a statement of [`Tx::query_with_lists`].
+    pub(crate) fn bind_ids<T: Value<Stored = Uuid> + Copy>(self, ids: Option<&[T]>) -> Self {
+        let ids = ids.map(|ids| ids.iter().map(|id| id.into_stored()).collect::<Vec<_>>());
+        self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(ids),
             Statement::Sqlite(_, arguments) => {
-                let to_json = |ids: Vec<Uuid>| {
-                    let ids: Vec<_> = ids.into_iter().map(hex).collect();
-                    serde_json::Value::from(ids).to_string()
-                };
-                arguments.add(ids.map(to_json))
+                let to_json = |ids: Vec<Uuid>| ids.into_iter().map(hex).collect::<serde_json::Value>();
+                arguments.add(ids.map(to_json).map(|ids| ids.to_string()))
             }
-        };
+        })
+    }
+
+    fn bind_with(mut self, bind: impl FnOnce(&mut Statement) -> Result<(), BoxDynError>) -> Self {
+        let bound = bind(&mut self.statement);
         self.failure = self.failure.or(bound.err());
         self
     }
@@ -378,52 +367,51 @@ impl Query<'_> {
         sent.await
     }
 
-    /// Executes the statement; answers the number of rows it changed.
+    /// Executes the statement; returns the number of rows that it changed.
     pub(crate) async fn execute(self) -> Result<u64, IndexError> {
         match self.send(Fetch::Changes).await? {
             Fetched::Changes(rows) => Ok(rows),
-            Fetched::Postgres(_) | Fetched::Sqlite(_) => Ok(0),
+            Fetched::Rows(_) => Ok(0),
+        }
+    }
+
+    /// Drops each row after it is read, so that large rows are not in memory twice.
+    async fn rows<R: FromRow>(self, fetch: Fetch) -> Result<Vec<R>, IndexError> {
+        match self.send(fetch).await? {
+            Fetched::Changes(_) => Ok(Vec::new()),
+            Fetched::Rows(rows) => rows.into_iter().map(|row| row.read()).collect(),
         }
     }
 
     /// All rows.
-    pub(crate) async fn all<R: RowOf>(self) -> Result<Vec<R>, IndexError> {
-        self.send(Fetch::All).await?.rows()
+    pub(crate) async fn all<R: FromRow>(self) -> Result<Vec<R>, IndexError> {
+        self.rows(Fetch::All).await
     }
 
     /// The first row, if there is one.
-    pub(crate) async fn optional<R: RowOf>(self) -> Result<Option<R>, IndexError> {
-        Ok(self.send(Fetch::First).await?.rows()?.pop())
+    pub(crate) async fn optional<R: FromRow>(self) -> Result<Option<R>, IndexError> {
+        Ok(self.rows(Fetch::First).await?.pop())
     }
 
     /// The first row, which is always there.
-    pub(crate) async fn one<R: RowOf>(self) -> Result<R, IndexError> {
+    pub(crate) async fn one<R: FromRow>(self) -> Result<R, IndexError> {
         let row = self.optional().await?;
         row.ok_or(IndexError::Database(sqlx::Error::RowNotFound))
     }
 
     /// The first column of all rows.
-    pub(crate) async fn scalars<T>(self) -> Result<Vec<T>, IndexError>
-    where
-        (T,): RowOf,
-    {
+    pub(crate) async fn scalars<T: Column>(self) -> Result<Vec<T>, IndexError> {
         let rows = self.all::<(T,)>().await?;
         Ok(rows.into_iter().map(|(value,)| value).collect())
     }
 
     /// The first column of the first row, if there is one.
-    pub(crate) async fn optional_scalar<T>(self) -> Result<Option<T>, IndexError>
-    where
-        (T,): RowOf,
-    {
+    pub(crate) async fn optional_scalar<T: Column>(self) -> Result<Option<T>, IndexError> {
         Ok(self.optional::<(T,)>().await?.map(|(value,)| value))
     }
 
     /// The first column of the first row, which is always there.
-    pub(crate) async fn scalar<T>(self) -> Result<T, IndexError>
-    where
-        (T,): RowOf,
-    {
+    pub(crate) async fn scalar<T: Column>(self) -> Result<T, IndexError> {
         Ok(self.one::<(T,)>().await?.0)
     }
 }

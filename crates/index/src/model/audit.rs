@@ -63,6 +63,7 @@ impl fmt::Display for Auditor {
             Self::Credential(Actor::Session(session_id)) => write!(f, "session:{session_id}"),
             Self::Credential(Actor::User(subject)) => write!(f, "user:{subject}"),
             Self::Credential(Actor::ServiceAccount(subject)) => write!(f, "service_account:{subject}"),
+            Self::Credential(Actor::Imported(kind, id)) => write!(f, "imported_{}:{id}", kind.name()),
             Self::Job => f.write_str("job"),
         }
     }
@@ -168,6 +169,8 @@ keepsake_core::named_enum! {
         StorePolicyUpdated = "memory_store.update_policy",
         StoreArchived = "memory_store.archive",
         StoreDeleted = "memory_store.delete",
+        /// The beginning of the import of a history.
+        StoreImported = "memory_store.import",
         VersionRedacted = "memory_version.redact",
         SessionCreated = "session.create",
         SessionUpdated = "session.update",

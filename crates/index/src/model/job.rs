@@ -4,8 +4,6 @@ use keepsake_core::{Actor, BlobKey, MemoryId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::IndexError;
-
 /// The latest read of one memory, as the flush writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRow {
@@ -53,13 +51,6 @@ keepsake_core::named_enum! {
 }
 
 impl DeletionReason {
-    pub(crate) fn of_row(name: &str) -> Result<Self, IndexError> {
-        Self::parse(name).ok_or(IndexError::Corrupt {
-            table: "blob_deletion",
-            what: "unknown reason",
-        })
-    }
-
     /// Whether older object versions are deleted, too: of redacted and erased content,
     /// and of an orphan whose tombstone has ended.
     pub const fn is_for_good(self) -> bool {

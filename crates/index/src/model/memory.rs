@@ -1,7 +1,9 @@
 //! Memories: their state, and lists of them.
 
+use std::collections::{HashMap, HashSet};
+
 use keepsake_core::{
-    ApiKeyId, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
+    ContentHash, DirPath, ErasureId, Id, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
 };
 use uuid::Uuid;
 
@@ -83,8 +85,21 @@ pub struct Entry {
     pub size_bytes: u64,
 }
 
+/// Several memories, and the directories at some paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundMemories {
+    /// The store.
+    pub store: StoreState,
+    /// The expiry of the store's memories.
+    pub expiry: Expiry,
+    /// The memories that exist or existed, by their ids.
+    pub memories: HashMap<MemoryId, FoundMemory>,
+    /// The paths that are directories.
+    pub directories: HashSet<DirPath>,
+}
+
 /// The record of an earlier idempotent call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// Hash of the request; reusing the key with another request is an error.
     pub request_sha256: [u8; 32],
@@ -92,37 +107,26 @@ pub struct Replayed {
     pub seq: Option<i64>,
     /// The memory or store that it created or changed first.
     pub object_id: Option<Uuid>,
+    /// What became of each operation of a batch.
+    pub results: Option<String>,
 }
 
 impl Replayed {
-    /// The store that the same call created or changed; `None`: the key belongs to
+    /// The object that the same call created or changed; `None`: the key belongs to
     /// another request.
-    pub(crate) fn same_store(&self, call: &Idempotency) -> Option<StoreId> {
+    pub(crate) fn same_object<K>(&self, call: &Idempotency) -> Option<Id<K>> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
-        self.object_id.filter(|_| is_same).map(StoreId::from_uuid)
-    }
-
-    /// The API key that the same call created; `None`: the key belongs to another
-    /// request.
-    pub(crate) fn same_key(&self, call: &Idempotency) -> Option<ApiKeyId> {
-        let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
-        self.object_id.filter(|_| is_same).map(ApiKeyId::from_uuid)
-    }
-
-    /// The session that the same call created or changed; `None`: the key belongs to
-    /// another request.
-    pub(crate) fn same_session(&self, call: &Idempotency) -> Option<SessionId> {
-        let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
-        self.object_id.filter(|_| is_same).map(SessionId::from_uuid)
+        self.object_id.filter(|_| is_same).map(Id::from_uuid)
     }
 
     /// The erasure that the same call created; `None`: the key belongs to another
     /// request. After the erasure has removed its selection, the record no longer has
     /// the request's hash, and matches any request.
-    pub(crate) fn same_erasure(&self, call: &Idempotency) -> Option<ErasureId> {
-        let is_same = self.request_sha256 == call.request_sha256 || self.request_sha256 == FORGOTTEN;
-        let is_same = is_same && self.seq.is_none();
-        self.object_id.filter(|_| is_same).map(ErasureId::from_uuid)
+    pub(crate) fn same_erasure(mut self, call: &Idempotency) -> Option<ErasureId> {
+        if self.request_sha256 == FORGOTTEN {
+            self.request_sha256 = call.request_sha256;
+        }
+        self.same_object(call)
     }
 }
 
@@ -133,6 +137,8 @@ pub struct Memory {
     pub head: Head,
     /// Whether it never expires.
     pub is_pinned: bool,
+    /// When it expires even if it is used, unless it is pinned.
+    pub expires_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When its path, content or existence last changed.
@@ -224,7 +230,67 @@ pub enum MemoryItem {
     Prefix(DirPath),
 }
 
-/// A change of a memory's pin; creates no version.
+/// A change of the time at which a memory expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExpiryChange {
+    /// Whether the memory is pinned from now on; `None`: unchanged.
+    pub is_pinned: Option<bool>,
+    /// Its expiry time from now on; `None`: unchanged.
+    pub expires_at: Option<ExpiresAt>,
+}
+
+/// The expiry time of a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiresAt {
+    /// It has none.
+    Never,
+    /// It expires at this time, even if it is used.
+    Time(Timestamp),
+}
+
+impl ExpiryChange {
+    /// A change of only the pin.
+    pub const fn pinned(is_pinned: bool) -> Self {
+        Self {
+            is_pinned: Some(is_pinned),
+            expires_at: None,
+        }
+    }
+
+    /// Whether it changes nothing of this memory.
+    pub fn is_applied_to(&self, memory: &Memory) -> bool {
+        self.is_pinned.is_none_or(|pinned| pinned == memory.is_pinned)
+            && self.expires_at.is_none_or(|at| at.time() == memory.expires_at)
+    }
+
+    /// The memory after the change.
+    #[must_use]
+    pub fn applied_to(&self, memory: Memory) -> Memory {
+        Memory {
+            is_pinned: self.is_pinned.unwrap_or(memory.is_pinned),
+            expires_at: self.expires_at.map_or(memory.expires_at, ExpiresAt::time),
+            ..memory
+        }
+    }
+
+    /// The parameter of the statements: 0 for no time, `None` for no change.
+    pub(crate) fn stored_time(&self) -> Option<i64> {
+        let stored = |at: ExpiresAt| at.time().map_or(0, Timestamp::as_micros);
+        self.expires_at.map(stored)
+    }
+}
+
+impl ExpiresAt {
+    /// The time; `None`: it has none.
+    pub const fn time(self) -> Option<Timestamp> {
+        match self {
+            Self::Never => None,
+            Self::Time(at) => Some(at),
+        }
+    }
+}
+
+/// A change of a memory's pin or expiry time; creates no version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// The store.
@@ -233,22 +299,24 @@ pub struct Pin {
     pub memory_id: MemoryId,
     /// The head that the caller read.
     pub expected: VersionId,
-    /// Whether the memory is pinned from now on; `None`: keeps the value at the time of
-    /// the commit, even if it differs from the value that the caller read.
-    pub is_pinned: Option<bool>,
+    /// The change. `None` keeps the value at the time of the commit, even if it differs
+    /// from the value that the caller read.
+    pub expiry: ExpiryChange,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
     /// The time of the change.
     pub now: Timestamp,
 }
 
-/// The outcome of a change of a pin.
+/// The outcome of a change of a pin or expiry time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
-    /// The pin is set or unchanged.
+    /// The change was made, or changes nothing.
     Done {
         /// Whether the memory never expires.
         is_pinned: bool,
+        /// Its expiry time.
+        expires_at: Option<Timestamp>,
     },
     /// The same call was made earlier.
     Replayed {

@@ -54,6 +54,13 @@ impl Expiry {
         Some(alive_at.plus(period)).max(self.in_effect_at())
     }
 
+    /// When an unpinned memory expires, by this period or at its expiry time,
+    /// whichever is earlier; `None`: never.
+    pub fn earliest(self, alive_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
+        let times = [self.ends_at(alive_at), expires_at];
+        times.into_iter().flatten().min()
+    }
+
     /// When the period takes effect.
     pub fn in_effect_at(self) -> Option<Timestamp> {
         self.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER))

@@ -1,48 +1,24 @@
 //! Commits: one call of the function `put_content` for the most frequent kind, else of
 //! `commit_changes`, which also returns the reason of a refusal.
 
-use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, TenantId, Timestamp};
+use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId};
 use uuid::Uuid;
 
 use crate::IndexError;
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Refusal};
-use crate::database::{Database, Query, Role, Tx};
-use crate::memories::ExpiryRow;
-use crate::numbers::{signed, unsigned};
+use crate::database::{Database, FromRow, Query, Role, Row, Tx};
 
 const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, \
     period_set_at FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
-    $40, $41, $42)";
+    $40, $41, $42, $43, $44, $45, $46, $47, $48)";
 
 /// The function is called in a subquery, because Postgres would buffer the result of a
 /// function in `FROM`.
-const PUT_CONTENT: &str = "SELECT made[1] AS seq, made[2] AS purge_epoch, made[3] AS made_at, \
+const PUT_CONTENT: &str = "SELECT 'committed' AS outcome, made[1] AS seq, made[2] AS measured, made[3] AS made_at, \
     made[4] AS expires_unused_after, made[5] AS period_set_at FROM (SELECT put_content($1, $2, $3, $4, $5, $6, $7, \
     $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, \
-    $30) AS made) put";
-
-#[derive(sqlx::FromRow)]
-struct OutcomeRow {
-    outcome: String,
-    seq: Option<i64>,
-    object_id: Option<Uuid>,
-    path: Option<String>,
-    measured: Option<i64>,
-    made_at: Option<i64>,
-    #[sqlx(flatten)]
-    expiry: ExpiryRow,
-}
-
-/// All columns are NULL when nothing was written.
-#[derive(sqlx::FromRow)]
-struct PutRow {
-    seq: Option<i64>,
-    purge_epoch: Option<i64>,
-    made_at: Option<i64>,
-    #[sqlx(flatten)]
-    expiry: ExpiryRow,
-}
+    $30, $31) AS made) put WHERE made IS NOT NULL";
 
 /// The changes of a commit, as one array per column.
 #[derive(Default)]
@@ -59,6 +35,7 @@ struct ChangeColumns<'a> {
     sha256: Vec<Option<&'a [u8]>>,
     first_line: Vec<Option<&'a str>>,
     is_pinned: Vec<Option<bool>>,
+    expires_at: Vec<Option<i64>>,
     content: Vec<Option<&'a [u8]>>,
     analyser: Vec<Option<i64>>,
     length: Vec<Option<i64>>,
@@ -92,7 +69,11 @@ impl<'a> ChangeColumns<'a> {
             columns
                 .first_line
                 .push(after.and_then(|after| after.first_line.as_deref()));
-            columns.is_pinned.push(after.and_then(|after| after.is_pinned));
+            let expiry = after.map(|after| after.expiry);
+            columns.is_pinned.push(expiry.and_then(|expiry| expiry.is_pinned));
+            columns
+                .expires_at
+                .push(expiry.and_then(|expiry| expiry.stored_time()));
             columns.content.push(after.and_then(HeadChange::content_bytes));
             let search = after.and_then(|after| after.search.as_ref());
             columns.analyser.push(search.map(|row| i64::from(row.analyser)));
@@ -159,11 +140,11 @@ pub(crate) async fn commit_changes(
     let plan = CommitPlan::of(&commit.changes);
     let changes = ChangeColumns::of(commit);
     let directories = DirectoryColumns::of(&plan);
-    let guard = commit.guard.as_ref();
-    let row: OutcomeRow = bind_shared(tx.query(COMMIT_CHANGES), tenant_id, commit)
-        .bind(commit.idempotency.map(|call| call.since.as_micros()))
+    let (guard, kept) = (commit.guard.as_ref(), &commit.kept);
+    bind_shared(tx.query(COMMIT_CHANGES), tenant_id, commit)
+        .bind(commit.idempotency.map(|call| call.since))
         .bind(guard.map(|guard| guard.directory.as_str()))
-        .bind(guard.map(|guard| signed(guard.files)))
+        .bind(guard.map(|guard| guard.files))
         .bind(commit.purge_epoch)
         .bind(commit.policy.map(SensitiveDataPolicy::name))
         .bind(plan.count_delta)
@@ -181,10 +162,20 @@ pub(crate) async fn commit_changes(
         .bind_array(changes.sha256)
         .bind_array(changes.first_line)
         .bind_array(changes.is_pinned)
+        .bind_array(changes.expires_at)
         .bind_array(changes.content)
         .bind_array(changes.analyser)
         .bind_array(changes.length)
         .bind_array(changes.terms)
+        .bind_array(kept.iter().map(|kept| kept.memory_id.uuid()).collect::<Vec<_>>())
+        .bind_array(kept.iter().map(|kept| kept.expected.uuid()).collect::<Vec<_>>())
+        .bind_array(kept.iter().map(|kept| kept.expiry.is_pinned).collect::<Vec<_>>())
+        .bind_array(
+            kept.iter()
+                .map(|kept| kept.expiry.stored_time())
+                .collect::<Vec<_>>(),
+        )
+        .bind(commit.results.as_deref())
         .bind_array(&plan.taken_paths)
         .bind_array(&plan.ancestor_files)
         .bind_array(directories.path)
@@ -194,67 +185,60 @@ pub(crate) async fn commit_changes(
         .bind_array(directories.size_bytes)
         .bind_array(directories.children)
         .one()
-        .await?;
-    row.into_outcome()
+        .await
 }
 
 /// Binds the parameters with which both functions begin.
 fn bind_shared<'t>(query: Query<'t>, tenant_id: TenantId, commit: &Commit) -> Query<'t> {
     let idempotency = commit.idempotency.as_ref();
     query
-        .bind(tenant_id.uuid())
-        .bind(commit.store_id.uuid())
-        .bind(commit.now.as_micros())
+        .bind(tenant_id)
+        .bind(commit.store_id)
+        .bind(commit.now)
         .bind(commit.actor.as_ref().map(Actor::kind))
         .bind(commit.actor.as_ref().map(Actor::id))
         .bind(commit.replica)
-        .bind(signed(commit.memory_limit))
-        .bind(signed(commit.byte_limit))
+        .bind(commit.memory_limit)
+        .bind(commit.byte_limit)
         .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
         .bind(idempotency.map(|call| call.request_sha256.as_slice()))
 }
 
-impl OutcomeRow {
-    fn into_outcome(self) -> Result<CommitOutcome, IndexError> {
-        const INCOMPLETE: IndexError = IndexError::Corrupt {
-            table: "commit_changes",
-            what: "an outcome without its values",
-        };
-        let seq = self.seq.ok_or(INCOMPLETE);
-        let path = self.path.ok_or(INCOMPLETE);
-        let memory_id = self.object_id.map(MemoryId::from_uuid).ok_or(INCOMPLETE);
-        let measured = self.measured.ok_or(INCOMPLETE);
-        let refusal = match self.outcome.as_str() {
+impl FromRow for CommitOutcome {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let refusal = match row.get::<String>("outcome")?.as_str() {
             "committed" => {
-                return Ok(CommitOutcome::Committed {
-                    seq: seq?,
-                    purge_epoch: measured?,
-                    at: Timestamp::from_micros(self.made_at.ok_or(INCOMPLETE)?),
-                    expiry: self.expiry.expiry(),
+                return Ok(Self::Committed {
+                    seq: row.get("seq")?,
+                    purge_epoch: row.get("measured")?,
+                    at: row.get("made_at")?,
+                    expiry: row.read()?,
                 });
             }
-            "replayed" => return Ok(CommitOutcome::Replayed { seq: seq? }),
-            "key_reused" => return Ok(CommitOutcome::KeyReused),
+            "replayed" => return Ok(Self::Replayed { seq: row.get("seq")? }),
+            "key_reused" => return Ok(Self::KeyReused),
             "no_store" => Refusal::NoStore,
             "archived" => Refusal::Archived,
             "stale" => Refusal::Stale,
             "taken" => Refusal::PathTaken {
-                path: path?,
-                memory_id: memory_id?,
+                path: row.get("path")?,
+                memory_id: row.get("object_id")?,
             },
-            "directory" => Refusal::PathIsDirectory { path: path? },
+            "directory" => Refusal::PathIsDirectory {
+                path: row.get("path")?,
+            },
             "parent_is_file" => Refusal::ParentIsFile {
-                path: path?,
-                memory_id: memory_id?,
+                path: row.get("path")?,
+                memory_id: row.get("object_id")?,
             },
             "too_many" => Refusal::TooManyMemories {
-                count: unsigned(measured?),
+                count: row.get("measured")?,
             },
             "store_full" => Refusal::StoreFull {
-                size_bytes: unsigned(measured?),
+                size_bytes: row.get("measured")?,
             },
             "needs_grant" => Refusal::NeedsGrant {
-                size_bytes: unsigned(measured?),
+                size_bytes: row.get("measured")?,
             },
             "condemned" => Refusal::BlobCondemned,
             _ => {
@@ -264,7 +248,7 @@ impl OutcomeRow {
                 });
             }
         };
-        Ok(CommitOutcome::Refused(refusal))
+        Ok(Self::Refused(refusal))
     }
 }
 
@@ -278,7 +262,9 @@ fn put_of(commit: &Commit) -> Option<(&Change, &HeadChange)> {
     let is_new_content = after.blob_id == change.version_id;
     let before = change.before.as_ref();
     let moves = before.is_some_and(|before| before.path != after.path);
-    let is_more = commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
+    let is_batch = !commit.kept.is_empty() || commit.results.is_some();
+    let is_more =
+        is_batch || commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
     (is_new_content && !moves && !is_more).then_some((change, after))
 }
 
@@ -298,34 +284,27 @@ async fn put(
     let visible_children = plan.directories.get(&parent).map(|delta| delta.visible_children);
     let nearest_first: Vec<&str> = plan.directories.keys().rev().map(DirPath::as_str).collect();
     let search = after.search.as_ref();
-    let row: PutRow = bind_shared(tx.query(PUT_CONTENT), tenant_id, commit)
+    bind_shared(tx.query(PUT_CONTENT), tenant_id, commit)
         .bind(commit.policy.map(SensitiveDataPolicy::name))
-        .bind(change.memory_id.uuid())
-        .bind(before.map(|before| before.version_id.uuid()))
+        .bind(change.memory_id)
+        .bind(before.map(|before| before.version_id))
         .bind(before.map(|before| before.seq))
-        .bind(change.version_id.uuid())
+        .bind(change.version_id)
         .bind(after.path.as_str())
         .bind(parent.as_str())
         .bind(after.path.name())
-        .bind(signed(after.size_bytes))
+        .bind(after.size_bytes)
         .bind(after.sha256.as_bytes().as_slice())
         .bind(after.first_line.as_deref())
-        .bind(after.is_pinned)
+        .bind((after.expiry.is_pinned, after.expiry.stored_time()))
         .bind(after.content_bytes())
-        .bind(search.map(|row| i64::from(row.analyser)))
-        .bind(search.map(|row| i64::from(row.length)))
+        .bind(search.map(|row| row.analyser))
+        .bind(search.map(|row| row.length))
         .bind(search.map(|row| row.terms.as_slice()))
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
         .bind(visible_children.unwrap_or_default())
         .bind_array(nearest_first)
-        .one()
-        .await?;
-    let made = row.seq.zip(row.purge_epoch).zip(row.made_at);
-    Ok(made.map(|((seq, purge_epoch), at)| CommitOutcome::Committed {
-        seq,
-        purge_epoch,
-        at: Timestamp::from_micros(at),
-        expiry: row.expiry.expiry(),
-    }))
+        .optional()
+        .await
 }

@@ -16,13 +16,12 @@ use std::time::Duration;
 use keepsake_core::TenantId;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection as _, Executor, PgExecutor};
+use sqlx::{ConnectOptions, Connection as _, Executor};
 
 use crate::database::Role;
-use crate::{IndexError, migrations};
+use crate::{IndexError, Migrated, migrations};
 
-pub use pool::Pool;
-use pool::{Connection, PoolOptions, Tx};
+use pool::{Connection, Pool, PoolOptions, Tx};
 pub(crate) use pool::{Failure, is_connection_lost};
 
 /// Connection options.
@@ -125,14 +124,15 @@ impl PostgresIndex {
         })
     }
 
-    /// Migrates the schema at `url`, which must be the owner's URL.
+    /// Migrates the schema at `url`, which must be the owner's URL; answers what it
+    /// changed.
     ///
     /// Safe to run in several processes at once, and repeatedly. A migration that
     /// cannot lock a table lets other statements proceed, and retries.
     ///
     /// # Errors
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
-    pub async fn migrate(url: &str) -> Result<(), IndexError> {
+    pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
         let options = parse(url)?;
         let mut waited = Duration::ZERO;
         loop {
@@ -140,7 +140,7 @@ impl PostgresIndex {
             // migrations' lock.
             let mut connection = connect(&options, MIGRATION_CONNECT_TIMEOUT).await?;
             connection.execute(MIGRATION_SESSION).await?;
-            let migrated = migrations::postgres().run(&mut connection).await;
+            let migrated = migrations::run(&migrations::postgres(), &mut connection).await;
             drop(connection);
             match migrated {
                 Err(error) if waited < LOCKS_AWAITED_FOR && is_lock_timeout(&error) => {
@@ -178,7 +178,8 @@ impl PostgresIndex {
     /// # Errors
     /// [`IndexError`].
     pub async fn check(&self) -> Result<(), IndexError> {
-        require_schema(schema_version(&self.app).await?)
+        let mut connection = self.app.acquire().await?;
+        require_schema(connection.run(|raw| Box::pin(schema_version(raw))).await?)
     }
 
     /// Closes the connections after their last transactions.
@@ -188,9 +189,17 @@ impl PostgresIndex {
         }
     }
 
-    /// The pool for requests, for tests that query through it.
-    pub fn app_pool(&self) -> &Pool {
-        &self.app
+    /// Runs a statement without parameters on the pool for requests, for tests.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn execute(&self, statement: &'static str) -> Result<(), IndexError> {
+        self.app
+            .acquire()
+            .await?
+            .run(|raw| raw.execute(statement))
+            .await?;
+        Ok(())
     }
 
     /// Opens a separate connection with the settings of the request pool, for tests.
@@ -251,9 +260,9 @@ async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
 }
 
 /// The newest applied migration; 0 for a database without migrations.
-async fn schema_version(executor: impl PgExecutor<'_>) -> Result<i64, IndexError> {
+async fn schema_version(connection: &mut PgConnection) -> sqlx::Result<i64> {
     let found = sqlx::query_scalar("SELECT keepsake_schema_version()")
-        .fetch_one(executor)
+        .fetch_one(connection)
         .await;
     let found: Option<i64> = found.or_else(|error| {
         let code = error

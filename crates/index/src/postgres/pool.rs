@@ -20,12 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, QueueMode};
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt, stream};
 use keepsake_core::TenantId;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{AssertSqlSafe, Either, Execute, Executor, Postgres, SqlStr};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 pub(crate) use connection::{Connection, Tx};
 
@@ -50,12 +47,8 @@ pub(super) struct PoolOptions {
 }
 
 /// A pool of connections; cheap to clone.
-///
-/// It is an [`Executor`]: each statement takes a connection from the pool. A
-/// stream of rows ([`Executor::fetch`]) is read completely before it yields the
-/// first row; to read row by row, use a connection or a transaction.
 #[derive(Clone)]
-pub struct Pool {
+pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
     acquire_timeout: Duration,
     call_timeout: Duration,
@@ -137,58 +130,6 @@ impl Pool {
         }
         self.connections
             .retain(|session, _| session.status.used_at.elapsed() < IDLE_TIMEOUT);
-    }
-}
-
-impl<'p> Executor<'p> for &'p Pool {
-    type Database = Postgres;
-
-    fn execute<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<PgQueryResult>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        Box::pin(async move { self.acquire().await?.execute(query).await })
-    }
-
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Either<PgQueryResult, PgRow>>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let rows = async move {
-            let mut connection = self.acquire().await?;
-            let rows: Vec<_> = connection.fetch_many(query).try_collect().await?;
-            Ok::<_, sqlx::Error>(stream::iter(rows.into_iter().map(Ok)))
-        };
-        stream::once(rows).try_flatten().boxed()
-    }
-
-    fn fetch_all<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Vec<PgRow>>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        Box::pin(async move { self.acquire().await?.fetch_all(query).await })
-    }
-
-    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        Box::pin(async move { self.acquire().await?.fetch_optional(query).await })
-    }
-
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, sqlx::Result<PgStatement>>
-    where
-        'p: 'e,
-    {
-        Box::pin(async move { self.acquire().await?.prepare_with(sql, parameters).await })
     }
 }
 

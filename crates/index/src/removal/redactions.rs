@@ -1,15 +1,17 @@
 //! Redactions: the removal of one version's content.
 
-use keepsake_core::{MemoryId, TenantId};
-use uuid::Uuid;
+use keepsake_core::{StoreId, TenantId};
 
 use super::{ContentRow, Queue, Removal, Versions, plan_by_keys};
-use crate::database::{Database, Role, RowLock};
-use crate::model::{AuditAction, AuditObject, DeletionReason, Redaction, RedactionOutcome};
+use crate::database::{Database, Role, RowLock, Tx};
+use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, Redaction, RedactionOutcome};
 use crate::{IndexError, audit};
 
 const VERSION: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
     WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
+
+const VERSION_AT: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
+    WHERE tenant_id = $1 AND store_id = $2 AND seq = $3";
 
 /// Selects a live memory with its content in a blob: its head is the version that
 /// introduced the blob, or one that shares it. The memory is a subquery per
@@ -26,15 +28,9 @@ const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
 
 /// The redaction of versions.
 #[derive(Debug, Clone)]
-pub struct Redactions {
-    database: Database,
-}
+pub struct Redactions(pub(crate) Database);
 
 impl Redactions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Removes a version's content, path, size and hash from its row.
     ///
     /// In one transaction, under the store's lock, with the queueing of its blob,
@@ -50,35 +46,62 @@ impl Redactions {
         redaction: &Redaction,
     ) -> Result<RedactionOutcome, IndexError> {
         let (store_id, audited) = (redaction.store_id, &redaction.audited);
-        let mut tx = self.database.write("redact", Role::Tenant(tenant_id)).await?;
+        let mut tx = self.0.write("redact", Role::Tenant(tenant_id)).await?;
         plan_by_keys(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         if removal.lock_live(RowLock::NoKeyUpdate).await?.is_none() {
             return Ok(RedactionOutcome::NoStore);
         }
-        let query = removal.query(VERSION).bind(redaction.version_id.uuid());
-        let Some(version) = query.optional::<ContentRow>().await? else {
+        let query = removal.query(VERSION).bind(redaction.version_id);
+        let version = query.optional().await?;
+        let outcome = removal.redact_version(version, audited).await?;
+        if let RedactionOutcome::Redacted { .. } = outcome {
+            let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
+            audit::record(&mut tx, tenant_id, audited, AuditAction::VersionRedacted, object).await?;
+            tx.commit().await?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// Redacts an imported version as its own server did, in a transaction that holds the
+/// store's lock.
+pub(crate) async fn redact_imported(
+    tx: &mut Tx,
+    (tenant_id, store_id): (TenantId, StoreId),
+    seq: i64,
+    audited: &Audited,
+) -> Result<RedactionOutcome, IndexError> {
+    plan_by_keys(tx).await?;
+    let mut removal = Removal::of(tx, tenant_id, store_id);
+    let version = removal.query(VERSION_AT).bind(seq).optional().await?;
+    removal.redact_version(version, audited).await
+}
+
+impl Removal<'_> {
+    /// Redacts a version, unless a live memory has its content.
+    async fn redact_version(
+        &mut self,
+        version: Option<ContentRow>,
+        audited: &Audited,
+    ) -> Result<RedactionOutcome, IndexError> {
+        let Some(version) = version else {
             return Ok(RedactionOutcome::NoVersion);
         };
         if version.redacted_at.is_some() {
             return Ok(RedactionOutcome::AlreadyRedacted);
         }
-        if let Some(blob_id) = version.blob_id {
-            let query = removal.query(BLOB_IS_LIVE).bind(blob_id);
-            if let Some(memory_id) = query.optional_scalar::<Uuid>().await? {
-                let memory_id = MemoryId::from_uuid(memory_id);
-                return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
-            }
+        if let Some(blob_id) = version.blob_id
+            && let Some(memory_id) = self.query(BLOB_IS_LIVE).bind(blob_id).optional_scalar().await?
+        {
+            return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
         }
         let selected = Versions::Content {
             version: &version,
             audited,
         };
         let queue = Queue::drained(DeletionReason::Redacted, audited.at);
-        let mut removed = removal.remove_versions(selected, queue).await?;
-        let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
-        audit::record(&mut tx, tenant_id, audited, AuditAction::VersionRedacted, object).await?;
-        tx.commit().await?;
+        let mut removed = self.remove_versions(selected, queue).await?;
         Ok(RedactionOutcome::Redacted {
             condemned: removed.blobs.pop(),
         })

@@ -8,15 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{StoreId, TenantId, Timestamp};
-use sqlx::types::Json;
-use uuid::Uuid;
+use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
 
 use super::{Queue, Removal, Versions, plan_by_keys};
 use crate::IndexError;
-use crate::database::{Database, Role, RowLock};
+use crate::database::{Database, Role, RowLock, from_row};
 use crate::model::DeletionReason;
-use crate::numbers::signed;
+use crate::numbers::FIRST_STORE;
 
 /// Selects stores with a history, after a given one, and each store's first
 /// unprocessed deletion.
@@ -160,47 +158,36 @@ pub struct VersionsTaken {
 
 /// Removes versions whose retention has ended; for the jobs.
 #[derive(Debug, Clone)]
-pub struct Retention {
-    database: Database,
-}
-
-#[derive(sqlx::FromRow)]
-struct HistoryRow {
-    tenant_id: Uuid,
-    store_id: Uuid,
-    limits: Json<LimitOverrides>,
-    retention_seq: i64,
-    deleted_at: Option<i64>,
-}
+pub struct Retention(pub(crate) Database);
 
 /// A deletion in the history.
-#[derive(sqlx::FromRow)]
 struct DeletionRow {
     seq: i64,
-    memory_id: Uuid,
-    created_at: i64,
+    memory_id: MemoryId,
+    created_at: Timestamp,
     /// Whether the memory is still deleted by this version.
     is_current: bool,
 }
 
 /// A version that may be superseded.
-#[derive(sqlx::FromRow)]
 struct PastRow {
     seq: i64,
-    created_at: i64,
+    created_at: Timestamp,
     /// When the memory's next version was created.
-    superseded_at: Option<i64>,
+    superseded_at: Option<Timestamp>,
     /// Whether the memory is live, with another current version.
     is_of_live: bool,
     /// Whether at least the requested number of versions follow.
     is_beyond: bool,
 }
 
-impl Retention {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
+from_row! {
+    History { tenant_id, store_id, limits, retention_seq, deleted_at }
+    DeletionRow { seq, memory_id, created_at, is_current }
+    PastRow { seq, created_at, superseded_at, is_of_live, is_beyond }
+}
 
+impl Retention {
     /// The next stores with a history after a given one, by tenant and id.
     ///
     /// # Errors
@@ -210,13 +197,9 @@ impl Retention {
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<History>, IndexError> {
-        let (tenant, store) = after.map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
-            (tenant.uuid(), store.uuid())
-        });
-        let mut tx = self.database.read_one("histories", Role::Job(None)).await?;
-        let query = tx.query(tx.choose(HISTORIES)).bind(tenant).bind(store);
-        let rows: Vec<HistoryRow> = query.bind(i64::from(limit)).all().await?;
-        Ok(rows.into_iter().map(History::from).collect())
+        let mut tx = self.0.read_one("histories", Role::Job(None)).await?;
+        let query = tx.query(tx.choose(HISTORIES));
+        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
     }
 
     /// Removes the next batch of versions, in one transaction under the store's lock,
@@ -232,10 +215,7 @@ impl Retention {
         tenant_id: TenantId,
         batch: &VersionBatch,
     ) -> Result<VersionsTaken, IndexError> {
-        let mut tx = self
-            .database
-            .write("take_outdated", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("take_outdated", Role::Tenant(tenant_id)).await?;
         plan_by_keys(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, batch.store_id);
         if removal.lock_live(RowLock::Update).await?.is_none() {
@@ -255,18 +235,6 @@ impl Retention {
     }
 }
 
-impl From<HistoryRow> for History {
-    fn from(row: HistoryRow) -> Self {
-        Self {
-            tenant_id: TenantId::from_uuid(row.tenant_id),
-            store_id: StoreId::from_uuid(row.store_id),
-            limits: row.limits.0,
-            retention_seq: row.retention_seq,
-            deleted_at: row.deleted_at.map(Timestamp::from_micros),
-        }
-    }
-}
-
 async fn remove_deleted(
     removal: &mut Removal<'_>,
     batch: &VersionBatch,
@@ -274,11 +242,10 @@ async fn remove_deleted(
 ) -> Result<VersionsTaken, IndexError> {
     let limit = i64::from(batch.limit.max(1));
     let text = removal.tx.choose(DELETIONS);
-    let query = removal.query(text).bind(batch.after).bind(limit);
-    let mut deletions: Vec<DeletionRow> = query.all().await?;
+    let mut deletions: Vec<DeletionRow> = removal.query(text).bind((batch.after, limit)).all().await?;
     let is_page = deletions.len() as u64 == u64::from(batch.limit.max(1));
     let found = deletions.len();
-    deletions.retain(|deletion| deletion.created_at <= by.as_micros());
+    deletions.retain(|deletion| deletion.created_at <= by);
     let is_last = !is_page || deletions.len() < found;
     let current: BTreeMap<_, _> = deletions
         .iter()
@@ -288,9 +255,10 @@ async fn remove_deleted(
     // A dry run changes nothing, so a next batch could not continue from this one; it
     // counts everything at once.
     let limit = if batch.dry_run { i64::MAX } else { limit };
-    let query = removal.query_with_ids(VERSIONS_OF);
-    let query = query.bind_ids(Some(current.keys().copied().collect()));
-    let places: Vec<(i64, Uuid)> = query.bind(limit).all().await?;
+    let query = removal.query_with_lists(VERSIONS_OF);
+    let memories: Vec<_> = current.keys().copied().collect();
+    let query = query.bind_ids(Some(&memories));
+    let places: Vec<(i64, MemoryId)> = query.bind(limit).all().await?;
     let ended: BTreeSet<_> = places
         .iter()
         .filter(|(seq, memory_id)| current.get(memory_id) == Some(seq))
@@ -316,8 +284,11 @@ async fn remove_deleted(
         if !ended.is_empty() {
             removal.delete_memories(&ended).await?;
         }
-        let query = removal.query(SET_RETENTION_SEQ).bind(taken.next);
-        query.execute().await?;
+        removal
+            .query(SET_RETENTION_SEQ)
+            .bind(taken.next)
+            .execute()
+            .await?;
     }
     Ok(taken)
 }
@@ -332,17 +303,11 @@ async fn remove_superseded(
     let limit = batch.limit.max(1);
     let text = removal.tx.choose(PAST);
     // A version that was superseded by this time was also created by it.
-    let past: Vec<PastRow> = removal
-        .query(text)
-        .bind(batch.after)
-        .bind(by.as_micros())
-        .bind(beyond.map_or(0, signed))
-        .bind(i64::from(limit))
-        .all()
-        .await?;
+    let query = removal.query(text).bind((batch.after, by));
+    let past: Vec<PastRow> = query.bind((beyond.unwrap_or_default(), limit)).all().await?;
     let is_outdated = |version: &&PastRow| {
-        let is_old = made_by.is_some_and(|made_by| version.created_at <= made_by.as_micros());
-        let is_superseded = version.superseded_at.is_some_and(|at| at <= by.as_micros());
+        let is_old = made_by.is_some_and(|made_by| version.created_at <= made_by);
+        let is_superseded = version.superseded_at.is_some_and(|at| at <= by);
         version.is_of_live && is_superseded && (is_old || version.is_beyond)
     };
     let outdated = past.iter().filter(is_outdated);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::{StoreId, TenantId, Timestamp};
-use uuid::Uuid;
 
 use super::{DELETE_STORE, Removal, STORE_TABLES, delete_batch, plan_by_keys};
 use crate::change_feed::announce;
@@ -44,9 +43,7 @@ const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 A
 
 /// The deletion of stores.
 #[derive(Debug, Clone)]
-pub struct StoreDeletions {
-    database: Database,
-}
+pub struct StoreDeletions(pub(crate) Database);
 
 /// Rows that one batch of a store's purge deleted.
 #[derive(Debug, Default)]
@@ -62,10 +59,6 @@ pub(super) struct PurgedRows {
 }
 
 impl StoreDeletions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Deletes a store for every reader; `false`: there is no such store.
     ///
     /// Costs the same for any store: [`Self::purge`] removes its rows and blobs later.
@@ -79,10 +72,7 @@ impl StoreDeletions {
         store_id: StoreId,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut tx = self
-            .database
-            .write("delete_store", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("delete_store", Role::Tenant(tenant_id)).await?;
         if !end(&mut Removal::of(&mut tx, tenant_id, store_id), audited.at).await? {
             return Ok(false);
         }
@@ -98,12 +88,8 @@ impl StoreDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn due(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
-        let mut tx = self.database.read_one("deleted_stores", Role::Job(None)).await?;
-        let rows: Vec<(Uuid, Uuid)> = tx.query(DUE).bind(i64::from(limit)).all().await?;
-        let ids = rows.into_iter();
-        Ok(ids
-            .map(|(tenant, store)| (TenantId::from_uuid(tenant), StoreId::from_uuid(store)))
-            .collect())
+        let mut tx = self.0.read_one("deleted_stores", Role::Job(None)).await?;
+        tx.query(DUE).bind(limit).all().await
     }
 
     /// Removes one batch of a deleted store's rows, and queues their blobs.
@@ -120,7 +106,7 @@ impl StoreDeletions {
         blobs_go_from: Timestamp,
         limit: u32,
     ) -> Result<StorePurge, IndexError> {
-        let mut tx = self.database.write("purge_store", Role::Job(None)).await?;
+        let mut tx = self.0.write("purge_store", Role::Job(None)).await?;
         plan_by_keys(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         let purged = purge_batch(&mut removal, blobs_go_from, limit).await?;
@@ -146,14 +132,13 @@ pub(super) async fn end(removal: &mut Removal<'_>, now: Timestamp) -> Result<boo
     let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
     // The tenant first, like everything that locks both.
     let query = removal.tx.query_locking(TENANT, RowLock::NoKeyUpdate);
-    query.bind(tenant_id.uuid()).execute().await?;
+    query.bind(tenant_id).execute().await?;
     let Some(store) = removal.lock_live(RowLock::NoKeyUpdate).await? else {
         return Ok(false);
     };
-    let query = removal.tx.query(FREE_TENANT).bind(tenant_id.uuid());
+    let query = removal.tx.query(FREE_TENANT).bind(tenant_id);
     query.bind(store.granted_bytes).execute().await?;
-    let query = removal.query(DELETE_STORE).bind(now.as_micros());
-    query.execute().await?;
+    removal.query(DELETE_STORE).bind(now).execute().await?;
     announce(removal.tx, "store", tenant_id, Some(store_id.uuid()), now).await?;
     Ok(true)
 }
@@ -175,8 +160,7 @@ pub(super) async fn purge_batch(
         });
     }
     let bytes: i64 = removal.query(BYTES).bind(limit).scalar().await?;
-    let query = removal.query(QUEUE_BLOBS).bind(limit);
-    let query = query.bind(blobs_go_from.as_micros());
+    let query = removal.query(QUEUE_BLOBS).bind((limit, blobs_go_from));
     let blobs = query.bind(DeletionReason::StoreDeleted.name()).execute().await?;
     let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
     let (mut rows, left) = delete_batch(removal.tx, tenant_id, Some(store_id), &STORE_TABLES, limit).await?;

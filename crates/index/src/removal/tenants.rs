@@ -9,11 +9,8 @@ use uuid::Uuid;
 
 use super::{DELETE_STORE, STORE_TABLES, Table, delete_batch, plan_by_keys};
 use crate::change_feed::announce;
-use crate::database::{Database, Role, RowLock, Tx};
-use crate::model::{
-    AuditAction, AuditObject, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts,
-};
-use crate::numbers::{signed, unsigned};
+use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
+use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, TenantPurge, VersionCounts};
 use crate::{IndexError, audit};
 
 const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
@@ -74,31 +71,35 @@ const OTHER_TABLES: [(&str, &str); 11] = [
 
 /// The deletion of tenants.
 #[derive(Debug, Clone)]
-pub struct TenantDeletions {
-    database: Database,
+pub struct TenantDeletions(pub(crate) Database);
+
+from_row! {
+    VersionCounts { deleted = "versions_deleted", not_versioned = "versions_not_kept", kept = "versions_kept" }
 }
 
-#[derive(sqlx::FromRow)]
-struct DeletionRow {
-    tenant_id: Uuid,
-    state: String,
-    requested_at: i64,
-    settles_at: Option<i64>,
-    ended_at: Option<i64>,
-    row_counts: Json<BTreeMap<String, u64>>,
-    blob_count: i64,
-    blob_bytes: i64,
-    blob_cursor: Option<String>,
-    versions_deleted: i64,
-    versions_not_kept: i64,
-    versions_kept: i64,
+impl FromRow for TenantDeletion {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let cursor: Option<String> = row.get("blob_cursor")?;
+        let cursor = cursor.map(|cursor| cursor.parse()).transpose();
+        Ok(Self {
+            tenant_id: row.get("tenant_id")?,
+            state: row.get("state")?,
+            requested_at: row.get("requested_at")?,
+            settles_at: row.get("settles_at")?,
+            ended_at: row.get("ended_at")?,
+            rows: row.get("row_counts")?,
+            blobs: row.get("blob_count")?,
+            blob_bytes: row.get("blob_bytes")?,
+            blob_cursor: cursor.map_err(|_| IndexError::Corrupt {
+                table: "tenant_deletion",
+                what: "a cursor that is not a blob key",
+            })?,
+            object_versions: row.read()?,
+        })
+    }
 }
 
 impl TenantDeletions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Marks a tenant as being deleted; `None`: there is no such tenant.
     ///
     /// Costs the same whatever the tenant holds. Its keys stop working, and no store
@@ -112,17 +113,16 @@ impl TenantDeletions {
         tenant_id: TenantId,
         audited: &Audited,
     ) -> Result<Option<TenantDeletion>, IndexError> {
-        let mut tx = self.database.write("delete_tenant", Role::Shared(None)).await?;
+        let mut tx = self.0.write("delete_tenant", Role::Shared(None)).await?;
         // Waits for stores and keys that are being created.
-        let query = tx.query_locking(TENANT, RowLock::Update).bind(tenant_id.uuid());
+        let query = tx.query_locking(TENANT, RowLock::Update).bind(tenant_id);
         let locked: Option<Uuid> = query.optional_scalar().await?;
         let begun = find(&mut tx, tenant_id).await?;
         if locked.is_none() || begun.is_some() {
             return Ok(begun);
         }
-        tx.query(MARK_TENANT).bind(tenant_id.uuid()).execute().await?;
-        let query = tx.query(INSERT).bind(tenant_id.uuid());
-        query.bind(audited.at.as_micros()).execute().await?;
+        tx.query(MARK_TENANT).bind(tenant_id).execute().await?;
+        tx.query(INSERT).bind((tenant_id, audited.at)).execute().await?;
         announce(&mut tx, "tenant", tenant_id, None, audited.at).await?;
         let (action, object) = (AuditAction::TenantDeleted, AuditObject::new(tenant_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
@@ -136,10 +136,7 @@ impl TenantDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn find(&self, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
-        let mut tx = self
-            .database
-            .read_one("tenant_deletion", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.read_one("tenant_deletion", Role::Shared(None)).await?;
         find(&mut tx, tenant_id).await
     }
 
@@ -148,13 +145,8 @@ impl TenantDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<TenantDeletion>, IndexError> {
-        let mut tx = self
-            .database
-            .read_one("due_tenant_deletions", Role::Job(None))
-            .await?;
-        let query = tx.query(DUE).bind(now.as_micros()).bind(i64::from(limit));
-        let rows = query.all::<DeletionRow>().await?;
-        rows.into_iter().map(DeletionRow::into_deletion).collect()
+        let mut tx = self.0.read_one("due_tenant_deletions", Role::Job(None)).await?;
+        tx.query(DUE).bind((now, limit)).all().await
     }
 
     /// Removes one batch of a tenant's rows, and counts them.
@@ -172,7 +164,7 @@ impl TenantDeletions {
         now: Timestamp,
         limit: u32,
     ) -> Result<TenantPurge, IndexError> {
-        let mut tx = self.database.write("purge_tenant", Role::Job(None)).await?;
+        let mut tx = self.0.write("purge_tenant", Role::Job(None)).await?;
         let mut purge = TenantPurge::default();
         let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
             purge.is_done = true;
@@ -189,8 +181,8 @@ impl TenantDeletions {
             *counts.entry(table.to_owned()).or_default() += rows;
         }
         purge.is_done = left > 0;
-        let query = tx.query(COUNT_ROWS).bind(tenant_id.uuid());
-        query.bind(Json(&counts)).execute().await?;
+        let query = tx.query(COUNT_ROWS).bind((tenant_id, Json(&counts)));
+        query.execute().await?;
         tx.commit().await?;
         Ok(purge)
     }
@@ -206,12 +198,9 @@ impl TenantDeletions {
         blobs: u64,
         bytes: u64,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("count_blobs", Role::Job(None)).await?;
-        let query = tx
-            .query(COUNT_BLOBS)
-            .bind(tenant_id.uuid())
-            .bind(last.to_string());
-        query.bind(signed(blobs)).bind(signed(bytes)).execute().await?;
+        let mut tx = self.0.write_one("count_blobs", Role::Job(None)).await?;
+        let query = tx.query(COUNT_BLOBS).bind((tenant_id, last.to_string(), blobs));
+        query.bind(bytes).execute().await?;
         tx.commit().await
     }
 
@@ -224,15 +213,10 @@ impl TenantDeletions {
         tenant_id: TenantId,
         versions: &VersionCounts,
     ) -> Result<(), IndexError> {
-        let mut tx = self
-            .database
-            .write_one("note_object_versions", Role::Job(None))
-            .await?;
-        let query = tx.query(NOTE_VERSIONS).bind(tenant_id.uuid());
-        let query = query
-            .bind(signed(versions.deleted))
-            .bind(signed(versions.not_versioned));
-        query.bind(signed(versions.kept)).execute().await?;
+        let mut tx = self.0.write_one("note_object_versions", Role::Job(None)).await?;
+        let query = tx.query(NOTE_VERSIONS).bind((tenant_id, versions.deleted));
+        let query = query.bind((versions.not_versioned, versions.kept));
+        query.execute().await?;
         tx.commit().await
     }
 
@@ -242,9 +226,8 @@ impl TenantDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn settle(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("settle_tenant", Role::Job(None)).await?;
-        let query = tx.query(SETTLE).bind(tenant_id.uuid());
-        query.bind(settles_at.as_micros()).execute().await?;
+        let mut tx = self.0.write_one("settle_tenant", Role::Job(None)).await?;
+        tx.query(SETTLE).bind((tenant_id, settles_at)).execute().await?;
         tx.commit().await
     }
 
@@ -254,64 +237,34 @@ impl TenantDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn finish(&self, tenant_id: TenantId, now: Timestamp) -> Result<bool, IndexError> {
-        let mut tx = self.database.write("finish_tenant", Role::Job(None)).await?;
+        let mut tx = self.0.write("finish_tenant", Role::Job(None)).await?;
         let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
             return Ok(false);
         };
         for (table, ..) in tables() {
-            let query = tx.query(AssertSqlSafe(has_rows(table))).bind(tenant_id.uuid());
+            let query = tx.query(AssertSqlSafe(has_rows(table))).bind(tenant_id);
             if query.scalar::<bool>().await? {
                 return Ok(false);
             }
         }
-        let gone = tx.query(DELETE_TENANT).bind(tenant_id.uuid()).execute().await?;
+        let gone = tx.query(DELETE_TENANT).bind(tenant_id).execute().await?;
         counts.insert("tenant".to_owned(), gone);
-        let query = tx.query(FINISH).bind(tenant_id.uuid());
-        query.bind(now.as_micros()).bind(Json(&counts)).execute().await?;
+        let query = tx.query(FINISH).bind((tenant_id, now, Json(&counts)));
+        query.execute().await?;
         tx.commit().await?;
         Ok(true)
     }
 }
 
-impl DeletionRow {
-    fn into_deletion(self) -> Result<TenantDeletion, IndexError> {
-        let corrupt = |what| IndexError::Corrupt {
-            table: "tenant_deletion",
-            what,
-        };
-        let cursor = self.blob_cursor.map(|cursor| cursor.parse());
-        let cursor = cursor.transpose();
-        Ok(TenantDeletion {
-            tenant_id: TenantId::from_uuid(self.tenant_id),
-            state: DeletionState::parse(&self.state).ok_or_else(|| corrupt("unknown state"))?,
-            requested_at: Timestamp::from_micros(self.requested_at),
-            settles_at: self.settles_at.map(Timestamp::from_micros),
-            ended_at: self.ended_at.map(Timestamp::from_micros),
-            rows: self.row_counts.0,
-            blobs: unsigned(self.blob_count),
-            blob_bytes: unsigned(self.blob_bytes),
-            blob_cursor: cursor.map_err(|_| corrupt("a cursor that is not a blob key"))?,
-            object_versions: VersionCounts {
-                deleted: unsigned(self.versions_deleted),
-                not_versioned: unsigned(self.versions_not_kept),
-                kept: unsigned(self.versions_kept),
-            },
-        })
-    }
-}
-
 async fn find(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
-    let row: Option<DeletionRow> = tx.query(FIND).bind(tenant_id.uuid()).optional().await?;
-    row.map(DeletionRow::into_deletion).transpose()
+    tx.query(FIND).bind(tenant_id).optional().await
 }
 
 /// Locks the deletion and answers the rows counted so far; `None`: it has ended.
 async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
     plan_by_keys(tx).await?;
     // Two purges of one tenant take turns.
-    let query = tx
-        .query_locking(ROW_COUNTS, RowLock::Update)
-        .bind(tenant_id.uuid());
+    let query = tx.query_locking(ROW_COUNTS, RowLock::Update).bind(tenant_id);
     let counts: Option<Json<_>> = query.optional_scalar().await?;
     Ok(counts.map(|counts| counts.0))
 }
@@ -325,11 +278,11 @@ async fn end_stores(
     limit: i64,
 ) -> Result<bool, IndexError> {
     // Against commits and writers of access times.
-    let query = tx.query_locking(STORES, RowLock::Update).bind(tenant_id.uuid());
-    let stores: Vec<Uuid> = query.bind(limit).scalars().await?;
+    let query = tx.query_locking(STORES, RowLock::Update).bind((tenant_id, limit));
+    let stores: Vec<Uuid> = query.scalars().await?;
     for store_id in &stores {
-        let query = tx.query(DELETE_STORE).bind(tenant_id.uuid()).bind(*store_id);
-        query.bind(now.as_micros()).execute().await?;
+        let query = tx.query(DELETE_STORE).bind((tenant_id, *store_id, now));
+        query.execute().await?;
     }
     Ok(!stores.is_empty())
 }

@@ -2,9 +2,9 @@
 
 use keepsake_core::slug::slug_of;
 use keepsake_core::{ResourceId, StoreId, Timestamp};
-use serde_json::Value;
 
 use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimits};
+use crate::model::merge_metadata;
 use crate::model::{AuditAction, AuditObject, Audited};
 
 /// Maximum number of stores attached to a session.
@@ -279,19 +279,8 @@ impl Session {
         if let Some(title) = title {
             self.title = Some(title.clone());
         }
-        let before = self.metadata.len();
-        for (key, value) in metadata {
-            match value {
-                Some(value) => self.metadata.insert(key.clone(), Value::String(value.clone())),
-                None => self.metadata.remove(key),
-            };
-        }
-        let count = self.metadata.len();
-        // A session that exceeds a lowered limit may still remove pairs.
-        if count > pairs_limit && count > before {
-            return Err(SessionRefusal::TooManyPairs { count });
-        }
-        Ok(())
+        merge_metadata(&mut self.metadata, metadata, pairs_limit)
+            .map_err(|count| SessionRefusal::TooManyPairs { count })
     }
 
     fn reattach(

@@ -5,10 +5,11 @@ mod texts;
 
 use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
+use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use rows::{AttachmentRow, EventRow, FoundRow, SessionRow, row_of_event};
+use rows::{AttachmentRow, row_of_event};
 
 use super::change::StoreToAttach;
 use super::{
@@ -19,21 +20,14 @@ use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
-use crate::numbers::{signed, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{IndexError, audit, last_used};
 
 /// Sessions of one tenant.
 #[derive(Debug, Clone)]
-pub struct Sessions {
-    database: Database,
-}
+pub struct Sessions(pub(crate) Database);
 
 impl Sessions {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Creates a session with its attachments, or nothing.
     ///
     /// # Errors
@@ -46,17 +40,14 @@ impl Sessions {
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<SessionCreation, IndexError> {
-        let mut tx = self
-            .database
-            .write("create_session", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("create_session", Role::Tenant(tenant_id)).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
             return Ok(SessionCreation::NoTenant);
         }
         if let Some(call) = idempotency
             && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
         {
-            return Ok(match earlier.same_session(call) {
+            return Ok(match earlier.same_object(call) {
                 Some(session_id) => SessionCreation::Replayed { session_id },
                 None => SessionCreation::KeyReused,
             });
@@ -95,13 +86,9 @@ impl Sessions {
         tenant_id: TenantId,
         session_id: SessionId,
     ) -> Result<Option<Session>, IndexError> {
-        let mut tx = self.database.read("session", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(texts::SESSION);
-        let row = query
-            .bind(tenant_id.uuid())
-            .bind(session_id.uuid())
-            .optional()
-            .await?;
+        let mut tx = self.0.read("session", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(texts::SESSION).bind((tenant_id, session_id));
+        let row = query.optional().await?;
         let found = with_attachments(&mut tx, tenant_id, row).await?;
         tx.commit().await?;
         Ok(found)
@@ -116,16 +103,12 @@ impl Sessions {
         tenant_id: TenantId,
         listing: &SessionListing,
     ) -> Result<SessionPage, IndexError> {
-        let mut tx = self
-            .database
-            .read("list_sessions", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.read("list_sessions", Role::Tenant(tenant_id)).await?;
         let mut found = find_page(&mut tx, tenant_id, listing).await?;
         let next = listing.fit(&mut found);
-        let ids = found.iter().map(|found| found.session_id.uuid()).collect();
-        let query = tx.query_with_ids(texts::SESSIONS).bind(tenant_id.uuid());
-        let rows: Vec<SessionRow> = query.bind_ids(Some(ids)).all().await?;
-        let mut sessions: Vec<Session> = rows.into_iter().map(Session::from).collect();
+        let ids: Vec<_> = found.iter().map(|found| found.session_id).collect();
+        let query = tx.query_with_lists(texts::SESSIONS).bind(tenant_id);
+        let mut sessions: Vec<Session> = query.bind_ids(Some(&ids)).all().await?;
         add_attachments(&mut tx, tenant_id, &mut sessions).await?;
         tx.commit().await?;
         Ok(SessionPage::of(&found, sessions, next))
@@ -142,16 +125,9 @@ impl Sessions {
         change: &SessionChange,
         idempotency: Option<&Idempotency>,
     ) -> Result<SessionUpdate, IndexError> {
-        let mut tx = self
-            .database
-            .write("change_session", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("change_session", Role::Tenant(tenant_id)).await?;
         let query = tx.query_locking(texts::SESSION, RowLock::NoKeyUpdate);
-        let row = query
-            .bind(tenant_id.uuid())
-            .bind(session_id.uuid())
-            .optional()
-            .await?;
+        let row = query.bind((tenant_id, session_id)).optional().await?;
         let Some(before) = with_attachments(&mut tx, tenant_id, row).await? else {
             return Ok(SessionUpdate::NoSession);
         };
@@ -161,7 +137,7 @@ impl Sessions {
         if let Some(call) = idempotency
             && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
         {
-            return Ok(match earlier.same_session(call) {
+            return Ok(match earlier.same_object(call) {
                 Some(same) if same == session_id => SessionUpdate::Replayed(Box::new(before)),
                 _ => SessionUpdate::KeyReused,
             });
@@ -195,15 +171,9 @@ impl Sessions {
         session_id: SessionId,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut tx = self
-            .database
-            .write("delete_session", Role::Tenant(tenant_id))
-            .await?;
-        let query = tx
-            .query(texts::DELETE)
-            .bind(tenant_id.uuid())
-            .bind(session_id.uuid());
-        if query.bind(audited.at.as_micros()).execute().await? == 0 {
+        let mut tx = self.0.write("delete_session", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(texts::DELETE).bind((tenant_id, session_id, audited.at));
+        if query.execute().await? == 0 {
             return Ok(false);
         }
         let (action, object) = (AuditAction::SessionDeleted, AuditObject::new(session_id.uuid()));
@@ -228,24 +198,23 @@ impl Sessions {
             None => (i64::MIN, Uuid::nil()),
         };
         let mut tx = self
-            .database
+            .0
             .read("list_session_events", Role::Tenant(tenant_id))
             .await?;
-        let rows: Vec<EventRow> = tx
-            .query_with_ids(&texts::list_events(listing.newest_first))
-            .bind(tenant_id.uuid())
-            .bind(session_id.uuid())
+        let events = tx
+            .query_with_lists(&texts::list_events(listing.newest_first))
+            .bind(tenant_id)
+            .bind(session_id)
             .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
             .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
             .bind(at)
             .bind(id)
-            .bind(i64::from(listing.limit))
-            .bind_ids(listing.only.as_deref().map(uuids))
+            .bind(listing.limit)
+            .bind_ids(listing.only.as_deref())
             .all()
             .await?;
         tx.commit().await?;
-        let events = rows.into_iter().map(|row| row.into_event(tenant_id, session_id));
-        events.collect()
+        Ok(events)
     }
 
     /// Writes events of any tenant, in one transaction, each event once.
@@ -258,10 +227,11 @@ impl Sessions {
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         let rows: Value = events.iter().map(row_of_event).collect();
         let mut tx = self
-            .database
+            .0
             .write_one("flush_session_events", Role::Shared(None))
             .await?;
-        let query = tx.query(tx.choose(texts::FLUSH_EVENTS));
+        let text = texts::flush_events(tx.choose(texts::EVENTS));
+        let query = tx.query(AssertSqlSafe(text));
         query.bind(rows.to_string()).execute().await?;
         tx.commit().await
     }
@@ -276,7 +246,7 @@ impl Sessions {
             .iter()
             .map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
         let table = ["session", "session_id"];
-        last_used::flush(&self.database, "flush_session_use", table, uses).await
+        last_used::flush(&self.0, "flush_session_use", table, uses).await
     }
 }
 
@@ -292,8 +262,8 @@ async fn find_page(
         None => (i64::MAX, Uuid::max()),
     };
     let mut query = tx
-        .query_with_ids(&texts::find_sessions(listing))
-        .bind(tenant_id.uuid())
+        .query_with_lists(&texts::find_sessions(listing))
+        .bind(tenant_id)
         .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
         .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
         .bind(at)
@@ -302,21 +272,20 @@ async fn find_page(
         .bind(listing.archived)
         .bind(listing.agent_version)
         .bind(listing.agent_id.as_deref())
-        .bind_ids(listing.only.as_deref().map(uuids))
+        .bind_ids(listing.only.as_deref())
         .bind(i64::from(listing.limit) + 1);
     if let Some(store_id) = listing.store_id {
-        query = query.bind(store_id.uuid());
+        query = query.bind(store_id);
     }
-    let rows: Vec<FoundRow> = query.all().await?;
-    Ok(rows.into_iter().map(FoundSession::from).collect())
+    query.all().await
 }
 
 async fn with_attachments(
     tx: &mut Tx,
     tenant_id: TenantId,
-    row: Option<SessionRow>,
+    session: Option<Session>,
 ) -> Result<Option<Session>, IndexError> {
-    let mut found: Vec<_> = row.into_iter().map(Session::from).collect();
+    let mut found: Vec<_> = session.into_iter().collect();
     add_attachments(tx, tenant_id, &mut found).await?;
     Ok(found.pop())
 }
@@ -330,13 +299,15 @@ async fn add_attachments(
     if sessions.is_empty() {
         return Ok(());
     }
-    let ids = sessions.iter().map(|session| session.session_id.uuid()).collect();
-    let query = tx.query_with_ids(texts::ATTACHMENTS).bind(tenant_id.uuid());
-    let rows: Vec<AttachmentRow> = query.bind_ids(Some(ids)).all().await?;
+    let ids: Vec<_> = sessions.iter().map(|session| session.session_id).collect();
+    let query = tx.query_with_lists(texts::ATTACHMENTS).bind(tenant_id);
+    let rows: Vec<AttachmentRow> = query.bind_ids(Some(&ids)).all().await?;
     for row in rows {
-        let of = SessionId::from_uuid(row.session_id);
-        if let Some(session) = sessions.iter_mut().find(|session| session.session_id == of) {
-            session.attachments.push(row.into_attachment()?);
+        if let Some(session) = sessions
+            .iter_mut()
+            .find(|session| session.session_id == row.session_id)
+        {
+            session.attachments.push(row.attachment);
         }
     }
     for session in sessions {
@@ -353,16 +324,7 @@ async fn store_to_attach(
     store_id: StoreId,
 ) -> Result<Option<StoreToAttach>, IndexError> {
     let query = tx.query_locking(texts::STORE_TO_ATTACH, RowLock::Share);
-    let row: Option<(String, String, bool)> = query
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .optional()
-        .await?;
-    Ok(row.map(|(name, description, is_archived)| StoreToAttach {
-        name,
-        description,
-        is_archived,
-    }))
+    query.bind((tenant_id, store_id)).optional().await
 }
 
 async fn insert(
@@ -372,8 +334,8 @@ async fn insert(
     description_bytes: u64,
 ) -> Result<(), IndexError> {
     tx.query(texts::INSERT)
-        .bind(tenant_id.uuid())
-        .bind(session.session_id.uuid())
+        .bind(tenant_id)
+        .bind(session.session_id)
         .bind(session.agent.as_str())
         .bind(&session.agent_id)
         .bind(session.agent_version)
@@ -381,8 +343,8 @@ async fn insert(
         .bind(session.title.as_deref())
         .bind(Json(&session.metadata))
         .bind(Json(&session.vault_ids))
-        .bind(session.created_at.as_micros())
-        .bind(signed(description_bytes))
+        .bind(session.created_at)
+        .bind(description_bytes)
         .execute()
         .await?;
     Ok(())
@@ -395,19 +357,19 @@ async fn put_attachment(
     attachment: &Attachment,
 ) -> Result<(), IndexError> {
     tx.query(texts::PUT_ATTACHMENT)
-        .bind(tenant_id.uuid())
-        .bind(session.session_id.uuid())
-        .bind(attachment.resource_id.uuid())
+        .bind(tenant_id)
+        .bind(session.session_id)
+        .bind(attachment.resource_id)
         .bind(attachment.position)
-        .bind(attachment.store_id.uuid())
-        .bind(session.created_at.as_micros())
+        .bind(attachment.store_id)
+        .bind(session.created_at)
         .bind(&attachment.slug)
         .bind(attachment.access.name())
         .bind(attachment.instructions.as_deref())
         .bind(&attachment.name)
         .bind(&attachment.description)
-        .bind(attachment.created_at.as_micros())
-        .bind(attachment.updated_at.as_micros())
+        .bind(attachment.created_at)
+        .bind(attachment.updated_at)
         .execute()
         .await?;
     Ok(())
@@ -416,10 +378,10 @@ async fn put_attachment(
 /// Reads the tenant's session counters. This transaction holds the lock of their
 /// row, since it has inserted or changed a session.
 async fn counters(tx: &mut Tx, tenant_id: TenantId) -> Result<SessionCounters, IndexError> {
-    let (sessions, session_bytes) = tx.query(texts::COUNTERS).bind(tenant_id.uuid()).one().await?;
+    let (sessions, session_bytes) = tx.query(texts::COUNTERS).bind(tenant_id).one().await?;
     Ok(SessionCounters {
-        sessions: unsigned(sessions),
-        session_bytes: unsigned(session_bytes),
+        sessions,
+        session_bytes,
     })
 }
 
@@ -436,25 +398,21 @@ async fn replace(
         return Ok(Ok(()));
     }
     tx.query(texts::UPDATE)
-        .bind(tenant_id.uuid())
-        .bind(after.session_id.uuid())
+        .bind(tenant_id)
+        .bind(after.session_id)
         .bind(after.title.as_deref())
         .bind(Json(&after.metadata))
-        .bind(after.updated_at.as_micros())
-        .bind(after.archived_at.map(Timestamp::as_micros))
-        .bind(signed(after.description_bytes()))
+        .bind(after.updated_at)
+        .bind(after.archived_at)
+        .bind(after.description_bytes())
         .execute()
         .await?;
     for attachment in after.attached_since(before) {
         put_attachment(tx, tenant_id, after, attachment).await?;
     }
     for gone in before.detached_by(after) {
-        let query = tx.query(texts::DROP_ATTACHMENT).bind(tenant_id.uuid());
-        query
-            .bind(after.session_id.uuid())
-            .bind(gone.uuid())
-            .execute()
-            .await?;
+        let query = tx.query(texts::DROP_ATTACHMENT).bind(tenant_id);
+        query.bind((after.session_id, gone)).execute().await?;
     }
     let (action, object) = change.audited_as(before);
     if change.ends_something() {
@@ -468,8 +426,4 @@ async fn replace(
         }
     }
     audit::record_within_quota(tx, tenant_id, &change.audited, action, object).await
-}
-
-fn uuids(ids: &[StoreId]) -> Vec<Uuid> {
-    ids.iter().map(|id| id.uuid()).collect()
 }

@@ -6,17 +6,18 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use keepsake_core::{Actor, DirPath, MemoryId, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
 use sqlx::types::Json;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
-use crate::database::{Database, Role, Tx};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Refusal};
+use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
-use crate::memories::ExpiryRow;
-use crate::numbers::{hex, signed, unsigned};
+use crate::model::Expiry;
+use crate::numbers::{hex, unsigned};
 
 /// Maximum number of commits in one transaction, which bounds the wait of each.
 const BATCH: usize = 64;
@@ -64,7 +65,10 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0) \
         WHERE c.value ->> 1 IS NOT NULL \
         AND (m.version_id IS NOT unhex(c.value ->> 1) \
-            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))) AS head_moved, \
+            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))) \
+    OR EXISTS (SELECT 1 FROM json_each($12) k LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(k.value ->> 0) \
+        WHERE m.version_id IS NOT unhex(k.value ->> 1) OR m.deleted_at IS NOT NULL) AS head_moved, \
     $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7) AS directory_moved, \
     (SELECT m.path FROM json_each($8) n CROSS JOIN memory m \
@@ -95,17 +99,23 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         size_bytes = c.value ->> 8, sha256 = unhex(c.value ->> 9), \
         first_line = CASE WHEN c.value ->> 4 <> 'deleted' THEN coalesce(c.value ->> 10, first_line) END, \
         pinned = coalesce(c.value ->> 11, pinned), \
+        expires_at = CASE WHEN c.value ->> 4 <> 'deleted' THEN nullif(coalesce(c.value ->> 12, expires_at), 0) END, \
         updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END, \
         claimed_by = nullif(claimed_by, $18) \
     FROM json_each($5) c WHERE (c.value ->> 4 <> 'created' OR c.value ->> 1 IS NOT NULL) \
         AND memory.tenant_id = iif(c.key IS NULL, NULL, $1) AND memory.store_id = $2 \
         AND memory.memory_id = unhex(c.value ->> 0); \
     INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
-        size_bytes, sha256, first_line, pinned, created_at, updated_at) \
+        size_bytes, sha256, first_line, pinned, expires_at, created_at, updated_at) \
     SELECT $1, $2, unhex(c.value ->> 0), c.value ->> 5, c.value ->> 6, c.value ->> 7, $3 + c.key + 1, \
         unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, \
-        coalesce(c.value ->> 11, 0), $4, $4 \
+        coalesce(c.value ->> 11, 0), nullif(c.value ->> 12, 0), $4, $4 \
     FROM json_each($5) c WHERE c.value ->> 4 = 'created' AND c.value ->> 1 IS NULL; \
+    UPDATE memory SET pinned = coalesce(k.value ->> 2, pinned), \
+        expires_at = nullif(coalesce(k.value ->> 3, expires_at), 0) \
+    FROM json_each($23) k WHERE (k.value ->> 2 IS NOT NULL OR k.value ->> 3 IS NOT NULL) \
+        AND memory.tenant_id = iif(k.key IS NULL, NULL, $1) AND memory.store_id = $2 \
+        AND memory.memory_id = unhex(k.value ->> 0); \
     INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms) \
     SELECT $1, $2, unhex(t.value ->> 0), unhex(t.value ->> 1), t.value ->> 2, t.value ->> 3, unhex(t.value ->> 4) \
     FROM json_each($19) t WHERE true \
@@ -119,14 +129,15 @@ const WRITE: &str = "SAVEPOINT one_commit; \
     ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = files + excluded.files, \
         bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children; \
     DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
-    UPDATE store SET seq = $10, last_version_at = $4, memory_count = memory_count + $11, \
+    UPDATE store SET seq = $10, last_version_at = iif($13 > 0, $4, last_version_at), memory_count = memory_count + $11, \
         live_bytes = live_bytes + $12, version_count = version_count + $13, version_bytes = version_bytes + $14 \
         WHERE tenant_id = $1 AND store_id = $2; \
-    INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at) \
-    SELECT $1, $15, $16, unhex($5 ->> '$[0][0]'), $2, $10, $17 WHERE $15 IS NOT NULL \
+    INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, results, \
+        created_at) \
+    SELECT $1, $15, $16, unhex($5 ->> '$[0][0]'), $2, $10, $24, $17 WHERE $15 IS NOT NULL \
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
         object_id = excluded.object_id, store_id = excluded.store_id, version_seq = excluded.version_seq, \
-        created_at = excluded.created_at; \
+        results = excluded.results, created_at = excluded.created_at; \
     INSERT INTO content (tenant_id, store_id, blob_id, bytes) SELECT $1, $2, $20, $21 WHERE $21 IS NOT NULL; \
     INSERT INTO content (tenant_id, store_id, blob_id, bytes) \
     SELECT $1, $2, unhex(c.value ->> 0), unhex(c.value ->> 1) FROM json_each($22) c; \
@@ -134,11 +145,10 @@ const WRITE: &str = "SAVEPOINT one_commit; \
 
 const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
 
-#[derive(sqlx::FromRow)]
 #[expect(clippy::struct_excessive_bools, reason = "the columns of a row")]
 struct GateRow {
     seq: i64,
-    last_version_at: i64,
+    last_version_at: Timestamp,
     memory_count: i64,
     live_bytes: i64,
     granted_bytes: i64,
@@ -154,9 +164,16 @@ struct GateRow {
     /// Existing rows of the changed directories: their paths and numbers of files.
     directories: Json<Vec<(String, i64)>>,
     purge_epoch: i64,
-    #[sqlx(flatten)]
-    expiry: ExpiryRow,
-    policy: String,
+    expiry: Expiry,
+    policy: SensitiveDataPolicy,
+}
+
+from_row! {
+    GateRow {
+        seq, last_version_at, memory_count, live_bytes, granted_bytes, is_archived, earlier_seq, head_moved,
+        directory_moved, taken_path, directory_path, parent_file, is_condemned, directories, purge_epoch, policy;
+        expiry
+    }
 }
 
 impl Queue {
@@ -264,6 +281,8 @@ pub(crate) async fn commit_changes(
     let plan = CommitPlan::of(&commit.changes);
     let changes: Value = commit.changes.iter().filter_map(change_row).collect();
     let changes = changes.to_string();
+    let kept: Value = commit.kept.iter().map(kept_row).collect();
+    let kept = kept.to_string();
     let directories = plan.directories.keys();
     let touched: Value = directories.map(|directory| json!([directory.as_str()])).collect();
     let idempotency = commit.idempotency.as_ref();
@@ -272,17 +291,18 @@ pub(crate) async fn commit_changes(
     let guard = commit.guard.as_ref();
     let gate: Option<GateRow> = tx
         .query(GATE)
-        .bind(tenant_id.uuid())
-        .bind(commit.store_id.uuid())
+        .bind(tenant_id)
+        .bind(commit.store_id)
         .bind(scope_sha256)
-        .bind(idempotency.map(|call| call.since.as_micros()))
+        .bind(idempotency.map(|call| call.since))
         .bind(changes.as_str())
         .bind(guard.map(|guard| guard.directory.as_str()))
-        .bind(guard.map(|guard| signed(guard.files)))
+        .bind(guard.map(|guard| guard.files))
         .bind(json!(plan.taken_paths).to_string())
         .bind(json!(plan.ancestor_files).to_string())
         .bind(touched.to_string())
         .bind(request_sha256)
+        .bind(kept.as_str())
         .optional()
         .await?;
     let Some(gate) = gate else {
@@ -299,21 +319,19 @@ pub(crate) async fn commit_changes(
 
     let existing = gate.directories.0.into_iter().collect();
     let directories = Directories::of(&plan.directories, &existing);
-    let at = commit.now.max(Timestamp::from_micros(gate.last_version_at));
+    let at = commit.now.max(gate.last_version_at);
     let mut contents = commit.changes.iter().filter_map(|change| {
         let after = change.after.as_ref()?;
         Some((after.blob_id.uuid(), after.content_bytes()?))
     });
     let first = contents.next();
-    let others: Value = contents
-        .map(|(id, bytes)| json!([hex(id), hex_of(bytes)]))
-        .collect();
+    let others = content_rows(contents);
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     tx.query(WRITE)
-        .bind(tenant_id.uuid())
-        .bind(commit.store_id.uuid())
+        .bind(tenant_id)
+        .bind(commit.store_id)
         .bind(gate.seq)
-        .bind(at.as_micros())
+        .bind(at)
         .bind(changes)
         .bind(commit.actor.as_ref().map(Actor::kind))
         .bind(commit.actor.as_ref().map(Actor::id))
@@ -326,19 +344,21 @@ pub(crate) async fn commit_changes(
         .bind(new_version_bytes(&commit.changes))
         .bind(scope_sha256)
         .bind(request_sha256)
-        .bind(commit.now.as_micros())
+        .bind(commit.now)
         .bind(commit.replica)
         .bind(search_rows(&commit.changes))
         .bind(first.map(|(blob_id, _)| blob_id))
         .bind(first.map(|(_, bytes)| bytes))
-        .bind(others.to_string())
+        .bind(others)
+        .bind(kept)
+        .bind(commit.results.as_deref())
         .execute()
         .await?;
     Ok(CommitOutcome::Committed {
         seq: new_seq,
         purge_epoch: gate.purge_epoch,
         at,
-        expiry: gate.expiry.expiry(),
+        expiry: gate.expiry,
     })
 }
 
@@ -350,11 +370,12 @@ async fn decide(
     plan: &CommitPlan,
     gate: &GateRow,
 ) -> Result<Option<Refusal>, IndexError> {
-    if gate.is_archived && commit.changes.iter().any(|change| change.after.is_some()) {
+    let adds = !commit.kept.is_empty() || commit.changes.iter().any(|change| change.after.is_some());
+    if gate.is_archived && adds {
         return Ok(Some(Refusal::Archived));
     }
     let history_was_removed = commit.purge_epoch.is_some_and(|read| read != gate.purge_epoch);
-    let policy_was_changed = commit.policy.is_some_and(|read| read.name() != gate.policy);
+    let policy_was_changed = commit.policy.is_some_and(|read| read != gate.policy);
     if history_was_removed || policy_was_changed || gate.head_moved || gate.directory_moved {
         return Ok(Some(Refusal::Stale));
     }
@@ -389,8 +410,8 @@ async fn memory_at(
     store_id: StoreId,
     path: &str,
 ) -> Result<MemoryId, IndexError> {
-    let query = tx.query(MEMORY_AT).bind(tenant_id.uuid()).bind(store_id.uuid());
-    Ok(MemoryId::from_uuid(query.bind(path).scalar().await?))
+    let query = tx.query(MEMORY_AT).bind((tenant_id, store_id, path));
+    Ok(MemoryId::from_uuid(query.scalar().await?))
 }
 
 /// A change, in the form that the statements above read.
@@ -409,8 +430,19 @@ fn change_row(change: &Change) -> Option<Value> {
         after.map(|after| after.size_bytes),
         after.map(|after| after.sha256.to_string()),
         after.and_then(|after| after.first_line.as_deref()),
-        after.and_then(|after| after.is_pinned).map(i64::from),
+        after.and_then(|after| after.expiry.is_pinned).map(i64::from),
+        after.and_then(|after| after.expiry.stored_time()),
     ]))
+}
+
+/// A memory without a version, in the form that the statements read.
+fn kept_row(kept: &Kept) -> Value {
+    json!([
+        hex(kept.memory_id.uuid()),
+        hex(kept.expected.uuid()),
+        kept.expiry.is_pinned.map(i64::from),
+        kept.expiry.stored_time(),
+    ])
 }
 
 /// The search terms of changes, separately: the cost of each column of a change
@@ -430,14 +462,34 @@ fn search_rows(changes: &[Change]) -> String {
     rows.collect::<Value>().to_string()
 }
 
+/// Contents, in the form that the statements read; written as text at once, since a
+/// batch may have many bytes.
+fn content_rows<'a>(contents: impl Iterator<Item = (Uuid, &'a [u8])>) -> String {
+    let mut rows = String::from("[");
+    for (blob_id, bytes) in contents {
+        rows.push_str(if rows.len() > 1 { ",[\"" } else { "[\"" });
+        rows.push_str(&hex(blob_id));
+        rows.push_str("\",\"");
+        push_hex(&mut rows, bytes);
+        rows.push_str("\"]");
+    }
+    rows.push(']');
+    rows
+}
+
 fn hex_of(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    push_hex(&mut text, bytes);
+    text
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(2 * bytes.len());
+    text.reserve(2 * bytes.len());
     for byte in bytes {
         text.push(char::from(DIGITS[usize::from(byte >> 4)]));
         text.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
-    text
 }
 
 fn new_version_bytes(changes: &[Change]) -> i64 {

@@ -1,18 +1,16 @@
 //! Reads of memories and directories.
 
 use keepsake_core::{DirPath, MemoryPath};
-use sqlx::types::Json;
 
 use crate::IndexError;
 use crate::database::{Database, Role, Tx};
-use crate::memories::{PathRow, Place};
-use crate::model::{Directory, Entry, Lookup, Target};
-use crate::numbers::{signed, unsigned};
+use crate::memories::{Place, children};
+use crate::model::{Directory, Lookup, Target};
 
 /// Selects the store, and one of its memories by id.
 pub(crate) const MEMORY: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
+    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
     m.deleted_at, NULL AS first_line FROM store s \
     LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 \
     LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = $3 \
@@ -22,10 +20,10 @@ pub(crate) const MEMORY: &str = "SELECT s.archived_at IS NOT NULL AS is_archived
 /// exclusive), at most `$7`.
 pub(crate) const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
-    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
+    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.expires_at, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
     NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
         SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
-            pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_path \
+            pinned, expires_at, created_at, updated_at, first_line FROM memory INDEXED BY memory_path \
         WHERE tenant_id = $1 AND store_id = $2 AND path > $4 AND path < $5 AND deleted_at IS NULL \
         ORDER BY path LIMIT $7 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
@@ -37,14 +35,14 @@ pub(crate) const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archi
 /// name, because a path ends in `/` and therefore sorts differently.
 pub(crate) const CHILDREN_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
-    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
+    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.expires_at, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
     NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
         SELECT * FROM (SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
-            claimed_until, pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_parent \
+            claimed_until, pinned, expires_at, created_at, updated_at, first_line FROM memory INDEXED BY memory_parent \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND name > $6 AND deleted_at IS NULL \
             ORDER BY name LIMIT $7) \
         UNION ALL \
-        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
             FROM directory INDEXED BY directory_children \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
             ORDER BY path LIMIT $7) \
@@ -65,20 +63,6 @@ const HEAD: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epo
 const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
-
-/// The visible children of one directory by name, as one JSON array, merged from
-/// two index ranges that each stop at the limit. One row holds all of them, because
-/// each row is a separate message from SQLite's thread. A file's path is computed
-/// from its parent and name, so that the index covers the query.
-const CHILDREN: &str = "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
-    SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
-        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
-        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
-    UNION ALL \
-    SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
-        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
-        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
-    ORDER BY name LIMIT $4)";
 
 pub(crate) async fn read(
     database: &Database,
@@ -111,14 +95,9 @@ pub(crate) async fn read(
 
 async fn lookup(tx: &mut Tx, place: Place, path: Option<&MemoryPath>) -> Result<Option<Lookup>, IndexError> {
     let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
-    let query = tx
-        .query(HEAD)
-        .bind(place.tenant_id.uuid())
-        .bind(place.store_id.uuid())
-        .bind(path.map(MemoryPath::as_str))
-        .bind(directory.as_str());
-    let row: Option<PathRow> = query.optional().await?;
-    row.map(|row| row.into_lookup(Vec::new())).transpose()
+    let query = tx.query(HEAD).bind((place.tenant_id, place.store_id));
+    let query = query.bind((path.map(MemoryPath::as_str), directory.as_str()));
+    query.optional().await
 }
 
 /// Fills in a directory's listing and its total, two levels deep.
@@ -129,13 +108,8 @@ async fn list(
     max_entries: u64,
     directory: &mut Directory,
 ) -> Result<(), IndexError> {
-    let query = tx.query(GRANDCHILDREN).bind(place.tenant_id.uuid());
-    let below: i64 = query
-        .bind(place.store_id.uuid())
-        .bind(at.as_str())
-        .scalar()
-        .await?;
-    directory.total_entries += unsigned(below);
+    let query = tx.query(GRANDCHILDREN).bind((place.tenant_id, place.store_id));
+    directory.total_entries += query.bind(at.as_str()).scalar::<u64>().await?;
     let mut remaining = max_entries;
     for child in children(tx, place, at.as_str(), remaining).await? {
         if remaining == 0 {
@@ -151,28 +125,6 @@ async fn list(
         }
     }
     Ok(())
-}
-
-/// The visible children of a directory, in display order.
-pub(crate) async fn children(
-    tx: &mut Tx,
-    place: Place,
-    directory: &str,
-    limit: u64,
-) -> Result<Vec<Entry>, IndexError> {
-    let query = tx
-        .query(CHILDREN)
-        .bind(place.tenant_id.uuid())
-        .bind(place.store_id.uuid())
-        .bind(directory)
-        .bind(signed(limit));
-    let children: Json<Vec<(i64, String, i64)>> = query.scalar().await?;
-    let entry = |(is_directory, path, size_bytes): (i64, String, i64)| Entry {
-        path,
-        is_directory: is_directory == 1,
-        size_bytes: unsigned(size_bytes),
-    };
-    Ok(children.0.into_iter().map(entry).collect())
 }
 
 #[cfg(test)]

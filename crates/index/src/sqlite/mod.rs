@@ -22,7 +22,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::{IndexError, migrations};
+use crate::{IndexError, Migrated, migrations};
 
 /// Connections for reads.
 const READERS: u32 = 4;
@@ -85,11 +85,18 @@ impl Writer {
 }
 
 impl SqliteIndex {
-    /// Opens the file; creates and migrates it if necessary.
+    /// Creates and migrates the file if necessary; answers what it changed.
     ///
     /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
-    pub async fn open(url: &str) -> Result<Self, IndexError> {
+    /// As [`SqliteIndex::open`].
+    pub async fn migrate(url: &str) -> Result<Migrated, IndexError> {
+        let (_, connection, migrated) = Self::connect(url).await?;
+        connection.close().await?;
+        Ok(migrated)
+    }
+
+    /// Opens a connection to the file, which is created and migrated if necessary.
+    async fn connect(url: &str) -> Result<(SqliteConnectOptions, SqliteConnection, Migrated), IndexError> {
         let options = parse(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -101,7 +108,16 @@ impl SqliteIndex {
             .pragma("secure_delete", "ON")
             .foreign_keys(false);
         let mut connection = options.connect().await?;
-        migrations::sqlite().run(&mut connection).await?;
+        let migrated = migrations::run(&migrations::sqlite(), &mut connection).await?;
+        Ok((options, connection, migrated))
+    }
+
+    /// Opens the file; creates and migrates it if necessary.
+    ///
+    /// # Errors
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
+    pub async fn open(url: &str) -> Result<Self, IndexError> {
+        let (options, connection, _) = Self::connect(url).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .min_connections(0)

@@ -3,8 +3,9 @@
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use crate::blob_deletions::CONDEMN_ORPHAN;
-use crate::database::with_ids;
-use crate::expiry::{HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
+use crate::database::with_lists;
+use crate::expiry::{DUE, HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
+use crate::memories::{DIRECTORIES_AT, FIND_ALL};
 use crate::migrations;
 use crate::stores;
 
@@ -14,7 +15,7 @@ pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
     migrations::sqlite().run(&mut connection).await.unwrap();
     let plan = sqlx::query(AssertSqlSafe(format!(
         "EXPLAIN QUERY PLAN {}",
-        with_ids(statement, false)
+        with_lists(statement, false)
     )));
     let steps = plan.fetch_all(&mut connection).await.unwrap();
     steps.iter().map(|step| step.get("detail")).collect()
@@ -38,6 +39,24 @@ async fn condemnation_finds_rows_by_their_whole_keys() {
 }
 
 #[tokio::test]
+async fn many_memories_are_found_by_their_whole_keys() {
+    for (statement, keys) in [
+        (
+            FIND_ALL,
+            &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..],
+        ),
+        (DIRECTORIES_AT, &["store_id=? AND path=?)"]),
+    ] {
+        let steps = steps_of(statement).await;
+        for key in keys {
+            assert!(steps.iter().any(|step| step.contains(key)), "{key}: {steps:#?}");
+        }
+        let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
+        assert!(!steps.iter().any(reads_memories), "{steps:#?}");
+    }
+}
+
+#[tokio::test]
 async fn stores_are_listed_in_the_order_of_their_index() {
     let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
     let steps = steps_of(&list).await;
@@ -58,6 +77,10 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (IDLE_BY_TENANT, "SEARCH s "),
         (LIVES, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?)"),
         (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
+        (
+            DUE,
+            "memory_expires ((expires_at,tenant_id,store_id,memory_id)>(?,?,?,?)",
+        ),
         (PERIOD, "SEARCH s "),
     ] {
         let steps = steps_of(statement).await;

@@ -1,9 +1,8 @@
 //! Computes the effect of changes on a store.
 
 use keepsake_core::Timestamp;
-use serde_json::Value;
 
-use crate::model::{AuditAction, Store, StoreChange};
+use crate::model::{AuditAction, Store, StoreChange, merge_metadata};
 
 /// A store with the internal fields of its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +26,7 @@ impl StoredStore {
         if let Some(description) = &change.description {
             store.description.clone_from(description);
         }
-        for (key, value) in &change.metadata {
-            match value {
-                Some(value) => store.metadata.insert(key.clone(), Value::String(value.clone())),
-                None => store.metadata.remove(key),
-            };
-        }
-        let count = store.metadata.len();
-        // A store that exceeds a lowered limit may still remove pairs.
-        if count > change.metadata_pairs_limit && count > self.store.metadata.len() {
-            return Err(count);
-        }
+        merge_metadata(&mut store.metadata, &change.metadata, change.metadata_pairs_limit)?;
         if *store != self.store {
             store.updated_at = change.now.max(self.store.updated_at);
         }

@@ -6,9 +6,8 @@ use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId};
 
 use crate::IndexError;
 use crate::commit::{CommitPlan, DirectoryDelta};
-use crate::database::Tx;
+use crate::database::{FromRow, Row, Tx, from_row};
 use crate::directories::Directories;
-use crate::numbers::{signed, unsigned};
 
 /// The counters in a store's row.
 const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
@@ -130,7 +129,7 @@ impl TenantCount {
 }
 
 /// A store's row, as a recount reads it.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+#[derive(Debug, Clone, Copy)]
 struct Recorded {
     memory_count: i64,
     live_bytes: i64,
@@ -195,26 +194,31 @@ impl Recount {
 /// deleted.
 pub(super) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
 
-#[derive(sqlx::FromRow)]
-struct TenantRow {
-    store_count: i64,
-    granted_bytes: i64,
-    stores: i64,
-    grants: i64,
-}
-
-#[derive(sqlx::FromRow)]
-struct MemoryRow {
-    path: String,
-    size_bytes: i64,
-}
-
-#[derive(sqlx::FromRow)]
+/// A directory's row.
 struct DirectoryRow {
-    path: String,
-    files: i64,
-    bytes: i64,
-    visible_children: i64,
+    path: DirPath,
+    counts: DirectoryDelta,
+}
+
+from_row! {
+    Recorded { memory_count, live_bytes, version_count, version_bytes, granted_bytes }
+    DirectoryDelta { files, size_bytes = "bytes", visible_children }
+    DirectoryRow { path; counts }
+}
+
+impl FromRow for TenantCount {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let counter = |recorded, counted| {
+            Ok::<_, IndexError>(Counter {
+                recorded: row.get(recorded)?,
+                counted: row.get(counted)?,
+            })
+        };
+        Ok(Self {
+            store_count: counter("store_count", "stores")?,
+            granted_bytes: counter("granted_bytes", "grants")?,
+        })
+    }
 }
 
 /// Counts a tenant's stores and grants in one statement.
@@ -222,12 +226,7 @@ pub(super) async fn count_tenant(
     tx: &mut Tx,
     tenant_id: TenantId,
 ) -> Result<Option<TenantCount>, IndexError> {
-    let row: Option<TenantRow> = tx.query(TENANT_COUNT).bind(tenant_id.uuid()).optional().await?;
-    let counter = |recorded, counted| Counter { recorded, counted };
-    Ok(row.map(|row| TenantCount {
-        store_count: counter(row.store_count, row.stores),
-        granted_bytes: counter(row.granted_bytes, row.grants),
-    }))
+    tx.query(TENANT_COUNT).bind(tenant_id).optional().await
 }
 
 /// Writes the counts of a tenant, under its lock.
@@ -236,11 +235,9 @@ pub(super) async fn repair_tenant(
     tenant_id: TenantId,
     count: &TenantCount,
 ) -> Result<(), IndexError> {
-    let query = tx.query(REPAIR_TENANT).bind(tenant_id.uuid());
-    let query = query
-        .bind(count.store_count.counted)
-        .bind(count.granted_bytes.counted);
-    query.execute().await?;
+    let query = tx.query(REPAIR_TENANT).bind(tenant_id);
+    let query = query.bind(count.store_count.counted);
+    query.bind(count.granted_bytes.counted).execute().await?;
     Ok(())
 }
 
@@ -251,46 +248,30 @@ pub(super) async fn count_store(
     store_id: StoreId,
 ) -> Result<Option<(StoreCount, Wrong)>, IndexError> {
     let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
-    let recorded = tx.query(RECORDED).bind(tenant).bind(store).optional().await?;
+    let recorded = tx.query(RECORDED).bind((tenant, store)).optional().await?;
     let Some(recorded) = recorded else {
         return Ok(None);
     };
     let recount = count_memories(tx, tenant_id, store_id).await?;
-    let versions = tx.query(VERSIONS_HELD).bind(tenant).bind(store).one().await?;
-    let lost_heads = tx.query(LOST_HEADS).bind(tenant).bind(store).scalar().await?;
-    let rows: Vec<DirectoryRow> = tx.query(DIRECTORIES).bind(tenant).bind(store).all().await?;
-    let directory = |row: DirectoryRow| {
-        let counts = DirectoryDelta {
-            files: row.files,
-            size_bytes: row.bytes,
-            visible_children: row.visible_children,
-        };
-        (DirPath::from_trusted(row.path), counts)
-    };
-    let directories = rows.into_iter().map(directory).collect();
-    Ok(Some(recount.compare(
-        recorded,
-        versions,
-        unsigned(lost_heads),
-        directories,
-    )))
+    let versions = tx.query(VERSIONS_HELD).bind((tenant, store)).one().await?;
+    let lost_heads = tx.query(LOST_HEADS).bind((tenant, store)).scalar().await?;
+    let rows: Vec<DirectoryRow> = tx.query(DIRECTORIES).bind((tenant, store)).all().await?;
+    let directories = rows.into_iter().map(|row| (row.path, row.counts)).collect();
+    Ok(Some(recount.compare(recorded, versions, lost_heads, directories)))
 }
 
 async fn count_memories(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Recount, IndexError> {
     let mut recount = Recount::default();
     let mut after = String::new();
     loop {
-        let query = tx
-            .query(LIVE_MEMORIES)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid());
-        let rows: Vec<MemoryRow> = query.bind(&after).bind(MEMORIES_AT_ONCE).all().await?;
-        let Some(last) = rows.last() else {
+        let query = tx.query(LIVE_MEMORIES).bind((tenant_id, store_id, &after));
+        let memories: Vec<(MemoryPath, u64)> = query.bind(MEMORIES_AT_ONCE).all().await?;
+        let Some((last, _)) = memories.last() else {
             return Ok(recount);
         };
-        after.clone_from(&last.path);
-        for row in rows {
-            recount.add(&MemoryPath::from_trusted(row.path), unsigned(row.size_bytes));
+        last.as_str().clone_into(&mut after);
+        for (path, size_bytes) in memories {
+            recount.add(&path, size_bytes);
         }
     }
 }
@@ -314,13 +295,13 @@ pub(super) async fn repair_store(
         .execute()
         .await?;
     if count.overdrawn_bytes > 0 {
-        let query = tx.query(GRANT_TENANT).bind(tenant);
-        query.bind(signed(count.overdrawn_bytes)).execute().await?;
+        let query = tx.query(GRANT_TENANT).bind((tenant, count.overdrawn_bytes));
+        query.execute().await?;
     }
     for (path, counts) in wrong {
         let Some(counts) = counts else {
-            let query = tx.query(DROP_DIRECTORY).bind(tenant).bind(store);
-            query.bind(path.as_str()).execute().await?;
+            let query = tx.query(DROP_DIRECTORY).bind((tenant, store, path.as_str()));
+            query.execute().await?;
             continue;
         };
         let parent = path.parent().unwrap_or_else(DirPath::root);

@@ -144,7 +144,7 @@ pub(crate) async fn directory_whose_files_are_exchanged_stays(subject: &Subject)
     assert_eq!(place.directory("/d", 10).await.total_entries, 2);
     place.assert_recount().await;
 
-    // Hidden for visible: the counts of what is shown move alone.
+    // A visible file becomes hidden: only the counts of visible children change.
     let old = place.memory("/d/sub/new").await;
     place.change(vec![renamed(&old, "/d/sub/.new")]).await;
     assert_eq!(place.directory("/d", 10).await.total_entries, 1);

@@ -115,7 +115,7 @@ pub(crate) async fn blob_shared_by_a_rename_is_not_condemned(subject: &Subject) 
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     place.change(vec![renamed(&head, "/b")]).await;
-    // The version that brought the blob goes; the one that shares it stays.
+    // The version that introduced the blob is removed; a version that shares it stays.
     place
         .raw
         .execute(

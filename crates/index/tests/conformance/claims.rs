@@ -51,7 +51,7 @@ pub(crate) async fn claim_ends_with_the_commit_of_its_replica(subject: &Subject)
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     assert!(claim(&place, "/a", OTHER, 0).await);
-    // A hint alone: who did not ask commits all the same, and leaves it standing.
+    // A claim is only a hint: a replica without it may commit, and the claim stays.
     let head = place.memory("/a").await;
     assert_eq!(place.try_changes(vec![edited(&head, 2)]).await, committed(2));
     let head = place.memory("/a").await;

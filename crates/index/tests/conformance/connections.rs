@@ -48,12 +48,7 @@ impl Proxied {
 
     /// Has the pool open several connections, and leaves them idle.
     async fn open_connections(&self) {
-        let sleep = || async {
-            sqlx::query("SELECT pg_sleep(0.1)")
-                .execute(self.index.app_pool())
-                .await
-                .unwrap();
-        };
+        let sleep = async || self.index.execute("SELECT pg_sleep(0.1)").await.unwrap();
         join_all((0..CONNECTIONS).map(|_| sleep())).await;
         assert!(self.proxy.connections().len() >= CONNECTIONS);
     }

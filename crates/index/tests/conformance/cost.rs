@@ -8,8 +8,8 @@ use keepsake_core::actor::ActorKind;
 use keepsake_core::{MemoryId, Timestamp};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    Change, Depth, Directory, MemoryListing, Operation, Pin, PinOutcome, PostgresIndex, Redaction,
-    RedactionOutcome, SqliteIndex, StoreListing, VersionListing,
+    Change, Depth, Directory, ExpiryChange, MemoryListing, Operation, Pin, PinOutcome, PostgresIndex,
+    Redaction, RedactionOutcome, SqliteIndex, StoreListing, VersionListing,
 };
 
 use crate::place::{NOW, Place, by_nobody, created, deleted, dir, edited};
@@ -224,17 +224,15 @@ impl Watched {
     }
 
     async fn rows_read_so_far(&self) -> u64 {
-        sqlx::query("SELECT pg_stat_force_next_flush()")
-            .execute(self.index.app_pool())
-            .await
-            .unwrap();
+        let flush = self.index.execute("SELECT pg_stat_force_next_flush()");
+        flush.await.unwrap();
         let read = "SELECT CAST(sum(pg_stat_get_tuples_returned(oid)) AS BIGINT) FROM pg_class \
                     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')";
         u64::try_from(self.raw.numbers(read, &[]).await[0][0]).unwrap()
     }
 }
 
-/// An index of one connection on a database of its own.
+/// An index with one connection, on its own database.
 async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
     let (_index, raw, database) = postgres_index().await;
     let raw = Raw::Postgres(raw);
@@ -280,14 +278,17 @@ impl Watched {
             store_id: place.store_id,
             memory_id: head.memory_id,
             expected: place.memory(&at).await.version_id,
-            is_pinned: Some(true),
+            expiry: ExpiryChange::pinned(true),
             idempotency: None,
             now: NOW,
         };
         let pinned = place.index.memories.pin(place.tenant_id, &pin);
         assert_eq!(
             self.watch("pin a memory", 20, pinned).await.unwrap(),
-            PinOutcome::Done { is_pinned: true }
+            PinOutcome::Done {
+                is_pinned: true,
+                expires_at: None
+            }
         );
     }
 

@@ -233,7 +233,7 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
         (done.state, done.ended_at),
         (DeletionState::Done, Some(after_seconds(9)))
     );
-    assert_eq!(done.rows, there, "the report says what was there");
+    assert_eq!(done.rows, there, "the report counts every row");
     assert_eq!(done.rows.values().sum::<u64>(), rows + 1);
     let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
     let of_tenant = by_operator
@@ -378,7 +378,7 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
     assert_eq!(
         deletion(subject, tenant_id).await.blob_cursor,
         None,
-        "what comes late is counted anew"
+        "late blobs are counted from the start"
     );
     assert!(
         subject

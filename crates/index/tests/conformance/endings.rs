@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_index::{
-    AccessRow, CommitOutcome, Depth, Grant, MemoryListing, Pin, PinOutcome, Redaction, RedactionOutcome,
-    Refusal, StoreChange, StoreListing, StorePurge, StoreUpdate, VersionListing,
+    AccessRow, CommitOutcome, Depth, ExpiryChange, Grant, MemoryListing, Pin, PinOutcome, Redaction,
+    RedactionOutcome, Refusal, StoreChange, StoreListing, StorePurge, StoreUpdate, VersionListing,
 };
 
 use crate::place::{
@@ -200,7 +200,7 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
         store_id,
         memory_id: head.memory_id,
         expected: head.version_id,
-        is_pinned: Some(true),
+        expiry: ExpiryChange::pinned(true),
         idempotency: None,
         now: NOW,
     };

@@ -91,7 +91,7 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
         .unwrap();
     assert_eq!(reused, ErasureCreation::KeyReused);
     while !step(&place, first.erasure_id, LIMIT).await {}
-    // What was asked is forgotten; that it was asked is not.
+    // The record of the call stays, without the hash of the request.
     let hashes =
         "SELECT CAST(count(*) AS TEXT) FROM idempotency WHERE tenant_id = $1 AND request_sha256 = $2";
     let hashes = hashes.replace(

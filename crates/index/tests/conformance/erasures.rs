@@ -1,4 +1,4 @@
-//! What an erasure takes, and what it leaves alone.
+//! Which data an erasure deletes, and which it keeps.
 
 use std::collections::BTreeSet;
 
@@ -295,7 +295,7 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
         BTreeSet::from([head.blob_id, newer.blob_id])
     );
     let due = place.queue().due(after_seconds(1 << 30), 10).await.unwrap();
-    assert_eq!(due, [], "the drain leaves them alone");
+    assert_eq!(due, [], "the drain skips them");
     let now = after_seconds(90);
     let index = &place.index;
     assert!(

@@ -1,11 +1,12 @@
-//! Expiry and retention: what is found, and what is looked at again before it goes.
+//! Expiry and retention: the selection, and the checks before a deletion.
 
 use std::time::Duration;
 
 use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp, VersionId};
 use keepsake_index::{
-    AccessFlush, AccessRow, Expiration, Expiry, FORGOTTEN_AFTER, IdleStores, LIVES_FOR, MemoryTarget,
-    Outdated, PeriodOf, Pin, StoreChange, TenantChange, VersionBatch, VersionsTaken,
+    AccessFlush, AccessRow, Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, FORGOTTEN_AFTER,
+    Head, IdleStores, LIVES_FOR, MemoryTarget, Outdated, PeriodOf, Pin, PinOutcome, StoreChange,
+    TenantChange, VersionBatch, VersionsTaken,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -58,8 +59,10 @@ fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
     let version_id = || VersionId::from_uuid(next_uuid());
     Expiration {
         store_id: place.store_id,
-        expiry: expiry(),
-        until: late(),
+        cause: ExpirationCause::Unused {
+            expiry: expiry(),
+            until: late(),
+        },
         memories: memories.iter().map(|id| (*id, version_id())).collect(),
         now: late(),
         replica: REPLICA,
@@ -110,7 +113,7 @@ pub(crate) async fn expiry_looks_again_before_it_deletes(subject: &Subject) {
         store_id: place.store_id,
         memory_id: pinned.memory_id,
         expected: pinned.version_id,
-        is_pinned: Some(true),
+        expiry: ExpiryChange::pinned(true),
         idempotency: None,
         now: just_now,
     };
@@ -167,6 +170,105 @@ pub(crate) async fn expired_memory_of_another_store_stays(subject: &Subject) {
         0
     );
     assert!(lives(&other, head.memory_id).await);
+}
+
+async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutcome {
+    let pin = Pin {
+        store_id: place.store_id,
+        memory_id: head.memory_id,
+        expected: head.version_id,
+        expiry: ExpiryChange {
+            is_pinned: None,
+            expires_at: Some(expires_at),
+        },
+        idempotency: None,
+        now: NOW,
+    };
+    place.index.memories.pin(place.tenant_id, &pin).await.unwrap()
+}
+
+/// The ids of memories of a store whose expiry time has come by `until`.
+async fn due(place: &Place, until: Timestamp) -> Vec<MemoryId> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = place.index.unused.due(after, until, 2).await.unwrap();
+        let Some(last) = page.last() else {
+            return found;
+        };
+        after = Some(*last);
+        let of_store = page.iter().filter(|due| due.store_id == place.store_id);
+        found.extend(of_store.map(|due| due.memory_id));
+    }
+}
+
+pub(crate) async fn memories_are_due_at_their_expiry_time_page_by_page(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let mut heads = Vec::new();
+    for number in 0..5 {
+        let head = place.create(&format!("/{number}"), 1).await;
+        let time = after_seconds(10 - number);
+        let done = PinOutcome::Done {
+            is_pinned: false,
+            expires_at: Some(time),
+        };
+        assert_eq!(set_time(&place, &head, ExpiresAt::Time(time)).await, done);
+        heads.push(head);
+    }
+    let ids = |numbers: &[usize]| numbers.iter().map(|at| heads[*at].memory_id).collect::<Vec<_>>();
+    assert_eq!(due(&place, after_seconds(8)).await, ids(&[4, 3, 2]));
+
+    set_time(&place, &heads[3], ExpiresAt::Never).await;
+    let pin = Pin {
+        store_id: place.store_id,
+        memory_id: heads[2].memory_id,
+        expected: heads[2].version_id,
+        expiry: ExpiryChange::pinned(true),
+        idempotency: None,
+        now: NOW,
+    };
+    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
+    place.change(vec![deleted(&heads[1])]).await;
+    place.change(vec![renamed(&heads[0], "/moved")]).await;
+    assert_eq!(due(&place, late()).await, ids(&[4, 0]));
+}
+
+pub(crate) async fn due_memory_is_looked_at_again_before_it_is_deleted(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let (due, other, pinned) = (
+        place.create("/due", 3).await,
+        place.create("/other", 3).await,
+        place.create("/pinned", 3).await,
+    );
+    for head in [&due, &pinned] {
+        set_time(&place, head, ExpiresAt::Time(after_seconds(5))).await;
+    }
+    set_time(
+        &place,
+        &other,
+        ExpiresAt::Time(late().plus(Duration::from_secs(1))),
+    )
+    .await;
+    let pin = Pin {
+        store_id: place.store_id,
+        memory_id: pinned.memory_id,
+        expected: pinned.version_id,
+        expiry: ExpiryChange::pinned(true),
+        idempotency: None,
+        now: NOW,
+    };
+    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
+    let ids = [&due, &other, &pinned].map(|head| head.memory_id);
+    let expiration = Expiration {
+        cause: ExpirationCause::Due,
+        ..expiration(&place, &ids)
+    };
+    let unused = &place.index.unused;
+    assert_eq!(unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
+    assert!(!lives(&place, due.memory_id).await);
+    for head in [&other, &pinned] {
+        assert!(lives(&place, head.memory_id).await);
+    }
+    place.assert_recount().await;
 }
 
 pub(crate) async fn lives_come_page_by_page_with_their_latest_sign(subject: &Subject) {
@@ -279,6 +381,29 @@ pub(crate) async fn stores_with_a_period_come_page_by_page(subject: &Subject) {
             break;
         }
         found.extend(page.iter().map(|store| (store.tenant_id, store.store_id)));
+    }
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+pub(crate) async fn stores_with_a_history_come_page_by_page(subject: &Subject) {
+    let first = Place::new(subject).await;
+    let mut expected = Vec::new();
+    for _ in 0..3 {
+        let place = Place::of_tenant(subject, first.tenant_id).await;
+        let head = place.create("/a", 1).await;
+        place.change(vec![deleted(&head)]).await;
+        expected.push((place.tenant_id, place.store_id));
+    }
+    let mut found = Vec::new();
+    loop {
+        let page = first.index.retention.histories(found.last().copied(), 2);
+        let page = page.await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.iter().all(|history| history.deleted_at.is_some()));
+        found.extend(page.iter().map(|history| (history.tenant_id, history.store_id)));
     }
     expected.sort();
     assert_eq!(found, expected);

@@ -1,4 +1,4 @@
-//! What stands at a path.
+//! Lookups by path.
 
 use keepsake_core::{DirPath, StoreId};
 use keepsake_index::{Directory, Entry, Target};

@@ -48,6 +48,7 @@ pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject
     assert_eq!(
         recorded,
         Some(Replayed {
+            results: None,
             request_sha256: [9; 32],
             seq: Some(2),
             object_id: Some(memory_id.uuid()),

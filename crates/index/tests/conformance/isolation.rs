@@ -3,9 +3,9 @@
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_index::{
-    Commit, CommitOutcome, Depth, Grant, Idempotency, MemoryListing, MemoryTarget, NewStore, Pin, PinOutcome,
-    Redaction, RedactionOutcome, Refusal, StoreChange, StoreCreation, StoreListing, StoreUpdate, Target,
-    VersionListing,
+    Commit, CommitOutcome, Depth, ExpiryChange, Grant, Idempotency, MemoryListing, MemoryTarget, NewStore,
+    Pin, PinOutcome, Redaction, RedactionOutcome, Refusal, StoreChange, StoreCreation, StoreListing,
+    StoreUpdate, Target, VersionListing,
 };
 
 use crate::place::{
@@ -265,7 +265,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
         let found = index.stores.list(tenant_id, &stores).await;
         assert_eq!(found.unwrap().is_empty(), !is_found);
     }
-    // Their ids mean nothing in a store of one's own either.
+    // Their ids are unknown in another tenant's store, too.
     let (me, my_store) = (mine.tenant_id, mine.store_id);
     let found = index.memories.find(me, my_store, head.memory_id).await.unwrap();
     assert_eq!(found.unwrap().target, MemoryTarget::Missing);
@@ -337,7 +337,7 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         store_id,
         memory_id: head.memory_id,
         expected: head.version_id,
-        is_pinned: Some(true),
+        expiry: ExpiryChange::pinned(true),
         idempotency: None,
         now: NOW,
     };

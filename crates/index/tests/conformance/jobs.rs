@@ -221,7 +221,7 @@ pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
     assert!(finish(index, 0, first, 10).await);
     assert_eq!(claim(index, 0, OTHER, 11).await, None);
     assert_eq!(claim(index, 0, OTHER, 1000).await, None);
-    // Asking in vain has not taken the lease.
+    // A refused claim does not take the lease.
     let second = claim(index, 60, ONE, 1000).await.expect("nobody holds the lease");
     assert!(second > first);
 }

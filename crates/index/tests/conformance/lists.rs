@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use keepsake_core::{MemoryId, StoreId};
 use keepsake_index::{
-    AccessRow, Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreChange,
-    StoreState,
+    AccessRow, Depth, Expiry, ExpiryChange, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget,
+    StoreChange, StoreState,
 };
 
 use crate::place::{
@@ -127,7 +127,7 @@ pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
     place
         .change(PATHS.iter().map(|at| created(at, 1)).collect())
         .await;
-    // Of what is gone, of what is in a directory rolled up, of somewhere else.
+    // Deleted paths, paths inside a listed directory, and other texts.
     for after in [
         "/", "/a", "/a!", "/a.b/", "/d", "/d.b/x", "/d/e", "/d/e/f", "/d/", "/e", "/z", "0",
     ] {
@@ -202,7 +202,7 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     let mut edit = place.commit_of(vec![edited(&head, 4)]);
     edit.now = after_seconds(5);
     let after = edit.changes[0].after.as_mut().unwrap();
-    after.is_pinned = Some(true);
+    after.expiry = ExpiryChange::pinned(true);
     let first_line = "what it begins with: äöü".to_owned();
     after.first_line = Some(first_line.clone());
     place.run(&edit).await;
@@ -219,6 +219,7 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     let expected = Memory {
         head: place.memory("/d/a").await,
         is_pinned: true,
+        expires_at: None,
         created_at: NOW,
         updated_at: after_seconds(5),
         last_read_at: Some(after_seconds(9)),

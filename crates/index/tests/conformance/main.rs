@@ -1,5 +1,4 @@
-//! What every index must do, on SQLite and on Postgres alike, and what each
-//! database must do besides.
+//! The contract of the index on SQLite and on Postgres, and the facts of each database.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -418,11 +417,14 @@ hold_on_both_databases! {
     ]
     expiry: [
         expiry_looks_again_before_it_deletes,
+        memories_are_due_at_their_expiry_time_page_by_page,
+        due_memory_is_looked_at_again_before_it_is_deleted,
         expiry_by_a_period_that_changed_deletes_nothing,
         expired_memory_of_another_store_stays,
         lives_come_page_by_page_with_their_latest_sign,
         stores_are_looked_at_once_something_may_be_past_its_time,
         stores_with_a_period_come_page_by_page,
+        stores_with_a_history_come_page_by_page,
         slowest_replica_tells_how_far_reads_are_written,
         deleted_memories_go_in_batches_of_any_size,
         retention_is_counted_from_the_deletion,

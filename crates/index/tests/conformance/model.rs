@@ -53,7 +53,7 @@ type Move = (Option<MemoryPath>, Option<(MemoryPath, u64)>);
 struct Model(BTreeMap<MemoryPath, u64>);
 
 impl Model {
-    /// Every refusal that one of the new paths deserves: its kind and what is in the way.
+    /// Every possible refusal of the new paths: its kind and the conflicting path.
     fn conflicts(&self, new_paths: &[MemoryPath]) -> BTreeSet<(&'static str, String)> {
         let mut conflicts = BTreeSet::new();
         for at in new_paths {

@@ -1,5 +1,4 @@
-//! What the operator does to tenants, what tenants do to their keys, and what
-//! the audit keeps of both.
+//! Tenants, API keys, usage and the audit.
 
 use std::collections::BTreeSet;
 
@@ -289,7 +288,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     assert_eq!(
         audit_of(subject, other).await.len(),
         1,
-        "what was refused is not told"
+        "a refused change has no entry"
     );
 }
 

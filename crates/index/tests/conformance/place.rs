@@ -10,8 +10,9 @@ use keepsake_core::{
     TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head,
-    HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus, Upkeep,
+    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Directory, Expiry, ExpiryChange,
+    Grant, Head, HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
+    Upkeep,
 };
 use uuid::Uuid;
 
@@ -84,7 +85,7 @@ pub(crate) fn actor() -> Actor {
     Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(0xac7)))
 }
 
-/// What a memory becomes by a version that brings content of its own.
+/// The state of a memory after a version with new content.
 fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> HeadChange {
     HeadChange {
         path: at,
@@ -93,7 +94,7 @@ fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> Head
         sha256: ContentHash::of(version_id.uuid().as_bytes()),
         content: None,
         first_line: Some(format!("first line of {version_id}")),
-        is_pinned: None,
+        expiry: ExpiryChange::default(),
         search: None,
     }
 }
@@ -136,7 +137,7 @@ pub(crate) fn renamed(before: &Head, to: &str) -> Change {
             sha256: before.sha256,
             content: None,
             first_line: None,
-            is_pinned: None,
+            expiry: ExpiryChange::default(),
             search: None,
         }),
     }
@@ -283,6 +284,8 @@ impl Place {
             purge_epoch: None,
             policy: None,
             changes,
+            kept: Vec::new(),
+            results: None,
         }
     }
 
@@ -326,7 +329,7 @@ impl Place {
         self.memory(at).await
     }
 
-    /// What stands at a path; `/` is the root.
+    /// The target of a path; `/` is the root.
     pub(crate) async fn target(&self, at: &str, max_entries: u64) -> Target {
         let at = (at != "/").then(|| path(at));
         let found = self

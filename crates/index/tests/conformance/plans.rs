@@ -99,7 +99,7 @@ async fn assert_plans(function: &str, variables: &[Variable], expected: &[&[&str
         // The two ranges of children are merged by a sort of what they gave.
         let is_merge = plan.contains("Append");
         assert!(is_merge || !plan.contains("Sort"), "{plan}");
-        // Of one hash alone: that of what is told of twice.
+        // The only hash is the one that removes duplicates.
         let joins = plan.replace("HashAggregate", "");
         assert!(!plan.contains("Seq Scan") && !joins.contains("Hash"), "{plan}");
         assert!(!plan.contains("Join Filter"), "{plan}");
@@ -210,6 +210,11 @@ async fn expiry_reads_ranges_of_indexes_in_their_order() {
                 "(memory_id > $3)",
                 "memory_access_pkey",
             ],
+        ),
+        (
+            "DUE",
+            vec![("$3", "uuid", "NULL"), number("$4"), number("$5"), number("$6")],
+            vec!["Index Only Scan using memory_expires"],
         ),
         ("HISTORIES", vec![number("$3")], vec!["store_pkey", "version_op"]),
         (

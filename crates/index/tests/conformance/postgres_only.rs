@@ -227,17 +227,15 @@ async fn roles_that_serve_are_bound_by_security() {
             ("keepsake_jobs".to_owned(), false)
         ]
     );
+    let mut app = index.app_session().await.unwrap();
     let role: String = sqlx::query_scalar("SELECT CAST(current_user AS text)")
-        .fetch_one(index.app_pool())
+        .fetch_one(&mut app)
         .await
         .unwrap();
     assert_eq!(role, "keepsake_app");
     for table in ["job", "job_run", "replica", "operator_audit", "_sqlx_migrations"] {
         let statement = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
-        let refused = sqlx::query(statement)
-            .execute(index.app_pool())
-            .await
-            .unwrap_err();
+        let refused = sqlx::query(statement).execute(&mut app).await.unwrap_err();
         assert_eq!(
             refused.as_database_error().unwrap().code().as_deref(),
             Some("42501"),
@@ -368,7 +366,7 @@ impl Login {
     }
 }
 
-/// What the role owns must be gone: its database is dropped before it.
+/// A role can be dropped only after its database.
 impl Drop for Login {
     fn drop(&mut self) {
         let drop_role = execute(&self.server_url, format!("DROP ROLE {}", self.role));
@@ -447,7 +445,7 @@ async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
     dump.execute("BEGIN; LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
         .await
         .unwrap();
-    // Each try has a connection of its own: the second began when the first gave up.
+    // Each try has its own connection: the second began when the first gave up.
     let in_use_until_it_tries_again = async {
         let mut waiting = BTreeSet::new();
         while waiting.len() < 2 {

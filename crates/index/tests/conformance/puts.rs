@@ -45,7 +45,7 @@ async fn new_content_at_one_path_is_one_call_of_put() {
         "{made:?}"
     );
 
-    // What else a commit is, or what stands against it, is for the other function.
+    // The other function handles other commits, and every refusal.
     let before = place.rows().await;
     let mut of_epoch = place.commit_of(vec![created("/e", 1)]);
     of_epoch.purge_epoch = Some(0);
@@ -118,7 +118,7 @@ async fn put_writes_what_the_whole_commit_writes() {
     let mut same = Vec::new();
     for (number, path) in ["/d/a", "/d/.hidden", "/b"].into_iter().enumerate() {
         let mut change = with_terms(created(path, 10), 5);
-        change.after.as_mut().unwrap().is_pinned = (number == 2).then_some(true);
+        change.after.as_mut().unwrap().expiry.is_pinned = (number == 2).then_some(true);
         same.push(change);
     }
     // The same ids in both stores; a guard that holds makes it a whole commit.

@@ -97,7 +97,7 @@ pub(crate) async fn one_of_many_changes_of_a_head_wins(subject: &Subject) {
     place.assert_recount().await;
 }
 
-/// Adds a byte to what was read, again and again until nobody was quicker.
+/// Adds a byte to the memory, and retries while it loses the race.
 async fn add_a_byte(place: &Place) {
     loop {
         let head: Head = place.memory("/notes").await;

@@ -2,7 +2,7 @@
 
 use keepsake_core::VersionId;
 use keepsake_index::{
-    Change, CommitOutcome, HeadChange, Idempotency, MemoryTarget, Pin, PinOutcome, Refusal,
+    Change, CommitOutcome, ExpiryChange, HeadChange, Idempotency, MemoryTarget, Pin, PinOutcome, Refusal,
 };
 
 use crate::place::{
@@ -34,7 +34,7 @@ async fn target_of(place: &Place, change: &Change) -> MemoryTarget {
 /// A memory that was made at `NOW`, pinned, and deleted; the deletion.
 async fn deleted_memory(place: &Place) -> Change {
     let mut create = created("/d/a", 5);
-    create.after.as_mut().unwrap().is_pinned = Some(true);
+    create.after.as_mut().unwrap().expiry = ExpiryChange::pinned(true);
     place.change(vec![create]).await;
     let delete = deleted(&place.memory("/d/a").await);
     place.change(vec![delete.clone()]).await;
@@ -110,7 +110,7 @@ pub(crate) async fn only_the_deletion_that_was_read_is_undone(subject: &Subject)
     let mut change = revived(&delete, "/x", 1);
     change.revives = Some(alive.version_id);
     assert_eq!(place.try_changes(vec![change]).await, STALE);
-    // What is deleted takes no edit.
+    // A deleted memory cannot be edited.
     let delete_again = deleted(&alive);
     place.change(vec![delete_again.clone()]).await;
     let mut edit = edited(&alive, 1);
@@ -152,7 +152,7 @@ pub(crate) async fn pin_comes_with_a_change_or_stays_as_it_was(subject: &Subject
         (None, false),
     ] {
         let mut edit = edited(&place.memory("/a").await, 1);
-        edit.after.as_mut().unwrap().is_pinned = pin;
+        edit.after.as_mut().unwrap().expiry.is_pinned = pin;
         place.change(vec![edit]).await;
         assert_eq!(is_now_pinned().await, expected, "after {pin:?}");
     }
@@ -197,7 +197,10 @@ fn pin(place: &Place, expected: &keepsake_index::Head, is_pinned: impl Into<Opti
         store_id: place.store_id,
         memory_id: expected.memory_id,
         expected: expected.version_id,
-        is_pinned: is_pinned.into(),
+        expiry: ExpiryChange {
+            is_pinned: is_pinned.into(),
+            expires_at: None,
+        },
         idempotency: None,
         now: NOW,
     }
@@ -224,7 +227,10 @@ pub(crate) async fn pin_is_set_and_taken_off_without_a_version(subject: &Subject
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     for wanted in [true, true, false] {
-        let done = PinOutcome::Done { is_pinned: wanted };
+        let done = PinOutcome::Done {
+            is_pinned: wanted,
+            expires_at: None,
+        };
         assert_eq!(set(&place, &pin(&place, &head, wanted)).await, done);
         assert_eq!(is_pinned(&place, &head).await, wanted);
     }
@@ -272,7 +278,10 @@ pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
     };
     let mut twice = pin(&place, &head, true);
     twice.idempotency = Some(call);
-    let done = PinOutcome::Done { is_pinned: true };
+    let done = PinOutcome::Done {
+        is_pinned: true,
+        expires_at: None,
+    };
     assert_eq!(set(&place, &twice).await, done);
     place.change(vec![edited(&head, 1)]).await;
     assert_eq!(set(&place, &twice).await, PinOutcome::Replayed { seq: 1 });
@@ -301,7 +310,10 @@ pub(crate) async fn call_that_asks_for_no_pin_keeps_it(subject: &Subject) {
             request_sha256: [0; 32],
             since: after_seconds(-60),
         });
-        let kept = PinOutcome::Done { is_pinned: wanted };
+        let kept = PinOutcome::Done {
+            is_pinned: wanted,
+            expires_at: None,
+        };
         assert_eq!(set(&place, &no_op).await, kept);
         assert_eq!(is_pinned(&place, &head).await, wanted);
         assert_eq!(set(&place, &no_op).await, PinOutcome::Replayed { seq: 1 });

@@ -53,7 +53,7 @@ async fn told(place: &Place, since: &SearchSince) -> SearchChanges {
     told.unwrap().expect("the store exists")
 }
 
-/// What was told, by path: the terms, and of those without one the id.
+/// The changes by path, with their terms; a deleted memory is shown by its id.
 fn shown(changes: &SearchChanges) -> BTreeMap<String, Option<String>> {
     let show = |change: &SearchChange| match &change.head {
         Some(head) => {

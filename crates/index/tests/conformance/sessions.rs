@@ -1,4 +1,4 @@
-//! Sessions: what they attach, who finds them, what is kept of them and until when.
+//! Sessions: attachments, visibility, events and retention.
 
 use keepsake_core::{ErasureId, EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{
@@ -304,7 +304,7 @@ pub(crate) async fn attachments_at_the_same_time_are_none_too_many(subject: &Sub
     let mut slugs: Vec<_> = found.attachments.iter().map(|a| a.slug.clone()).collect();
     slugs.sort();
     slugs.dedup();
-    assert_eq!(slugs.len(), 8, "each has a directory of its own");
+    assert_eq!(slugs.len(), 8, "each has its own directory");
 }
 
 pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subject) {
@@ -331,7 +331,7 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
         ..listing()
     };
     assert_eq!(listed(&place, &of_store).await, []);
-    // What is noted still of it is dropped, and the purge takes what is written.
+    // Later events of the store are dropped, and the purge removes the written ones.
     let late = [event(&other, session.session_id, 3, &["/late"])];
     index.sessions.flush_events(&late).await.unwrap();
     while !index
@@ -377,7 +377,7 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
         ..ALL
     };
     assert_eq!(events(&place, session_id, &middle).await, [""]);
-    // A session that is gone takes no more of them.
+    // A deleted session gets no further events.
     let by = by_tenant(NOW);
     let deleted = place.index.sessions.delete(place.tenant_id, session_id, &by);
     assert!(deleted.await.unwrap());
@@ -476,7 +476,7 @@ pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
     assert_eq!(
         last_use(&place).await,
         Some(after_seconds(7)),
-        "archived ones count no more"
+        "archived sessions do not count"
     );
     let detached = Detail::Detach(AttachmentName::Store(place.store_id));
     change(&place, other, detached).await;
@@ -524,12 +524,12 @@ pub(crate) async fn ended_sessions_are_pruned_with_what_belongs_to_them(subject:
             let rows = index.upkeep.prune(what, before, 1, false).await.unwrap();
             removed += rows;
             if rows == 0 {
-                assert_eq!(removed, told, "a dry run tells what goes: {what:?}");
+                assert_eq!(removed, told, "the dry run counted the same rows: {what:?}");
                 return removed;
             }
         }
     };
-    // What belongs to a session goes before it.
+    // The rows of a session are removed before the session.
     assert_eq!(
         index
             .upkeep

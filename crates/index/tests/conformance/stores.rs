@@ -343,7 +343,7 @@ pub(crate) async fn metadata_is_merged_within_its_limit(subject: &Subject) {
     )
     .await;
     assert_eq!(json!(store.metadata), json!({"b": "x", "c": "3"}));
-    // A limit that was lowered since keeps nobody from removing.
+    // Pairs can be removed even when their number exceeds a lowered limit.
     let store = updated(&place, &change(&[("b", Some("y"))], 1)).await;
     assert_eq!(json!(store.metadata), json!({"b": "y", "c": "3"}));
     let store = updated(&place, &change(&[("b", None)], 0)).await;

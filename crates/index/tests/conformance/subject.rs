@@ -1,4 +1,4 @@
-//! An index on a database of the test's own, and a look behind it.
+//! An index on the test's own database, and direct access to its tables.
 
 use std::sync::{Arc, Weak};
 
@@ -52,7 +52,7 @@ impl Subject {
     }
 }
 
-/// An index on a file of its own, with a second way into the file.
+/// An index on its own file, with a direct connection to the file.
 pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let url = sqlite_url(&folder);
@@ -69,8 +69,8 @@ pub(crate) fn sqlite_url(folder: &TempDir) -> String {
     format!("sqlite://{}", folder.path().join("index.db").display())
 }
 
-/// An index on a migrated database of its own, with the server's role as a
-/// second way into it, which row-level security does not bind.
+/// An index on its own migrated database, with a direct connection of a role that
+/// row-level security does not restrict.
 pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
     let template = migrated_template().await;
     let database = fresh_database_from(template.name()).await;
@@ -110,7 +110,7 @@ async fn migrated_template() -> Arc<TestDatabase> {
     database
 }
 
-/// The tables themselves, for what the traits do not show.
+/// The tables, for facts that the index does not show.
 #[derive(Clone)]
 pub(crate) enum Raw {
     Sqlite(SqlitePool),
@@ -136,8 +136,8 @@ impl Raw {
         }
     }
 
-    /// Brings statistics up to what was filled in at a stroke, as Postgres' own
-    /// autovacuum does within a minute; nothing does in SQLite.
+    /// Updates the statistics after a bulk insert, as the autovacuum of Postgres does
+    /// within a minute; SQLite has no statistics.
     pub(crate) async fn settle(&self) {
         if matches!(self, Self::Postgres(_)) {
             self.execute("ANALYZE", &[]).await;

@@ -137,7 +137,7 @@ pub(crate) async fn what_commits_and_redactions_leave_has_not_drifted(subject: &
     assert!(is_true_to_itself(&place).await);
     let before = place.rows().await;
     mend(&place).await;
-    assert_eq!(place.rows().await, before, "there was nothing to mend");
+    assert_eq!(place.rows().await, before, "there was nothing to repair");
 }
 
 pub(crate) async fn counters_that_drifted_are_mended(subject: &Subject) {
@@ -424,7 +424,7 @@ pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
         (false, Some(after_seconds(63)))
     );
     assert_ne!(first, second);
-    // Page by page, the one that began last first.
+    // Page by page, newest first.
     let place = (ended.started_at, ended.slot);
     let rest = index
         .job_runs

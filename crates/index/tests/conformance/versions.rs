@@ -154,6 +154,7 @@ const fn kind_of(by: &Actor) -> ActorKind {
         Actor::Session(_) => ActorKind::Session,
         Actor::User(_) => ActorKind::User,
         Actor::ServiceAccount(_) => ActorKind::ServiceAccount,
+        Actor::Imported(kind, _) => *kind,
     }
 }
 

@@ -6,6 +6,8 @@ use clap::{Args, Subcommand};
 use keepsake_blobs::BlobUrl;
 use keepsake_config::SourceArgs;
 
+use super::OutputArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobCommand {
     /// Moves all content between the index and an object store; run it again to continue
@@ -13,6 +15,9 @@ pub(crate) enum BlobCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake blobs move --config keepsake.toml --from index: --to s3://agent-memory --keep
+  keepsake blobs move --config keepsake.toml --from s3://agent-memory --to index:")]
 pub(crate) struct MoveBlobsArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
@@ -34,7 +39,6 @@ pub(crate) struct MoveBlobsArgs {
     /// Number of contents copied at a time
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) concurrency: NonZeroU16,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use clap::{Args, Subcommand};
 use keepsake_config::SourceArgs;
 
-use super::{PageArgs, TargetArgs};
+use super::{OutputArgs, PageArgs, TargetArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
@@ -18,12 +18,18 @@ pub(crate) enum JobCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job list --config keepsake.toml
+  keepsake job list --server http://127.0.0.1:8081 -o json")]
 pub(crate) struct ListJobsArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job run sweep-blobs --dry-run --server http://127.0.0.1:8081
+  keepsake job run reconcile-usage --config keepsake.toml")]
 pub(crate) struct RunJobArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -36,6 +42,8 @@ pub(crate) struct RunJobArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake job history sweep-blobs --limit 5 --config keepsake.toml")]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -47,6 +55,9 @@ pub(crate) struct HistoryArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake verify --config keepsake.toml
+  keepsake verify --data-dir ~/.local/share/keepsake --paths -o json")]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
@@ -56,7 +67,6 @@ pub(crate) struct VerifyArgs {
     /// Also prints the paths of the memories concerned
     #[arg(long)]
     pub(crate) paths: bool,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

@@ -2,31 +2,44 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use keepsake_config::{MAX_NUMBER, SourceArgs};
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, StoreId, TenantId};
+use keepsake_core::{ApiKeyId, Limits, StoreId, TenantId};
 use keepsake_index::Scope;
+
+use super::OutputArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantCommand {
     /// Lists tenants, newest first
     List(ListTenantsArgs),
     /// Shows a tenant
+    #[command(after_help = "Examples:
+  keepsake tenant get wrkspc_… --config keepsake.toml")]
     Get(TenantArgs),
     /// Creates a tenant
     Create(CreateTenantArgs),
     /// Changes a tenant's names and limits
     Update(UpdateTenantArgs),
     /// Suspends a tenant; its data is kept
+    #[command(after_help = "Examples:
+  keepsake tenant suspend wrkspc_… --config keepsake.toml")]
     Suspend(TenantArgs),
     /// Resumes a suspended tenant
+    #[command(after_help = "Examples:
+  keepsake tenant resume wrkspc_… --config keepsake.toml")]
     Resume(TenantArgs),
     /// Deletes a tenant and all its data permanently
     Delete(DeleteTenantArgs),
     /// Shows the progress of a tenant's deletion
+    #[command(after_help = "Examples:
+  keepsake tenant deletion wrkspc_… --config keepsake.toml")]
     Deletion(TenantArgs),
     /// Shows a tenant's usage and limits
+    #[command(after_help = "Examples:
+  keepsake tenant usage wrkspc_… --config keepsake.toml")]
     Usage(TenantArgs),
     /// Lists the audit of a tenant or of the operator, newest first
     Audit(AuditArgs),
@@ -53,15 +66,14 @@ pub(crate) enum TokenKeyCommand {
 pub(crate) struct TargetArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// The URL of a server's operator listener, instead of the database; its token is in `KEEPSAKE_OPERATOR_TOKEN`
+    /// The URL of a server's operator listener, instead of the database; the token is in `KEEPSAKE_OPERATOR_TOKEN`
     #[arg(long, value_name = "URL", conflicts_with_all = ["config", "data_dir"])]
     pub(crate) server: Option<String>,
     /// A file with the operator's token
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// The page of a list.
@@ -85,6 +97,9 @@ pub(crate) struct TenantArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant list --config keepsake.toml
+  keepsake tenant list --server http://127.0.0.1:8081 --external-id acme -o json")]
 pub(crate) struct ListTenantsArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -96,6 +111,9 @@ pub(crate) struct ListTenantsArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant create --name acme --config keepsake.toml
+  keepsake tenant create --name acme --external-id 42 --limit memories_per_store=5000 -o json"))]
 pub(crate) struct CreateTenantArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -111,6 +129,9 @@ pub(crate) struct CreateTenantArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = limits_after("Examples:
+  keepsake tenant update wrkspc_… --limit bytes_per_store=1073741824
+  keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -135,6 +156,9 @@ pub(crate) struct UpdateTenantArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant delete wrkspc_… --server http://127.0.0.1:8081
+  keepsake tenant deletion wrkspc_… --server http://127.0.0.1:8081")]
 pub(crate) struct DeleteTenantArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -142,11 +166,14 @@ pub(crate) struct DeleteTenantArgs {
     #[arg(value_name = "ID")]
     pub(crate) tenant: TenantId,
     /// Does not ask for confirmation
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake tenant audit --config keepsake.toml
+  keepsake tenant audit wrkspc_… --limit 100 -o jsonl")]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -158,6 +185,8 @@ pub(crate) struct AuditArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake key list --tenant wrkspc_… --config keepsake.toml")]
 pub(crate) struct ListKeysArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -169,6 +198,9 @@ pub(crate) struct ListKeysArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake key create --tenant wrkspc_… --name fleet
+  keepsake key create --tenant wrkspc_… --name reader --scope memory:read --store memstore_… --expires-in-days 30")]
 pub(crate) struct CreateKeyArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -179,7 +211,7 @@ pub(crate) struct CreateKeyArgs {
     #[arg(long)]
     pub(crate) name: String,
     /// A scope of the key; may be repeated [default: memory:read and memory:write]
-    #[arg(long = "scope", value_name = "SCOPE")]
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     pub(crate) scopes: Vec<Scope>,
     /// Limits the key to this store, memstore_…; may be repeated
     #[arg(long = "store", value_name = "ID")]
@@ -190,6 +222,8 @@ pub(crate) struct CreateKeyArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake key revoke --tenant wrkspc_… apikey_… --config keepsake.toml")]
 pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -199,15 +233,42 @@ pub(crate) struct RevokeKeyArgs {
     /// The key: apikey_…
     #[arg(value_name = "KEY")]
     pub(crate) key: ApiKeyId,
+    /// Does not ask for confirmation
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake token-key rotate --server http://127.0.0.1:8081
+  keepsake token-key rotate --compromised --yes --config keepsake.toml")]
 pub(crate) struct RotateTokenKeyArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Also rejects every token signed before: the old key may be compromised
     #[arg(long)]
     pub(crate) compromised: bool,
+    /// Does not ask for confirmation of --compromised
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+/// A parser whose help lists the scopes.
+fn scopes() -> impl TypedValueParser<Value = Scope> {
+    PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
+}
+
+/// Examples, and the names of all limits.
+fn limits_after(examples: &str) -> String {
+    let limits = serde_json::to_value(Limits::default()).unwrap_or_default();
+    let mut names: Vec<_> = limits
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.push("expires_unused_after");
+    format!("{examples}\n\nLimits:\n  {}", names.join("\n  "))
 }
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {

@@ -4,23 +4,20 @@
 //! headers that MCP requires over HTTP are set from the messages.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+use keepsake_client::{Client, StatusCode, causes};
 use keepsake_config::Failure;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, StatusCode};
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Stdout};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::cli::McpArgs;
+use crate::people::{connect, find_store};
 
-/// The variable with the credential, if `--api-key` is not given.
-pub(crate) const KEY_VARIABLE: &str = "KEEPSAKE_API_KEY";
-/// How long a server may take to answer.
-const DEADLINE: Duration = Duration::from_mins(2);
+/// The variable with the store, if `--store` is not given. It is not a store in a folder.
+const STORE_VARIABLE: &str = "KEEPSAKE_STORE";
 /// The first protocol version that requires a request's method and name in headers.
 const HEADERS_SINCE: &str = "2026-07-28";
 /// The place of the protocol version in a request, since that version.
@@ -31,30 +28,22 @@ const SERVER_ERROR: i64 = -32_000;
 /// Forwards messages until the client closes stdin.
 ///
 /// # Errors
-/// [`Failure`] if there is no credential, or stdin or stdout fails.
-pub(super) async fn run(url: &str, args: &McpArgs) -> Result<(), Failure> {
-    let key = match &args.api_key {
-        Some(key) => key.clone(),
-        None => std::env::var(KEY_VARIABLE).map_err(|_| {
-            Failure::new(format!(
-                "--url needs an API key or a session's token: {KEY_VARIABLE} or --api-key"
-            ))
-        })?,
+/// [`Failure`] if there is no credential or no such store, or stdin or stdout fails.
+pub(super) async fn run(args: &McpArgs) -> Result<(), Failure> {
+    let (client, of_context) = connect(&args.server)?;
+    // A session's token has its own stores.
+    let of_context = of_context.filter(|_| args.server.api_key.is_none());
+    let named = args.store.clone().or_else(|| std::env::var(STORE_VARIABLE).ok());
+    let store_id = match named.or(of_context) {
+        Some(store) => Some(find_store(&client, &store).await?),
+        None => None,
     };
-    let http = Client::builder()
-        .timeout(DEADLINE)
-        // A redirect must not send the credential to another server.
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(Failure::of("requests cannot be made"))?;
-    let base = url.trim_end_matches('/');
     let bridge = Arc::new(Bridge {
-        http,
-        url: match &args.store {
-            Some(store) => format!("{base}/mcp/{store}"),
-            None => format!("{base}/mcp"),
+        url: match store_id {
+            Some(store_id) => format!("{}/mcp/{store_id}", client.url()),
+            None => format!("{}/mcp", client.url()),
         },
-        key: SecretString::from(key.trim()),
+        client,
         version: OnceLock::new(),
         stdout: Mutex::new(tokio::io::stdout()),
     });
@@ -86,9 +75,8 @@ fn forwarding_result(ended: Result<std::io::Result<()>, tokio::task::JoinError>)
 }
 
 struct Bridge {
-    http: Client,
+    client: Client,
     url: String,
-    key: SecretString,
     /// The protocol version that `initialize` negotiated.
     version: OnceLock<String>,
     stdout: Mutex<Stdout>,
@@ -127,20 +115,21 @@ impl Bridge {
 
     /// The server's answer to a message, if there is one.
     async fn ask(&self, message: &Value, body: String) -> Result<Option<Value>, String> {
+        let why = |error: reqwest::Error| causes(&error.without_url());
         let response = self
-            .http
+            .client
+            .http()
             .post(&self.url)
-            .bearer_auth(self.key.expose_secret())
             .headers(headers(message, self.version.get().map(String::as_str)))
             .body(body)
             .send()
             .await
-            .map_err(|error| format!("the request failed: {}", error.without_url()))?;
+            .map_err(|error| format!("{} cannot be reached: {}", self.client.url(), why(error)))?;
         let status = response.status();
         let text = response
             .text()
             .await
-            .map_err(|error| format!("the server's answer is incomplete: {}", error.without_url()))?;
+            .map_err(|error| format!("the server's answer is incomplete: {}", why(error)))?;
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }

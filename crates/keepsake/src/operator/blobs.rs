@@ -1,15 +1,17 @@
 //! `keepsake blobs move`
 
+use std::fmt::Write as _;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_config::{Failure, Settings};
 use keepsake_engine::{BlobMove, Clock, Moved, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
-use super::verify::{described, line_of};
-use super::{print, print_json};
+use super::verify::{described, print_problems};
 use crate::backends::{self, Backends};
 use crate::cli::MoveBlobsArgs;
+use crate::output::{Printer, bytes, counted, print};
 use crate::{data_dir, logs};
 
 /// Copies all content to another place, compares it with the hashes in the index and
@@ -29,7 +31,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     if let Some(folder) = &folder {
         data_dir::prepare(folder)?;
     }
-    let backends = Backends::open(&settings).await?;
+    let backends = Backends::open(&settings, Metrics::default()).await?;
     let moved = run_on(&backends, &settings, &args).await;
     backends.index.close().await;
     let moved = moved?;
@@ -73,32 +75,21 @@ fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
         .iter()
         .map(|problem| described(problem, None, false))
         .collect();
-    if args.json {
-        print_json(&json!({
-            "copied": moved.copied,
-            "copied_bytes": moved.copied_bytes,
-            "present": moved.present,
-            "removed": moved.removed,
-            "foreign": moved.foreign,
-            "problems": problems,
-        }))?;
-    } else {
-        for problem in &problems {
-            print(&line_of(problem))?;
-        }
-        print(&format!(
-            "{} contents of {} bytes copied, {} there before, {} originals removed\n",
-            moved.copied, moved.copied_bytes, moved.present, moved.removed
-        ))?;
-        if moved.foreign > 0 {
-            print(&format!(
-                "{} objects of other installations were not changed\n",
-                moved.foreign
-            ))?;
-        }
+    let printer = Printer::new(args.output.output);
+    if printer.is_table() {
+        print_problems(&printer, &problems)?;
     }
+    let report = json!({
+        "copied": moved.copied,
+        "copied_bytes": moved.copied_bytes,
+        "present": moved.present,
+        "removed": moved.removed,
+        "foreign": moved.foreign,
+        "problems": problems,
+    });
+    printer.done(&report, || sentences_of(moved))?;
     match problems.len() {
-        0 if args.keep || args.json => Ok(()),
+        0 if args.keep || !printer.is_table() => Ok(()),
         0 => print(&format!(
             "set blobs.url = \"{}\" before you start a server\n",
             args.to
@@ -107,4 +98,19 @@ fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
             "{many} contents are missing or damaged, and the originals were kept"
         ))),
     }
+}
+
+fn sentences_of(moved: &Moved) -> String {
+    let mut text = format!(
+        "{} of {} copied, {} there before, {} removed\n",
+        counted(moved.copied, "content"),
+        bytes(moved.copied_bytes),
+        moved.present,
+        counted(moved.removed, "original"),
+    );
+    if moved.foreign > 0 {
+        let foreign = counted(moved.foreign, "object");
+        let _ = writeln!(text, "{foreign} of other installations left unchanged");
+    }
+    text
 }

@@ -3,23 +3,35 @@
 use std::time::Duration;
 
 use keepsake_config::Failure;
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::target::{OperatorApi, call};
-use super::tenants::{list, page_of};
-use super::{output, print, print_json};
+use super::target::{OperatorApi, Request, call, list};
 use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
+use crate::output::{Column, Printer};
 
-/// The columns of a list of runs.
-const COLUMNS: [&str; 7] = [
-    "started_at",
-    "ended_at",
-    "status",
-    "asked_for_by",
-    "dry_run",
-    "counts",
-    "error",
+const JOBS: [Column; 5] = [
+    Column::text("JOB", "/name"),
+    Column::schedule("SCHEDULE"),
+    Column::time("LAST RUN", "/last_run/started_at"),
+    Column::text("STATUS", "/last_run/status"),
+    Column::outcome("RESULT", "/last_run"),
+];
+const RUNS: [Column; 6] = [
+    Column::time("STARTED", "/started_at"),
+    Column::time("ENDED", "/ended_at"),
+    Column::text("STATUS", "/status"),
+    Column::text("ASKED FOR BY", "/asked_for_by"),
+    Column::flag("DRY RUN", "/dry_run"),
+    Column::outcome("RESULT", ""),
+];
+const RUN_FIELDS: [Column; 7] = [
+    Column::text("job", "/job"),
+    Column::text("status", "/status"),
+    Column::text("asked for by", "/asked_for_by"),
+    Column::flag("dry run", "/dry_run"),
+    Column::time("started", "/started_at"),
+    Column::time("ended", "/ended_at"),
+    Column::outcome("result", ""),
 ];
 /// The interval at which the state of a run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -33,53 +45,29 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
         JobCommand::List(args) => list_jobs(args).await,
         JobCommand::Run(args) => run_job(args).await,
         JobCommand::History(args) => {
-            let path = page_of(&path_of(&args.job, "runs"), &args.page, &[]);
-            list(args.target, "the runs cannot be listed", &path, &COLUMNS).await
+            let (path, shown) = (
+                ["jobs", &args.job, "runs"],
+                (&RUNS[..], "the job has not run yet"),
+            );
+            let failed = "the runs cannot be listed";
+            list(args.target, failed, &path, &[], args.page, shown).await
         }
     }
 }
 
 async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
-    let json = args.target.json;
-    let found = call(
-        args.target,
-        "the jobs cannot be listed",
-        Method::GET,
-        "/jobs",
-        None,
-    )
-    .await?;
-    if json {
-        return print_json(&found);
-    }
-    let jobs = found["data"].as_array().into_iter().flatten();
-    let shown = jobs.map(|job| {
-        let last = &job["last_run"];
-        json!({
-            "name": job["name"],
-            "schedule": job["schedule"],
-            "status": last["status"],
-            "started_at": last["started_at"],
-            "counts": last["counts"],
-            "error": last["error"],
-        })
-    });
-    let shown = json!({ "data": shown.collect::<Vec<_>>() });
-    let columns = ["name", "schedule", "status", "started_at", "counts", "error"];
-    print(&output::rows(&shown, &columns))
+    let request = Request::get(&["jobs"]);
+    let (printer, jobs) = call(args.target, "the jobs cannot be listed", request).await?;
+    printer.page(&jobs, &JOBS, "there is no job")
 }
 
 async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
-    let json = args.target.json;
+    let printer = Printer::new(args.target.output.output);
     let target = OperatorApi::open(args.target).await?;
     let ended = begin_and_wait(&target, &args.job, args.dry_run).await;
     target.close().await;
-    let ended = ended.map_err(Failure::of(format_args!("{} did not run", args.job)))?;
-    if json {
-        print_json(&ended)?;
-    } else {
-        print(&output::fields(&ended))?;
-    }
+    let ended = ended.map_err(|failure| failure.within(format_args!("{} did not run", args.job)))?;
+    printer.object(&ended, &RUN_FIELDS)?;
     match ended["status"].as_str() {
         Some("done") => Ok(()),
         status => Err(Failure::new(format!(
@@ -97,13 +85,14 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 /// Requests a run and polls until it has ended. With direct access to the
 /// database, the job runs in this process.
 async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
-    let body = json!({ "dry_run": dry_run });
+    let path = ["jobs", job, "run"];
     let begun = target
-        .call(Method::POST, &path_of(job, "run"), Some(&body))
+        .call(&Request::post(&path).with(json!({ "dry_run": dry_run })))
         .await?;
-    let runs = format!("{}?limit=100", path_of(job, "runs"));
+    let (path, query) = (["jobs", job, "runs"], [("limit", Some("100"))]);
+    let runs = Request::get(&path).of(&query);
     loop {
-        let found = target.call(Method::GET, &runs, None).await?;
+        let found = target.call(&runs).await?;
         let mut found = found["data"].as_array().into_iter().flatten();
         let Some(run) = found.find(|run| run["id"] == begun["id"]) else {
             return Err(Failure::new("its record is not among the last runs"));
@@ -112,29 +101,5 @@ async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Resul
             return Ok(run.clone());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// A path below a job; its name is user input and is escaped.
-fn path_of(job: &str, what: &str) -> String {
-    let encode = |byte: u8| {
-        if byte.is_ascii_alphanumeric() || byte == b'-' {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    let job: String = job.bytes().map(encode).collect();
-    format!("/jobs/{job}/{what}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn name_of_a_job_is_one_segment() {
-        assert_eq!(path_of("sweep-blobs", "run"), "/jobs/sweep-blobs/run");
-        assert_eq!(path_of("../tenants?", "run"), "/jobs/%2E%2E%2Ftenants%3F/run");
     }
 }

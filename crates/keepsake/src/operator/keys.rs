@@ -6,19 +6,24 @@ use keepsake_config::Failure;
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
-use reqwest::Method;
 use serde_json::json;
 
-use super::target::call;
-use super::tenants::{list, page_of, print_object};
-use super::{print, print_json};
+use super::target::{Request, call, id_of, list};
 use crate::cli::{CreateKeyArgs, KeyCommand, RevokeKeyArgs};
+use crate::output::{Column, confirm};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
 const DEFAULT_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
-/// The columns of a list of keys.
-const COLUMNS: [&str; 6] = ["id", "name", "scopes", "created_at", "expires_at", "revoked_at"];
+const COLUMNS: [Column; 7] = [
+    Column::text("ID", "/id"),
+    Column::text("NAME", "/name"),
+    Column::text("SCOPES", "/scopes"),
+    Column::text("STORES", "/memory_store_ids"),
+    Column::time("CREATED", "/created_at"),
+    Column::time("EXPIRES", "/expires_at"),
+    Column::time("REVOKED", "/revoked_at"),
+];
 
 /// Runs a `key` command.
 ///
@@ -27,8 +32,13 @@ const COLUMNS: [&str; 6] = ["id", "name", "scopes", "created_at", "expires_at", 
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List(args) => {
-            let path = page_of(&format!("/tenants/{}/api_keys", args.tenant), &args.page, &[]);
-            list(args.target, "the API keys cannot be listed", &path, &COLUMNS).await
+            let tenant = args.tenant.to_string();
+            let (path, shown) = (
+                ["tenants", &tenant, "api_keys"],
+                (&COLUMNS[..], "there is no API key"),
+            );
+            let failed = "the API keys cannot be listed";
+            list(args.target, failed, &path, &[], args.page, shown).await
         }
         KeyCommand::Create(args) => create(args).await,
         KeyCommand::Revoke(args) => revoke(args).await,
@@ -51,36 +61,23 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
         "memory_store_ids": (!args.stores.is_empty()).then_some(args.stores),
         "expires_at": expires_at.map(Timestamp::to_rfc3339),
     });
-    let (json, path) = (args.target.json, format!("/tenants/{}/api_keys", args.tenant));
-    let made = call(
-        args.target,
-        "the API key was not created",
-        Method::POST,
-        &path,
-        Some(body),
-    )
-    .await?;
-    if json {
-        return print_json(&made);
-    }
-    print(&format!(
-        "created the API key {} for {}; this is its secret, which is not shown again:\n\n{}\n",
-        made["id"].as_str().unwrap_or_default(),
-        args.tenant,
-        made["api_key"].as_str().unwrap_or_default(),
-    ))
+    let tenant = args.tenant.to_string();
+    let path = ["tenants", &tenant, "api_keys"];
+    let failed = "the API key was not created";
+    let (printer, made) = call(args.target, failed, Request::post(&path).with(body)).await?;
+    printer.done(&made, || {
+        format!(
+            "created the API key {} for {tenant}; this is its secret, which is not shown again:\n\n{}\n",
+            id_of(&made),
+            made["api_key"].as_str().unwrap_or_default(),
+        )
+    })
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
-    let json = args.target.json;
-    let path = format!("/tenants/{}/api_keys/{}/revoke", args.tenant, args.key);
-    let revoked = call(
-        args.target,
-        "the API key was not revoked",
-        Method::POST,
-        &path,
-        None,
-    )
-    .await?;
-    print_object(&revoked, json, |id| format!("revoked the API key {id}\n"))
+    let (tenant, key) = (args.tenant.to_string(), args.key.to_string());
+    confirm(&format!("Revoke the API key {key}, permanently?"), args.yes)?;
+    let path = ["tenants", &tenant, "api_keys", &key, "revoke"];
+    let (printer, revoked) = call(args.target, "the API key was not revoked", Request::post(&path)).await?;
+    printer.done(&revoked, || format!("revoked the API key {}\n", id_of(&revoked)))
 }

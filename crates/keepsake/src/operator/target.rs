@@ -4,32 +4,64 @@
 
 use std::time::Duration;
 
-use keepsake_config::Failure;
+use keepsake_client::{Client, Method, Parameter, Url, extended};
+use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::Engine;
-use keepsake_server::{OperatorCallError, operator_call};
-use reqwest::Method;
-use secrecy::{ExposeSecret, SecretString};
+use keepsake_server::operator_call;
 use serde_json::Value;
 
 use super::open;
 use crate::backends::Backends;
-use crate::cli::TargetArgs;
+use crate::cli::{PageArgs, TargetArgs};
+use crate::failures::{class_of_status, of_client};
+use crate::output::{Column, Printer};
 
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
-/// How long a server may take to answer.
-const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An open connection to the operator API.
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
-    Database { engine: Engine, backends: Backends },
+    Database { engine: Engine, backends: Box<Backends> },
     /// A server's operator listener.
-    Server {
-        http: reqwest::Client,
-        url: String,
-        token: SecretString,
-    },
+    Server(Client),
+}
+
+/// A request to a path below `/admin/v1`, which is given by its segments.
+pub(super) struct Request<'a> {
+    method: Method,
+    path: &'a [&'a str],
+    query: &'a [Parameter<'a>],
+    body: Option<Value>,
+}
+
+impl<'a> Request<'a> {
+    pub(super) const fn new(method: Method, path: &'a [&'a str]) -> Self {
+        Self {
+            method,
+            path,
+            query: &[],
+            body: None,
+        }
+    }
+
+    pub(super) const fn get(path: &'a [&'a str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(super) const fn post(path: &'a [&'a str]) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    pub(super) fn with(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    pub(super) const fn of(mut self, query: &'a [Parameter<'a>]) -> Self {
+        self.query = query;
+        self
+    }
 }
 
 impl OperatorApi {
@@ -38,67 +70,57 @@ impl OperatorApi {
     /// # Errors
     /// [`Failure`] of the configuration, the database or the token.
     pub(super) async fn open(args: TargetArgs) -> Result<Self, Failure> {
-        let Some(url) = args.server else {
+        let Some(url) = &args.server else {
             let (engine, backends) = open(args.sources).await?;
+            let backends = Box::new(backends);
             return Ok(Self::Database { engine, backends });
         };
+        let usage = |text: String| Failure::of_class(FailureClass::Usage, text);
         let token = match &args.token_file {
             Some(file) => std::fs::read_to_string(file).map_err(Failure::of(format_args!(
                 "the token file {} cannot be read",
                 file.display()
             )))?,
             None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
-                Failure::new(format!(
+                usage(format!(
                     "--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"
                 ))
             })?,
         };
         if token.trim().is_empty() {
-            return Err(Failure::new("the operator's token is empty".to_owned()));
+            return Err(usage("the operator's token is empty".to_owned()));
         }
-        let http = reqwest::Client::builder()
-            .timeout(DEADLINE)
-            // A redirect must not send the token to another server.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(Failure::of("requests cannot be made"))?;
-        Ok(Self::Server {
-            http,
-            url: url.trim_end_matches('/').to_owned(),
-            token: SecretString::from(token.trim()),
-        })
+        let client = Client::of_operator(url, &token.into()).map_err(of_client)?;
+        Ok(Self::Server(client))
     }
 
-    /// Sends a request to a path below `/admin/v1`.
+    /// Sends a request.
     ///
     /// # Errors
     /// [`Failure`] with the error in the answer.
-    pub(super) async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    pub(super) async fn call(&self, request: &Request<'_>) -> Result<Value, Failure> {
+        let Request {
+            method,
+            path,
+            query,
+            body,
+        } = request;
         match self {
-            Self::Database { engine, .. } => operator_call(engine, method, path, body)
-                .await
-                .map_err(|error| Failure::new(error.to_string())),
-            Self::Server { http, url, token } => {
-                let mut request = http
-                    .request(method, format!("{url}/admin/v1{path}"))
-                    .bearer_auth(token.expose_secret());
-                if let Some(body) = body {
-                    request = request.json(body);
-                }
-                let failed = || Failure::of(format!("{url} cannot be reached"));
-                let response = request.send().await.map_err(failed())?;
-                let is_success = response.status().is_success();
-                let answer = response.json().await.map_err(failed())?;
-                if is_success {
-                    Ok(answer)
-                } else {
-                    Err(Failure::new(OperatorCallError::of(&answer).to_string()))
-                }
+            Self::Database { engine, .. } => {
+                let place =
+                    Url::parse("http://database").map_err(Failure::of("the request cannot be made"))?;
+                let place = extended(&place, path, query);
+                let path = match place.query() {
+                    Some(query) => format!("{}?{query}", place.path()),
+                    None => place.path().to_owned(),
+                };
+                let answer = operator_call(engine, method.clone(), &path, body.as_ref()).await;
+                answer
+                    .map_err(|error| Failure::of_class(class_of_status(error.status.as_u16()), error.message))
+            }
+            Self::Server(client) => {
+                let answer = client.send(method.clone(), path, query, body.as_ref()).await;
+                answer.map_err(of_client)
             }
         }
     }
@@ -113,62 +135,57 @@ impl OperatorApi {
     }
 }
 
-/// Opens the operator API, sends one request and closes it.
+/// Sends one request; answers what to print, and the printer for it.
 ///
 /// # Errors
 /// [`Failure`] that begins with `what_failed`.
 pub(super) async fn call(
     args: TargetArgs,
     what_failed: &str,
-    method: Method,
-    path: &str,
-    body: Option<Value>,
-) -> Result<Value, Failure> {
+    request: Request<'_>,
+) -> Result<(Printer, Value), Failure> {
+    let printer = Printer::new(args.output.output);
     let target = OperatorApi::open(args).await?;
-    let answer = target.call(method, path, body.as_ref()).await;
+    let answer = target.call(&request).await;
     target.close().await;
-    answer.map_err(Failure::of(what_failed))
+    Ok((printer, answer.map_err(|failure| failure.within(what_failed))?))
 }
 
-/// A path with those query parameters that have a value.
-pub(super) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
-    let encode = |text: &str| {
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-        text.bytes()
-            .map(|byte| {
-                if plain(&byte) {
-                    char::from(byte).to_string()
-                } else {
-                    format!("%{byte:02X}")
-                }
-            })
-            .collect::<String>()
-    };
-    let given = parameters
-        .iter()
-        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={}", encode(value))));
-    let query = given.collect::<Vec<_>>().join("&");
-    if query.is_empty() {
-        path.to_owned()
-    } else {
-        format!("{path}?{query}")
-    }
+/// [`call`] for an object, of which these fields are printed.
+///
+/// # Errors
+/// As [`call`].
+pub(super) async fn show(
+    args: TargetArgs,
+    what_failed: &str,
+    path: &[&str],
+    fields: &[Column],
+) -> Result<(), Failure> {
+    let (printer, object) = call(args, what_failed, Request::get(path)).await?;
+    printer.object(&object, fields)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// [`call`] for one page of a list, which is printed with these columns; `none`
+/// describes an empty list.
+///
+/// # Errors
+/// As [`call`].
+pub(super) async fn list(
+    args: TargetArgs,
+    what_failed: &str,
+    path: &[&str],
+    filters: &[Parameter<'_>],
+    page: PageArgs,
+    (columns, none): (&[Column], &str),
+) -> Result<(), Failure> {
+    let limit = page.limit.map(|limit| limit.to_string());
+    let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
+    let query = [filters, &of_page].concat();
+    let (printer, found) = call(args, what_failed, Request::get(path).of(&query)).await?;
+    printer.page(&found, columns, none)
+}
 
-    #[test]
-    fn given_parameters_are_encoded() {
-        assert_eq!(with_query("/tenants", &[("page", None)]), "/tenants");
-        let parameters = [
-            ("external_id", Some("a b&ö".to_owned())),
-            ("limit", Some("5".to_owned())),
-        ];
-        assert_eq!(
-            with_query("/tenants", &parameters),
-            "/tenants?external_id=a%20b%26%C3%B6&limit=5"
-        );
-    }
+/// The id of an object.
+pub(super) fn id_of(object: &Value) -> &str {
+    object["id"].as_str().unwrap_or_default()
 }

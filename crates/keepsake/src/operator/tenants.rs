@@ -1,15 +1,60 @@
 //! `keepsake tenant …`
 
-use std::io::{BufRead, IsTerminal};
-
+use keepsake_client::Method;
 use keepsake_config::Failure;
-use keepsake_core::TenantId;
-use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::target::{call, with_query};
-use super::{output, print, print_json};
-use crate::cli::{CreateTenantArgs, PageArgs, TargetArgs, TenantArgs, TenantCommand, UpdateTenantArgs};
+use super::target::{Request, call, id_of, list, show};
+use crate::cli::{
+    AuditArgs, CreateTenantArgs, DeleteTenantArgs, ListTenantsArgs, TenantArgs, TenantCommand,
+    UpdateTenantArgs,
+};
+use crate::output::{Column, confirm, limit, print};
+
+const COLUMNS: [Column; 5] = [
+    Column::text("ID", "/id"),
+    Column::text("STATUS", "/status"),
+    Column::text("NAME", "/name"),
+    Column::text("EXTERNAL ID", "/external_id"),
+    Column::time("CREATED", "/created_at"),
+];
+const FIELDS: [Column; 6] = [
+    Column::text("id", "/id"),
+    Column::text("name", "/name"),
+    Column::text("external id", "/external_id"),
+    Column::text("status", "/status"),
+    Column::limits("limits", "/limits"),
+    Column::time("created", "/created_at"),
+];
+const USAGE: [Column; 10] = [
+    Column::text("id", "/id"),
+    Column::count("memory stores", "/memory_stores"),
+    Column::count("memories", "/memories"),
+    Column::bytes("size", "/content_bytes"),
+    Column::count("versions", "/memory_versions"),
+    Column::bytes("size of versions", "/version_bytes"),
+    Column::bytes("granted to stores", "/granted_bytes"),
+    Column::count("API keys", "/api_keys"),
+    Column::count("sessions", "/sessions"),
+    Column::bytes("size of sessions", "/session_bytes"),
+];
+const DELETION: [Column; 9] = [
+    Column::text("id", "/id"),
+    Column::text("status", "/status"),
+    Column::time("requested", "/requested_at"),
+    Column::time("settles", "/settles_at"),
+    Column::time("ended", "/ended_at"),
+    Column::text("rows removed", "/rows"),
+    Column::count("blobs removed", "/blobs"),
+    Column::bytes("size of blobs", "/blob_bytes"),
+    Column::text("object versions", "/object_versions"),
+];
+const AUDIT: [Column; 4] = [
+    Column::time("TIME", "/at"),
+    Column::text("ACTOR", "/actor"),
+    Column::text("ACTION", "/action"),
+    Column::text("OBJECT", "/object_id"),
+];
 
 /// Runs a `tenant` command.
 ///
@@ -17,73 +62,44 @@ use crate::cli::{CreateTenantArgs, PageArgs, TargetArgs, TenantArgs, TenantComma
 /// [`Failure`] of the request.
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
-        TenantCommand::List(args) => {
-            let called = ("external_id", args.external_id);
-            let path = page_of("/tenants", &args.page, &[called]);
-            list(
-                args.target,
-                "the tenants cannot be listed",
-                &path,
-                &["id", "status", "name", "external_id"],
-            )
-            .await
+        TenantCommand::List(args) => list_tenants(args).await,
+        TenantCommand::Get(args) => {
+            let path = ["tenants", &args.tenant.to_string()];
+            show(args.target, "the tenant cannot be shown", &path, &FIELDS).await
         }
-        TenantCommand::Get(args) => show(args, "").await,
         TenantCommand::Create(args) => create(args).await,
         TenantCommand::Update(args) => update(args).await,
         TenantCommand::Suspend(args) => change(args, "suspend", "suspended").await,
         TenantCommand::Resume(args) => change(args, "resume", "resumed").await,
-        TenantCommand::Delete(args) => {
-            confirm(args.tenant, args.yes)?;
-            delete(args.target, args.tenant).await
-        }
+        TenantCommand::Delete(args) => delete(args).await,
         TenantCommand::Deletion(args) => {
-            let path = format!("/tenant_deletions/{}", args.tenant);
-            let json = args.target.json;
-            let found = call(
-                args.target,
-                "the deletion cannot be shown",
-                Method::GET,
-                &path,
-                None,
-            )
-            .await?;
-            show_object(&found, json)
+            let path = ["tenant_deletions", &args.tenant.to_string()];
+            show(args.target, "the deletion cannot be shown", &path, &DELETION).await
         }
-        TenantCommand::Usage(args) => show(args, "/usage").await,
-        TenantCommand::Audit(args) => {
-            let path = match args.tenant {
-                Some(tenant) => format!("/tenants/{tenant}/audit"),
-                None => "/audit".to_owned(),
-            };
-            let path = page_of(&path, &args.page, &[]);
-            list(
-                args.target,
-                "the audit cannot be listed",
-                &path,
-                &["at", "actor", "action", "object_id"],
-            )
-            .await
-        }
+        TenantCommand::Usage(args) => usage(args).await,
+        TenantCommand::Audit(args) => audit(args).await,
     }
 }
 
+async fn list_tenants(args: ListTenantsArgs) -> Result<(), Failure> {
+    let filters = [("external_id", args.external_id.as_deref())];
+    let shown = (
+        &COLUMNS[..],
+        "there is no tenant: `keepsake tenant create` makes one",
+    );
+    let failed = "the tenants cannot be listed";
+    list(args.target, failed, &["tenants"], &filters, args.page, shown).await
+}
+
 async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
-    let json = args.target.json;
     let body = json!({
         "name": args.name,
         "external_id": args.external_id,
         "limits": limits(args.limits),
     });
-    let made = call(
-        args.target,
-        "the tenant was not created",
-        Method::POST,
-        "/tenants",
-        Some(body),
-    )
-    .await?;
-    print_object(&made, json, |id| format!("created the tenant {id}\n"))
+    let request = Request::post(&["tenants"]).with(body);
+    let (printer, made) = call(args.target, "the tenant was not created", request).await?;
+    printer.done(&made, || format!("created the tenant {}\n", id_of(&made)))
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
@@ -102,64 +118,59 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
     if !limits.is_empty() {
         body.insert("limits".to_owned(), limits.into());
     }
-    let (json, path) = (args.target.json, format!("/tenants/{}", args.tenant));
-    let changed = call(
-        args.target,
-        "the tenant was not changed",
-        Method::PATCH,
-        &path,
-        Some(body.into()),
-    )
-    .await?;
-    print_object(&changed, json, |id| format!("changed the tenant {id}\n"))
+    let path = ["tenants", &args.tenant.to_string()];
+    let request = Request::new(Method::PATCH, &path).with(body.into());
+    let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;
+    printer.done(&changed, || format!("changed the tenant {}\n", id_of(&changed)))
 }
 
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
-    let (json, path) = (args.target.json, format!("/tenants/{}/{action}", args.tenant));
-    let what_failed = format!("the tenant was not {done}");
-    let changed = call(args.target, &what_failed, Method::POST, &path, None).await?;
-    print_object(&changed, json, |id| format!("{done} the tenant {id}\n"))
+    let path = ["tenants", &args.tenant.to_string(), action];
+    let failed = format!("the tenant was not {done}");
+    let (printer, changed) = call(args.target, &failed, Request::post(&path)).await?;
+    printer.done(&changed, || format!("{done} the tenant {}\n", id_of(&changed)))
 }
 
-async fn delete(target: TargetArgs, tenant: TenantId) -> Result<(), Failure> {
-    let (json, path) = (target.json, format!("/tenants/{tenant}"));
-    let begun = call(target, "the tenant was not deleted", Method::DELETE, &path, None).await?;
-    print_object(&begun, json, |id| {
-        format!("the tenant {id} is being deleted; `keepsake tenant deletion {id}` shows the progress\n")
+async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
+    let tenant = args.tenant.to_string();
+    let question = format!("Delete the tenant {tenant} with all its data, permanently?");
+    confirm(&question, args.yes)?;
+    let path = ["tenants", &tenant];
+    let request = Request::new(Method::DELETE, &path);
+    let (printer, begun) = call(args.target, "the tenant was not deleted", request).await?;
+    printer.done(&begun, || {
+        format!(
+            "the tenant {tenant} is being deleted; `keepsake tenant deletion {tenant}` shows the progress\n"
+        )
     })
 }
 
-/// Asks the user to type the tenant's id, unless `--yes` was given.
-fn confirm(tenant: TenantId, is_sure: bool) -> Result<(), Failure> {
-    if is_sure {
+async fn usage(args: TenantArgs) -> Result<(), Failure> {
+    let path = ["tenants", &args.tenant.to_string(), "usage"];
+    let (printer, usage) = call(args.target, "the usage cannot be shown", Request::get(&path)).await?;
+    printer.object(&usage, &USAGE)?;
+    if !printer.is_table() {
         return Ok(());
     }
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
-        eprint!("This permanently deletes {tenant} and all its data. Type its id to continue: ");
-    }
-    let mut typed = String::new();
-    stdin
-        .lock()
-        .read_line(&mut typed)
-        .map_err(Failure::of("the confirmation cannot be read"))?;
-    if typed.trim() == tenant.to_string() {
-        return Ok(());
-    }
-    Err(Failure::new("not deleted: type the tenant's id, or give --yes"))
+    let limits = usage["limits"].as_object().into_iter().flatten();
+    let limits = limits.map(|(name, value)| {
+        let value = limit(name, value.as_u64().unwrap_or_default());
+        json!({"name": name, "value": value})
+    });
+    print("\n")?;
+    let columns = [Column::text("LIMIT", "/name"), Column::text("VALUE", "/value")];
+    printer.items(&limits.collect::<Vec<_>>(), &columns, "")
 }
 
-async fn show(args: TenantArgs, what: &str) -> Result<(), Failure> {
-    let (json, path) = (args.target.json, format!("/tenants/{}{what}", args.tenant));
-    let found = call(
-        args.target,
-        "the tenant cannot be shown",
-        Method::GET,
-        &path,
-        None,
-    )
-    .await?;
-    show_object(&found, json)
+async fn audit(args: AuditArgs) -> Result<(), Failure> {
+    let tenant = args.tenant.map(|tenant| tenant.to_string());
+    let path = match &tenant {
+        Some(tenant) => vec!["tenants", tenant, "audit"],
+        None => vec!["audit"],
+    };
+    let shown = (&AUDIT[..], "the audit is empty");
+    let failed = "the audit cannot be listed";
+    list(args.target, failed, &path, &[], args.page, shown).await
 }
 
 fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
@@ -167,47 +178,4 @@ fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
         .into_iter()
         .map(|(name, value)| (name, Value::from(value)))
         .collect()
-}
-
-/// The path of one page of a list.
-pub(super) fn page_of(path: &str, page: &PageArgs, more: &[(&str, Option<String>)]) -> String {
-    let mut parameters = more.to_vec();
-    parameters.push(("limit", page.limit.map(|limit| limit.to_string())));
-    parameters.push(("page", page.page.clone()));
-    with_query(path, &parameters)
-}
-
-pub(super) async fn list(
-    target: TargetArgs,
-    what_failed: &str,
-    path: &str,
-    columns: &[&str],
-) -> Result<(), Failure> {
-    let json = target.json;
-    let found = call(target, what_failed, Method::GET, path, None).await?;
-    if json {
-        print_json(&found)
-    } else {
-        print(&output::rows(&found, columns))
-    }
-}
-
-fn show_object(object: &Value, json: bool) -> Result<(), Failure> {
-    if json {
-        print_json(object)
-    } else {
-        print(&output::fields(object))
-    }
-}
-
-/// Prints a created or changed object as JSON, or a sentence about it.
-pub(super) fn print_object(
-    object: &Value,
-    json: bool,
-    sentence: impl FnOnce(&str) -> String,
-) -> Result<(), Failure> {
-    if json {
-        return print_json(object);
-    }
-    print(&sentence(object["id"].as_str().unwrap_or_default()))
 }

@@ -1,38 +1,28 @@
 //! `keepsake token-key …`
 
 use keepsake_config::Failure;
-use reqwest::Method;
 use serde_json::json;
 
-use super::print_json;
-use super::target::call;
-use super::{output, print};
-use crate::cli::{RotateTokenKeyArgs, TokenKeyCommand};
+use super::target::{Request, call, id_of};
+use crate::cli::TokenKeyCommand;
+use crate::output::confirm;
 
 /// Runs a `token-key` command.
 ///
 /// # Errors
 /// [`Failure`] of the request.
 pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
-    match command {
-        TokenKeyCommand::Rotate(args) => rotate(args).await,
-    }
-}
-
-async fn rotate(args: RotateTokenKeyArgs) -> Result<(), Failure> {
-    let json = args.target.json;
-    let body = json!({"compromised": args.compromised});
-    let failed = "the token signing key was not rotated";
-    let key = call(
-        args.target,
-        failed,
-        Method::POST,
-        "/token_keys/rotate",
-        Some(body),
-    )
-    .await?;
-    if json {
-        return print_json(&key);
-    }
-    print(&output::fields(&key))
+    let TokenKeyCommand::Rotate(args) = command;
+    let question = "Refuse all tokens that were signed until now?";
+    confirm(question, args.yes || !args.compromised)?;
+    let request = Request::post(&["token_keys", "rotate"]).with(json!({"compromised": args.compromised}));
+    let (printer, key) = call(args.target, "the token signing key was not rotated", request).await?;
+    printer.done(&key, || {
+        let signs_from = key["signs_from"].as_str().unwrap_or_default();
+        format!(
+            "the new token signing key is {}, which signs from {signs_from} ({})\n",
+            id_of(&key),
+            printer.relative(signs_from)
+        )
+    })
 }

@@ -1,6 +1,5 @@
 //! `keepsake verify`
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,12 +9,12 @@ use keepsake_engine::{Engine, Problem, Verification};
 use keepsake_index::Counter;
 use serde_json::{Map, Value, json};
 
-use super::{open, print, print_json};
-use crate::backends::Backends;
+use super::open;
 use crate::cli::VerifyArgs;
+use crate::output::{Column, Printer, bytes, counted};
 
-/// The fields that come first on a problem's line.
-const FIRST: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
+/// The fields of a problem that have a column.
+const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
 
 /// Checks every blob's hash and recounts the totals; changes nothing.
 ///
@@ -26,23 +25,18 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
     refuse_to_make_an_index(&args)?;
     let (engine, backends) = open(args.sources.clone()).await?;
     let verified = verify(&engine, &args).await;
-    close(&backends).await;
+    backends.index.close().await;
     let (found, problems) = verified?;
-    let report = report_of(&found, &problems);
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&text_of(&report))?;
+    let printer = Printer::new(args.output.output);
+    if printer.is_table() {
+        print_problems(&printer, &problems)?;
     }
+    printer.done(&report_of(&found, &problems), || totals_of(&found))?;
     match found.problem_count {
         0 => Ok(()),
         1 => Err(Failure::new("1 problem was found")),
         many => Err(Failure::new(format!("{many} problems were found"))),
     }
-}
-
-async fn close(backends: &Backends) {
-    backends.index.close().await;
 }
 
 /// Refuses to create a missing SQLite file: this command changes nothing.
@@ -64,7 +58,8 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec
         bar.set_style(style);
     }
     let found = engine
-        .verify(usize::from(args.concurrency.get()), |progress| {
+        .verifier
+        .run(usize::from(args.concurrency.get()), |progress| {
             bar.set_length(progress.versions);
             bar.set_position(progress.blobs);
         })
@@ -76,7 +71,7 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec
     for problem in &found.problems {
         let path = match problem {
             Problem::MissingBlob { key } | Problem::DamagedBlob { key, .. } if args.paths => {
-                engine.path_of_blob(key).await.map_err(failed())?
+                engine.verifier.path_of_blob(key).await.map_err(failed())?
             }
             _ => None,
         };
@@ -188,48 +183,61 @@ fn report_of(found: &Verification, problems: &[Value]) -> Value {
     })
 }
 
-/// The report as text: one line for each problem, then the totals.
-fn text_of(report: &Value) -> String {
-    let mut text = String::new();
-    for problem in report["problems"].as_array().into_iter().flatten() {
-        text.push_str(&line_of(problem));
+/// Prints problems as a table.
+///
+/// # Errors
+/// [`Failure`] if stdout is closed.
+pub(super) fn print_problems(printer: &Printer, problems: &[Value]) -> Result<(), Failure> {
+    if problems.is_empty() {
+        return Ok(());
     }
-    let _ = writeln!(
-        text,
-        "{} blobs of {} bytes, {} versions, {} memory stores, {} tenants: {}",
-        report["blobs"],
-        report["bytes"],
-        report["memory_versions"],
-        report["memory_stores"],
-        report["tenants"],
-        match report["problem_count"].as_u64() {
-            Some(0) => "all is well".to_owned(),
-            _ => format!("{} wrong", report["problem_count"]),
-        }
-    );
-    text
-}
-
-/// A problem as one line.
-pub(super) fn line_of(problem: &Value) -> String {
-    let rest = problem.as_object().into_iter().flatten();
-    let rest = rest.filter(|(name, _)| !FIRST.contains(&name.as_str()));
-    let first = FIRST
-        .into_iter()
-        .filter_map(|name| Some((name, problem.get(name)?)));
-    let fields = first.chain(rest.map(|(name, value)| (name.as_str(), value)));
-    let shown: Vec<_> = fields
-        .map(|(name, value)| match value {
-            Value::String(value) if name == "problem" => value.clone(),
-            Value::String(value) => format!("{name}={value}"),
-            Value::Object(counter) => {
-                let number = |of: &str| counter.get(of).cloned().unwrap_or_default();
-                format!("{name}={} counted={}", number("recorded"), number("counted"))
-            }
-            value => format!("{name}={value}"),
+    let rows: Vec<_> = problems
+        .iter()
+        .map(|problem| {
+            let mut row = problem.clone();
+            row["details"] = details_of(problem).into();
+            row
         })
         .collect();
-    format!("{}\n", shown.join(" "))
+    let columns = [
+        Column::text("PROBLEM", "/problem"),
+        Column::text("TENANT", "/tenant"),
+        Column::text("MEMORY STORE", "/memory_store"),
+        Column::text("MEMORY VERSION", "/memory_version"),
+        Column::text("DETAILS", "/details"),
+    ];
+    printer.items(&rows, &columns, "")
+}
+
+/// The totals in a sentence.
+fn totals_of(found: &Verification) -> String {
+    let problems = match found.problem_count {
+        0 => "all is well".to_owned(),
+        many => counted(many, "problem"),
+    };
+    format!(
+        "{} of {}, {}, {}, {}: {problems}\n",
+        counted(found.blobs, "blob"),
+        bytes(found.bytes),
+        counted(found.versions, "version"),
+        counted(found.stores, "memory store"),
+        counted(found.tenants, "tenant"),
+    )
+}
+
+/// The fields of a problem that have no column.
+fn details_of(problem: &Value) -> String {
+    let fields = problem.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| !COLUMNS.contains(&name.as_str()));
+    let shown = fields.map(|(name, value)| match value {
+        Value::Object(counter) => {
+            let number = |of: &str| counter.get(of).cloned().unwrap_or_default();
+            format!("{name}={} (counted {})", number("recorded"), number("counted"))
+        }
+        Value::String(value) => format!("{name}={value}"),
+        value => format!("{name}={value}"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -246,17 +254,20 @@ mod tests {
             store_id: StoreId::from_uuid(Uuid::from_u128(2)),
             blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
         };
+        let problem = described(&Problem::MissingBlob { key }, Some("/a.md".to_owned()), true);
+        assert_eq!(problem["memory_version"], json!(key.blob_id));
+        assert_eq!(details_of(&problem), "path=/a.md");
+        let drifted = json!({"problem": "store_count", "memory_count": {"recorded": 7, "counted": 3}});
+        assert_eq!(details_of(&drifted), "memory_count=7 (counted 3)");
         let found = Verification {
             problem_count: 1,
+            blobs: 3,
+            bytes: 2_048,
             ..Verification::default()
         };
-        let problem = described(&Problem::MissingBlob { key }, None, false);
-        let text = text_of(&report_of(&found, &[problem]));
-        let expected = format!(
-            "missing_blob tenant={} memory_store={} memory_version={}\n",
-            key.tenant_id, key.store_id, key.blob_id
+        assert_eq!(
+            totals_of(&found),
+            "3 blobs of 2.00 KiB, 0 versions, 0 memory stores, 0 tenants: 1 problem\n"
         );
-        assert!(text.starts_with(&expected), "{text}");
-        assert!(text.ends_with("0 tenants: 1 wrong\n"), "{text}");
     }
 }

@@ -25,7 +25,7 @@ const MEMORIES: usize = 25;
 const WORDS: usize = 1_500;
 const AGENT_BYTES: usize = 250 << 10;
 const BODY_BYTES: usize = 600 << 10;
-/// How often an attack looks whether it is to stop.
+/// The interval at which an attack checks whether it should stop.
 const POLL: Duration = Duration::from_millis(20);
 /// The pause of a connection between two requests, so that the attack does not
 /// take the processor from the server: both are on one machine.

@@ -1,5 +1,5 @@
-//! A scripted agent at work, and the next day; the transcript is kept in the
-//! docs as their example.
+//! A scripted agent in two sessions; `docs/example-session.md` has the
+//! transcript.
 
 use tokio::process::Command;
 

@@ -3,6 +3,7 @@
 //! shows what a model in memory has, search finds it, and its history tells how
 //! it came so.
 
+mod batched;
 mod model;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,9 @@ enum Step {
     Redact(Index),
     Restore(Index, Guess),
     Tool(Tool),
-    /// Sends the last call that had a key again.
+    /// In a batch, which may be atomic.
+    Batched(Box<Step>, bool),
+    /// Repeats the last call that had an idempotency key.
     Again,
 }
 
@@ -76,7 +79,8 @@ fn any_tool() -> impl Strategy<Value = Tool> {
     ]
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+/// A step that is also an operation of batches.
+fn any_operation() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     let mode = prop::sample::select(vec![Mode::CreateOnly, Mode::NotExists, Mode::Upsert]);
     prop_oneof![
@@ -90,6 +94,14 @@ fn any_step() -> impl Strategy<Value = Step> {
         )
             .prop_map(|(memory, content, path, pinned, guess)| Step::Update(memory, content, path, pinned, guess)),
         3 => (index(), any_guess()).prop_map(|(memory, guess)| Step::Delete(memory, guess)),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let index = any::<Index>;
+    prop_oneof![
+        15 => any_operation(),
+        6 => (any_operation(), any::<bool>()).prop_map(|(step, is_atomic)| Step::Batched(Box::new(step), is_atomic)),
         2 => index().prop_map(Step::Redact),
         3 => (index(), any_guess()).prop_map(|(version, guess)| Step::Restore(version, guess)),
         5 => any_tool().prop_map(Step::Tool),
@@ -97,7 +109,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes a step a call on what the model has; `None`: there is nothing for it.
+/// Turns a step into a call on the model's objects; `None`: there is no
+/// suitable object.
 fn call_of(step: Step, model: &Model) -> Option<Call> {
     let (memories, versions) = (model.memories.len(), model.versions.len());
     let precondition = |guess: Guess, memory: usize| match guess {
@@ -109,6 +122,11 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     let call = match step {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
         Step::Tool(tool) => Call::Tool(tool),
+        Step::Batched(step, is_atomic) => Call::Batched {
+            call: Box::new(call_of(*step, model)?),
+            is_atomic,
+            beside: format!("/beside-{}", model.batches),
+        },
         Step::Update(memory, content, path, pinned, guess) if memories > 0 => {
             let memory = memory.index(memories);
             let precondition =
@@ -146,6 +164,31 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     Some(call)
 }
 
+/// The answer to a repeated call is that of the first one, except for fields
+/// that change independently.
+fn assert_is_replay(first: &Value, again: &Value, told: &str) {
+    let lasting = [
+        "id",
+        "path",
+        "content",
+        "content_sha256",
+        "memory_version_id",
+        "type",
+        "is_error",
+        "created_at",
+        "updated_at",
+    ];
+    for field in lasting {
+        assert_eq!(
+            again[field], first[field],
+            "`{field}` of the first answer {first}, again {told}"
+        );
+    }
+}
+
+/// An answer to be repeated, and the version that it names.
+type FirstAnswer = (Value, Option<usize>);
+
 /// A store, its model, and two clients.
 struct History {
     clients: [Client; 2],
@@ -154,9 +197,9 @@ struct History {
     model: Model,
     memory_ids: Vec<String>,
     version_ids: Vec<String>,
-    /// The last call with a key: who made it, with which key, and its answer
-    /// where it was carried out.
-    last_keyed: Option<(usize, String, Call, Option<Value>)>,
+    /// The last call with a key: who made it, with which key, and where it was
+    /// carried out its answer, with the version that the answer names.
+    last_keyed: Option<(usize, String, Call, Option<FirstAnswer>)>,
 }
 
 impl History {
@@ -206,32 +249,45 @@ impl History {
         }
         let answer = send(request).await;
         let told = format!("{call:?} by {by}: {} {}", answer.status, answer.text);
-        if let Some(first) = first {
-            self.assert_is_replay(&first, &answer.json(), &told);
+        let (status, body) = match &call {
+            Call::Batched { .. } => batched::first_answer(answer.status, &answer.json(), &told),
+            _ => (answer.status, answer.json()),
+        };
+        if let Some((first, version)) = first {
+            if !version.is_some_and(|version: usize| self.model.versions[version].is_redacted) {
+                assert_is_replay(&first, &body, &told);
+            }
             self.check(&told).await;
             return;
         }
         let expected = self.model.apply(&call, by);
         self.check(&told).await;
-        self.assert_answers(&expected, answer.status, &answer.json(), &told);
+        self.assert_answers(&expected, status, &body, &told);
         if let Some(key) = key {
-            let is_done = matches!(
-                expected,
-                Answer::Memory(_) | Answer::Redacted(..) | Answer::Tool { is_error: false }
-            );
+            let is_done = match &call {
+                Call::Batched { is_atomic: false, .. } => true,
+                _ => matches!(
+                    expected,
+                    Answer::Memory(_)
+                        | Answer::Deleted(_)
+                        | Answer::Redacted(..)
+                        | Answer::Tool { is_error: false }
+                ),
+            };
             // A redaction repeats by itself, and then knows less.
             let is_recorded = is_done && !matches!(expected, Answer::Redacted(..));
-            self.last_keyed = Some((by, key, call, is_recorded.then(|| answer.json())));
+            let recorded = is_recorded.then(|| {
+                let named = body["memory_version_id"].as_str();
+                let named = self.version_ids.iter().position(|id| Some(id.as_str()) == named);
+                (body, named.or(self.model.versions.len().checked_sub(1)))
+            });
+            self.last_keyed = Some((by, key, call, recorded));
         }
     }
 
     fn request_of(&self, call: &Call) -> (Method, String, Option<Value>) {
         let store = &self.store;
-        let condition = |precondition: &Option<Precondition>| match precondition {
-            None => Value::Null,
-            Some(Precondition::NotExists) => json!({"type": "not_exists"}),
-            Some(Precondition::Sha256(sha256)) => json!({"type": "content_sha256", "content_sha256": sha256}),
-        };
+        let condition = |precondition: &Option<Precondition>| batched::condition_of(precondition.as_ref());
         match call {
             Call::Create { path, content, mode } => {
                 let precondition = (*mode == Mode::NotExists).then_some(Precondition::NotExists);
@@ -278,35 +334,15 @@ impl History {
                     Some(json!({"precondition": condition(precondition)})),
                 )
             }
+            Call::Batched {
+                call,
+                is_atomic,
+                beside,
+            } => {
+                let body = batched::body_of(call, beside, *is_atomic, &self.memory_ids);
+                (Method::POST, format!("{store}/memories/batch"), Some(body))
+            }
             Call::Tool(tool) => (Method::POST, format!("{store}/tool_calls"), Some(input_of(tool))),
-        }
-    }
-
-    /// The answer to a repeated call is that of the first one, except for fields
-    /// that change independently.
-    fn assert_is_replay(&self, first: &Value, again: &Value, told: &str) {
-        let lasting = [
-            "id",
-            "path",
-            "content",
-            "content_sha256",
-            "memory_version_id",
-            "is_error",
-            "created_at",
-            "updated_at",
-        ];
-        let version = self
-            .version_ids
-            .iter()
-            .position(|id| Some(id.as_str()) == first["memory_version_id"].as_str());
-        if version.is_some_and(|version| self.model.versions[version].is_redacted) {
-            return;
-        }
-        for field in lasting {
-            assert_eq!(
-                again[field], first[field],
-                "`{field}` of the first answer {first}, again {told}"
-            );
         }
     }
 
@@ -326,7 +362,10 @@ impl History {
                 let it = &self.model.memories[*memory];
                 assert_eq!(body["id"], self.memory_ids[*memory], "{told}");
                 assert_eq!(body["path"], it.path, "{told}");
-                assert_eq!(body["content"], it.content, "{told}");
+                // The answer to a batch shows no content.
+                if !body["content"].is_null() {
+                    assert_eq!(body["content"], it.content, "{told}");
+                }
                 assert_eq!(body["content_sha256"], sha256(&it.content), "{told}");
                 assert_eq!(body["content_size_bytes"], it.content.len(), "{told}");
                 assert_eq!(body["pinned"], it.is_pinned, "{told}");

@@ -29,7 +29,7 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
     let reason = if with_s3.has_postgres() { running } else { locked };
     assert!(refused.stderr.contains(reason), "{}", refused.stderr);
     if with_s3.has_postgres() {
-        let kept = move_content(&server, &["--to", "index:", "--keep", "--json"])
+        let kept = move_content(&server, &["--to", "index:", "--keep", "-o", "json"])
             .await
             .json();
         assert_eq!((&kept["copied"], &kept["removed"]), (&json!(2), &json!(0)));
@@ -56,12 +56,12 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
     moved_server.end().await;
 
     let s3_url = url_in(&std::fs::read_to_string(s3_config).unwrap());
-    let back = move_content(&server, &["--from", "index:", "--to", &s3_url, "--json"])
+    let back = move_content(&server, &["--from", "index:", "--to", &s3_url, "-o", "json"])
         .await
         .json();
     assert_eq!((&back["copied"], &back["removed"]), (&json!(3), &json!(3)));
     let verified = keepsake(&["verify", "--config", server.config_file().to_str().unwrap()]).await;
-    assert!(verified.ok().contains("3 blobs of 14 bytes"));
+    assert!(verified.ok().contains("3 blobs of 14 B"));
     let same = move_content(&server, &["--to", &s3_url]).await;
     assert!(
         same.stderr.contains("--from and --to are both s3://"),

@@ -1,4 +1,4 @@
-//! The Helm chart: what it renders is right, and runs the product.
+//! The Helm chart renders valid manifests, which run the product.
 //!
 //! There is no cluster here: the processes are started as the rendered pods say,
 //! on a real database and a real object store.
@@ -45,7 +45,7 @@ async fn image_and_compose_file_are_well_formed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
     let stores = ChartStores::new().await;
-    // One machine has every port once, where pods each have their own.
+    // All processes of this machine share its ports, while each pod has its own.
     let gateways = Chart::render(&stores.split_roles()).await;
     let workers = Chart::render(&stores.split_roles()).await;
 
@@ -190,11 +190,12 @@ async fn suite_passes(module: &str) {
     assert!(!output.contains("Ran 0 tests"), "{output}");
 }
 
-/// A tenant makes a store, writes, edits and reads; answers its client.
+/// Creates a tenant and a store, writes, edits and reads a memory; returns the
+/// tenant's client.
 async fn main_job(chart: &Chart, token: &str) -> Client {
     let operator = format!("--server={}", chart.operator_url());
     let variables = [("KEEPSAKE_OPERATOR_TOKEN", token)];
-    let create = ["tenant", "create", &operator, "--name=acme", "--json"];
+    let create = ["tenant", "create", &operator, "--name=acme", "-o", "json"];
     let tenant = keepsake_with(&create, &variables).await.json();
     let tenant = format!("--tenant={}", tenant["id"].as_str().unwrap());
     let create = [
@@ -206,7 +207,8 @@ async fn main_job(chart: &Chart, token: &str) -> Client {
         "--scope=memory:read",
         "--scope=memory:write",
         "--scope=stores:admin",
-        "--json",
+        "-o",
+        "json",
     ];
     let key = keepsake_with(&create, &variables).await.json();
     let secret = key["api_key"].as_str().unwrap_or_else(|| panic!("{key}"));

@@ -93,7 +93,7 @@ async fn run(pair: Pair) {
     assert!(steps_run >= 1000, "only {steps_run} steps were run");
 }
 
-/// Runs the steps up to the first that fails; answers how many there were.
+/// Runs the steps until one fails; returns their number.
 async fn run_sequence(client: Client, sequence: &Sequence, tenant: Tenant) -> Result<usize, String> {
     for (position, step) in sequence.steps.iter().enumerate() {
         run_step(&client, &tenant, step)

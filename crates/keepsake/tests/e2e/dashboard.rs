@@ -122,13 +122,17 @@ impl Prometheus {
         let Ok(answer) = try_send(request).await else {
             return 0;
         };
+        // It listens before it answers.
+        if answer.status == 503 {
+            return 0;
+        }
         let answer = answer.json();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().unwrap().len()
     }
 }
 
-/// Prometheus itself, which comes with its tool.
+/// The `prometheus` program beside `promtool`.
 fn beside_promtool() -> PathBuf {
     let promtool = script::from_environment(PROMTOOL);
     Path::new(&promtool).with_file_name("prometheus")

@@ -19,7 +19,7 @@ use crate::support::client::{send, try_send};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
-/// How soon after a fault everything works.
+/// How soon after a fault all requests must succeed.
 const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);
 /// How much longer than drain and shutdown deadline a process may take to end.
 const END_MARGIN: Duration = Duration::from_secs(5);

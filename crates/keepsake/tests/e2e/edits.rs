@@ -20,7 +20,7 @@ const EDITS: usize = 30;
 /// Blobs that one acknowledged edit may put, but for one edit in a hundred.
 const PUTS_AN_EDIT: usize = 3;
 
-/// What became of one edit.
+/// The outcome of one edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Acknowledged,
@@ -130,15 +130,15 @@ impl Fleet {
         (0..WRITERS).map(writer).collect()
     }
 
-    /// Checks file, versions and blobs against what the writers were told;
-    /// answers how many blobs no version names.
+    /// Compares file, versions and blobs with the answers to the writers; returns
+    /// the number of blobs that no version names.
     async fn check(&self, outcomes: &Outcomes) -> usize {
         let database = self.deployment.database().await;
         let versions = database.versions(self.tenant.store_id).await;
         database.close().await;
         let texts = history::texts(&self.deployment, &self.tenant, &versions).await;
 
-        // The chain is unbroken, and each version adds one whole line.
+        // Each version is its predecessor with one whole line added.
         assert_eq!(
             (versions[0].seq, versions[0].prev_seq, versions[0].op.as_str()),
             (1, None, "created")

@@ -301,7 +301,7 @@ async fn erased_stores_are_nowhere(pair: Pair) {
         .post(&format!("/v1/memory_stores/{}/archive", stores[0]), &json!({}))
         .await);
     assert!(found_in(&deployment, &tenant, &place.sought).await > 90);
-    // The last thing before: a job takes it away within a minute.
+    // Done last, because a job removes it within a minute.
     let deleted = client.request(Method::DELETE, &format!("/v1/memory_stores/{}", stores[1]));
     ok(&send(deleted).await);
 
@@ -362,7 +362,7 @@ async fn found_in(deployment: &Deployment, tenant: &Tenant, sought: &Sought) -> 
     }
     let blobs = deployment.blobs().await;
     let mut objects = Vec::new();
-    for listed in blobs.list(None, 100_000).await.unwrap() {
+    for listed in blobs.list(None, None, 100_000).await.unwrap() {
         assert_eq!(listed.key.tenant_id, tenant.id);
         objects.extend(
             blobs

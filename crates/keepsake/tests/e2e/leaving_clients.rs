@@ -1,4 +1,4 @@
-//! Clients that go away before they are answered.
+//! Clients that disconnect before the answer.
 
 use std::time::{Duration, Instant};
 

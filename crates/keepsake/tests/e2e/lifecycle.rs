@@ -106,8 +106,8 @@ impl Balancer {
         }
     }
 
-    /// Sends one change after the other; answers how many were made. Only a
-    /// connection that is refused is tried again, at the other replica.
+    /// Sends changes one after another; returns the number of acknowledged ones.
+    /// Only a refused connection is retried, at the other replica.
     async fn load(&self, number: usize, tenant: &Tenant) -> usize {
         let mut made = 0;
         while !self.is_over.load(Ordering::Relaxed) {

@@ -15,8 +15,8 @@ const DIRECTORIES: u64 = 10;
 const REQUESTS: usize = 50;
 /// The least of them counts: what else the machine does can only add to one.
 const MEASUREMENTS: usize = 3;
-/// How much more CPU time of the server a line of the large listing may take than
-/// one of the small listing.
+/// Maximum CPU time per line of the large listing, relative to the small
+/// listing.
 const MAX_TIMES_PER_LINE: u64 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn listing_costs_little_more(pair: Pair) {
         for _ in 0..REQUESTS {
             view(client, tenant).await;
         }
-        // A server that takes less than a tick has done nothing to measure.
+        // Less than one tick cannot be measured, and counts as one.
         (server.cpu_ticks() - before).max(1)
     };
     let mut least = [u64::MAX; 2];

@@ -46,7 +46,7 @@ async fn finest_log_is_clean(pair: Pair, log_format: &'static str) {
     assert!(log.contains("keepsake listens on"), "{log}");
     assert!(!secrets::known().is_empty());
     secrets::assert_none_in(&log, "the server");
-    // Search folds what it is given.
+    // In lower case too, because search folds the case of its text.
     let word = CONTENT.to_lowercase();
     let leaks = log.lines().filter(|line| line.to_lowercase().contains(&word));
     let leaks: Vec<_> = leaks.collect();

@@ -15,6 +15,7 @@ mod api;
 mod blob_moves;
 mod chart;
 mod cli;
+mod commands;
 mod conformance;
 mod credentials;
 mod dashboard;

@@ -253,7 +253,7 @@ async fn session_sees_its_stores_alone_and_writes_where_it_may() {
         ["memory_list", "memory_append", "memory_write", "memory_append"]
     );
 
-    // A token is good for its own session, and a key says which store it means.
+    // A token works for its session; a key must name a store.
     let params = json!({"name": "memory_list", "arguments": {}});
     let other = ask(
         &client,

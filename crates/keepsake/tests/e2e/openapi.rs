@@ -17,7 +17,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_headers_conformance,response_schema_conformance,unsupported_method,\
                       ignored_auth,use_after_free";
 
-/// What ends a store's or a session's life, or its changes.
+/// Operations that end a store or a session, or detach a store.
 const ENDS: [&str; 5] = [
     "DELETE /v1/memory_stores/{memory_store_id}",
     "POST /v1/memory_stores/{memory_store_id}/archive",
@@ -26,7 +26,7 @@ const ENDS: [&str; 5] = [
     "DELETE /v1/sessions/{session_id}/resources/{resource_id}",
 ];
 
-/// What would end the run's own credential.
+/// The operation that would revoke the credential of this run.
 const END_OF_KEYS: &str = "POST /v1/api_keys/{api_key_id}/revoke";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
     println!("{}", script::run(&mut command).await);
 }
 
-/// Ids of a store and of what it holds.
+/// Ids of a store, its memories and versions.
 struct Ids {
     store: String,
     memories: Vec<String>,

@@ -1,4 +1,5 @@
-//! The operator's side: the whole life of a tenant, by HTTP and by commands.
+//! The operator's actions: a tenant from creation to deletion, by HTTP and by
+//! commands.
 
 mod commands;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{DeleteTenants, RunOutcome, RunRequest, run_job};
+use keepsake_engine::jobs::{DeleteTenants, RunOutcome, RunRequest};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use keepsake_testkit::keepsake_server::free_port;
 use reqwest::Method;
@@ -105,7 +106,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// Polls until a client's requests are answered so.
+/// Polls until a client's requests have this status.
 async fn is_felt(what: &str, client: &Client, status: u16) {
     let answered = async || client.get(STORES).await.status == status;
     eventually(what, TAKES_EFFECT_WITHIN, answered).await;
@@ -318,17 +319,18 @@ async fn remove(deployment: &Deployment, id: &str) -> Value {
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let tenant_id: TenantId = id.parse().unwrap();
     for _ in 0..2 {
-        let ran = run_job(
-            &engine,
-            Arc::new(DeleteTenants),
-            RunRequest::SCHEDULED,
-            &CancellationToken::new(),
-        )
-        .await;
+        let ran = engine
+            .jobs
+            .run(
+                Arc::new(DeleteTenants),
+                RunRequest::SCHEDULED,
+                &CancellationToken::new(),
+            )
+            .await;
         assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
         clock.advance(Duration::from_hours(2));
     }
-    let done = engine.operator().tenant_deletion(tenant_id).await.unwrap();
+    let done = engine.operator.tenants.deletion(tenant_id).await.unwrap();
     index.close().await;
     assert!(done.ended_at.is_some(), "{done:?}");
     json!({"rows": done.rows, "blobs": done.blobs, "bytes": done.blob_bytes})
@@ -351,7 +353,7 @@ async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
         assert_eq!(database.number(&count).await, 0, "{table}");
     }
     database.close().await;
-    let listed = deployment.blobs().await.list(None, 100_000).await.unwrap();
+    let listed = deployment.blobs().await.list(None, None, 100_000).await.unwrap();
     assert!(
         listed.iter().all(|blob| blob.key.tenant_id != tenant_id),
         "{listed:?}"

@@ -1,4 +1,4 @@
-//! What was acknowledged outlives the process, however it ended.
+//! Acknowledged writes survive every end of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

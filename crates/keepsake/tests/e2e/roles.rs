@@ -132,7 +132,17 @@ async fn jobs_run_by_hand(pair: Pair) {
     for name in ["drain-deletions", "sweep-blobs", "reconcile-usage", "prune"] {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{listed}");
     }
-    let dry = job(&["run", "sweep-blobs", "--dry-run", "--json"]).await.json();
+    for words in [
+        "JOB",
+        "SCHEDULE",
+        "every minute, next ",
+        "daily at 00:05 UTC, next in ",
+    ] {
+        assert!(listed.contains(words), "{words}: {listed}");
+    }
+    let dry = job(&["run", "sweep-blobs", "--dry-run", "-o", "json"])
+        .await
+        .json();
     assert_eq!(
         (&dry["status"], &dry["dry_run"]),
         (&json!("done"), &json!(true)),
@@ -141,16 +151,21 @@ async fn jobs_run_by_hand(pair: Pair) {
     assert_eq!(dry["asked_for_by"], "operator");
     let shown = job(&["run", "prune"]).await.ok();
     assert!(
-        shown.contains("status: done") && shown.contains("idempotency_records: 0"),
+        shown.contains("status        done") && shown.contains("idempotency_records=0"),
         "{shown}"
     );
-    let history = job(&["history", "sweep-blobs", "--json", "--limit", "1"])
+    let history = job(&["history", "sweep-blobs", "-o", "json", "--limit", "1"])
         .await
         .json();
     assert_eq!(history["data"][0]["job"], "sweep-blobs", "{history}");
-    refused(&job(&["run", "make-coffee"]).await, "the job was not found");
-    refused(&job(&["history", "make-coffee"]).await, "the job was not found");
+    refused(3, &job(&["run", "make-coffee"]).await, "the job was not found");
     refused(
+        3,
+        &job(&["history", "make-coffee"]).await,
+        "the job was not found",
+    );
+    refused(
+        1,
         &job(&["run", "drain-deletions", "--dry-run"]).await,
         "`dry_run` must not be true",
     );
@@ -191,20 +206,16 @@ async fn jobs_run_by_hand(pair: Pair) {
         (409, &json!("conflict_error")),
         "{error}"
     );
-    refused(&job(&["run", "prune"]).await, "the job is running already");
+    refused(4, &job(&["run", "prune"]).await, "the job is running already");
     database.close().await;
     server.end().await;
 
-    // Beside the database, once no server has it.
-    let config = server.config_file();
-    let beside = [
-        "job",
-        "run",
-        "sweep-blobs",
-        "--json",
-        "--config",
-        config.to_str().unwrap(),
-    ];
+    run_beside_the_database(server.config_file().to_str().unwrap()).await;
+}
+
+/// Runs a job once no server has the database.
+async fn run_beside_the_database(config: &str) {
+    let beside = ["job", "run", "sweep-blobs", "-o", "json", "--config", config];
     let ran = keepsake_with(&beside, &[]).await.json();
     assert_eq!(
         (&ran["status"], &ran["counts"]["missing"]),
@@ -213,7 +224,7 @@ async fn jobs_run_by_hand(pair: Pair) {
     );
 }
 
-fn refused(run: &Run, why: &str) {
-    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+fn refused(code: i32, run: &Run, why: &str) {
+    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
     assert!(run.stderr.contains(why), "{}", run.stderr);
 }

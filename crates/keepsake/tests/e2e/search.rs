@@ -177,6 +177,11 @@ async fn answers_and_refusals_are_those_of_the_document() {
         (search_path(&tenant, "deploys", &format!("&page={page}")), "page"),
         (search_path(&tenant, &"x".repeat(1_001), ""), "query"),
         (format!("/v1/memory_stores/{}/search", tenant.store_id), "query"),
+        ("/v1/search".to_owned(), "query"),
+        (
+            "/v1/search?query=a&memory_store_ids[]=mem_1".to_owned(),
+            "memory_store_ids",
+        ),
     ] {
         let refused = client.get(&path).await;
         assert_eq!(refused.status, 400, "{}", refused.text);

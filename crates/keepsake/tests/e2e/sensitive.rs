@@ -274,7 +274,7 @@ async fn is_in_index(deployment: &Deployment, text: &str) -> bool {
 
 async fn is_in_blobs(deployment: &Deployment, text: &str) -> bool {
     let blobs = deployment.blobs().await;
-    for listed in blobs.list(None, 100_000).await.unwrap() {
+    for listed in blobs.list(None, None, 100_000).await.unwrap() {
         let bytes = blobs.get(&listed.key, listed.size_bytes).await.unwrap().unwrap();
         if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
             return true;

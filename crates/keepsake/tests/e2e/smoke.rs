@@ -1,4 +1,4 @@
-//! The way through every route, on all four pairs.
+//! Calls every route on all four pairs.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -365,7 +365,7 @@ async fn master_key_wraps_what_the_index_keeps_and_changes() {
         assert_eq!(sizes().await, [61, 61]);
     }
     for variables in [&[first][..], &[]] {
-        // It has the file with the configuration.
+        // Kept in a variable, because it owns the configuration file.
         let command = command(variables);
         let mut refused = command.spawn();
         assert_eq!(refused.wait().await.code(), Some(1));
@@ -376,4 +376,59 @@ async fn master_key_wraps_what_the_index_keeps_and_changes() {
         );
         secrets::assert_none_in(&output, "a server that does not start");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_clients_find_where_to_sign_in() {
+    let issuers = Issuers::new().await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let command = deployment.command(&issuers.config());
+    let url = "https://memory.example.com";
+    let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", &format!("{url}/"))).await;
+    let client = server.client(&tenant);
+    let store = format!("/mcp/{}", tenant.store_id);
+    let metadata = format!("/.well-known/oauth-protected-resource{store}");
+    let told = |path: String| {
+        let client = client.clone();
+        async move {
+            let refused = send(client.bare(Method::POST, &path).json(&json!({}))).await;
+            assert_401(&refused, "no credential");
+            refused.header("www-authenticate").to_owned()
+        }
+    };
+    assert_eq!(
+        told(store.clone()).await,
+        format!("Bearer resource_metadata=\"{url}{metadata}\"")
+    );
+    for path in [
+        "/mcp".to_owned(),
+        "/mcp/memstore_1".to_owned(),
+        tool_calls(tenant.store_id),
+    ] {
+        assert_eq!(told(path).await, "Bearer");
+    }
+    let found = send(client.bare(Method::GET, &metadata)).await;
+    assert_eq!(found.status, 200, "{}", found.text);
+    assert_eq!(
+        found.json(),
+        json!({
+            "resource": format!("{url}{store}"),
+            "resource_name": "Keepsake",
+            "authorization_servers": ["https://people.example", "https://work.example"],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": ["memory:read", "memory:write"],
+        })
+    );
+    let other = Deployment::new(Pair::Sqlite).await;
+    let others = other.tenant().await;
+    let server = Server::start(
+        other
+            .command(&ServerConfig::default())
+            .env("KEEPSAKE_SERVER_PUBLIC_URL", url),
+    )
+    .await;
+    let client = server.client(&others);
+    let unknown = send(client.bare(Method::GET, &metadata)).await;
+    assert_eq!(unknown.status, 404, "{}", unknown.text);
 }

@@ -1,8 +1,7 @@
 //! Upgrades: data of each release is migrated, served and intact.
 //!
-//! `tests/upgrade/<version>/<database>` has the data of a release. Until the first
-//! release, and afterwards as well, the same checks run on data that this build
-//! wrote.
+//! `tests/upgrade/<version>/<database>` has the data of a release. The same
+//! checks also run on data that this build wrote.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -212,7 +211,7 @@ async fn load(deployment: &Deployment, folder: &Path) {
     }
 }
 
-/// What the statements of a release rely on.
+/// The parts of the schema that a release's statements use.
 #[derive(Debug, PartialEq, Eq)]
 struct Schema {
     /// `table.column type`, and the signatures of functions.

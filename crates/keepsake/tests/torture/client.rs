@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Makes a change, and logs it with its outcome.
+    /// Makes a change, as one call or as a batch of one, and logs it with its outcome.
     pub(crate) async fn change(
         &mut self,
         log: &StoreLog,
@@ -190,7 +190,10 @@ impl Client {
         change: Change,
         request: &Request,
     ) -> Ended {
-        let ended = self.call(request).await;
+        let mut ended = self.call(request).await;
+        if ended.body["type"] == "memory_batch" {
+            ended.body = ended.body["data"][0]["memory"].take();
+        }
         let outcome = match ended.outcome {
             Ending::Done => Outcome::Done {
                 version_id: match change {

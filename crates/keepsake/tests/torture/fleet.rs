@@ -146,12 +146,12 @@ impl Fleet {
         *postgres = standby;
     }
 
-    /// What `keepsake verify` finds; on SQLite without a server.
+    /// The problems that `keepsake verify` finds; on SQLite no server may run.
     pub(crate) async fn verify(&self) -> Result<Value, String> {
-        keepsake(&self.direct, &["verify", "--json"]).await
+        keepsake(&self.direct, &["verify", "-o", "json"]).await
     }
 
-    /// The URL of Postgres, around the proxies.
+    /// The URL of Postgres, not through a proxy.
     pub(crate) async fn postgres_url(&self) -> Option<String> {
         match &self.postgres {
             Some(postgres) => Some(postgres.lock().await.url()),
@@ -318,11 +318,13 @@ fn fresh_token() -> String {
 
 /// Makes a tenant, and a key with every scope.
 async fn make_key(direct: &ServerCommand) -> String {
-    let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "--json"])
+    let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "-o", "json"])
         .await
         .unwrap();
     let id = tenant["id"].as_str().unwrap().to_owned();
-    let mut arguments = vec!["key", "create", "--tenant", &id, "--name", "torture", "--json"];
+    let mut arguments = vec![
+        "key", "create", "--tenant", &id, "--name", "torture", "-o", "json",
+    ];
     for scope in ["memory:read", "memory:write", "stores:admin", "sessions:write"] {
         arguments.extend(["--scope", scope]);
     }

@@ -14,7 +14,7 @@ use keepsake_blobs::BlobStore;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::jobs::{
-    DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs, run_job,
+    DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs,
 };
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, NewKey, NewTenant, SystemClock};
 use keepsake_index::{Index, Scope, SqliteIndex};
@@ -75,7 +75,7 @@ impl TestFolder {
             external_id: None,
             limits: LimitOverrides::default(),
         };
-        let tenant_id = engine.operator().create_tenant(tenant).await.unwrap().tenant_id;
+        let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
         let key = NewKey {
             tenant_id,
             name: "planted".to_owned(),
@@ -83,7 +83,7 @@ impl TestFolder {
             store_ids: None,
             expires_at: None,
         };
-        let (_, secret) = engine.operator().create_key(key).await.unwrap();
+        let (_, secret) = engine.operator.keys.create(key).await.unwrap();
         index.close().await;
         Self {
             dir,
@@ -312,7 +312,7 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
     };
     let servers = Servers::start(index, Some(Arc::clone(&blobs) as _), &options).await;
     let store = servers.engines[0]
-        .operator()
+        .operator
         .create_store(folder.tenant_id, "swept")
         .await
         .unwrap();
@@ -355,7 +355,7 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
 
 /// Deletes orphans without condemning them first.
 async fn sweep_without_condemnation(index: &Index, blobs: &dyn BlobStore) {
-    for blob in blobs.list(None, 1000).await.unwrap() {
+    for blob in blobs.list(None, None, 1000).await.unwrap() {
         if !index.upkeep.blob_is_named(&blob.key).await.unwrap() {
             blobs.delete(&blob.key).await.unwrap();
         }
@@ -376,7 +376,9 @@ async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) {
     let stopping = CancellationToken::new();
-    let outcome = run_job(engine, Arc::new(job), RunRequest::manual(false), &stopping)
+    let outcome = engine
+        .jobs
+        .run(Arc::new(job), RunRequest::manual(false), &stopping)
         .await
         .unwrap();
     assert!(matches!(outcome, RunOutcome::Ran(_)), "{outcome:?}");

@@ -104,7 +104,7 @@ fn conclude(pair: Pair, settings: Settings, took: Duration, counts: &Counts, fau
     );
 }
 
-/// Injects faults for so long.
+/// Injects faults for the given time.
 async fn disturb(controller: &Arc<Controller>, random: &mut Random, duration: Duration) {
     let ending = CancellationToken::new();
     let mut lanes = Vec::new();

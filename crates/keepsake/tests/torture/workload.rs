@@ -246,12 +246,17 @@ impl Worker {
             &lines[..]
         };
         let content = format!("{}\n{}\n", kept.join("\n"), tag(number));
-        let body = json!({
+        let mut body = json!({
             "content": content,
             "precondition": {"type": "content_sha256", "content_sha256": sha256(&expected)},
         });
         let path = format!("/v1/memory_stores/{}/memories/{memory_id}", store.log.store_id);
-        let mut request = Request::post(path, body);
+        let mut request = if self.client.random.percent(30) {
+            body["memory_id"] = json!(memory_id);
+            batch_of(store, "update", body)
+        } else {
+            Request::post(path, body)
+        };
         // Without a key a retry could land once more, after others restored the memory.
         if self.client.random.percent(70) {
             request.idempotency_key = Some(format!("update-{number}"));
@@ -271,8 +276,13 @@ impl Worker {
     async fn create(&mut self, store: &Store, number: u64) {
         let path = format!("/own/{}.md", tag(number));
         let content = format!("{}\n", tag(number));
+        let at = format!("/v1/memory_stores/{}/memories", store.log.store_id);
         let body = json!({"path": path, "content": content});
-        let mut request = Request::post(format!("/v1/memory_stores/{}/memories", store.log.store_id), body);
+        let mut request = if self.client.random.percent(40) {
+            batch_of(store, "create", body)
+        } else {
+            Request::post(at, body)
+        };
         request.idempotency_key = Some(format!("create-{number}"));
         let change = Change::Create { path, content };
         let ended = self.client.change(&store.log, number, change, &request).await;
@@ -547,6 +557,13 @@ impl Store {
             self.known().versions.push(version_id.to_owned());
         }
     }
+}
+
+/// A batch of one operation.
+fn batch_of(store: &Store, kind: &str, mut operation: Value) -> Request {
+    operation["type"] = json!(kind);
+    let path = format!("/v1/memory_stores/{}/memories/batch", store.log.store_id);
+    Request::post(path, json!({"operations": [operation]}))
 }
 
 fn sha256(content: &str) -> String {

@@ -476,11 +476,11 @@ impl Dictionary {
         self.first(pairs.filter(|pair| self.is_live(*pair)).collect(), MAX_PAIRS)
     }
 
-    /// The first `most` of `terms` in byte order.
-    fn first(&self, mut terms: Vec<u32>, most: usize) -> Vec<u32> {
-        if terms.len() > most {
-            terms.select_nth_unstable_by(most, |a, b| self.text(*a).cmp(&self.text(*b)));
-            terms.truncate(most);
+    /// The first `max` of `terms` in byte order.
+    fn first(&self, mut terms: Vec<u32>, max: usize) -> Vec<u32> {
+        if terms.len() > max {
+            terms.select_nth_unstable_by(max, |a, b| self.text(*a).cmp(&self.text(*b)));
+            terms.truncate(max);
         }
         terms
     }

@@ -35,7 +35,7 @@ impl Forms {
         }
     }
 
-    fn look_at(&mut self, dictionary: &Dictionary, language: Language, start: [u8; 2]) {
+    fn add_terms(&mut self, dictionary: &Dictionary, language: Language, start: [u8; 2]) {
         let terms = dictionary.with_start(start);
         let seen = self.seen.entry((language, start)).or_default();
         for term in &terms[*seen..] {
@@ -69,11 +69,11 @@ impl Dictionary {
         forms.bound();
         if language == Language::Indonesian {
             for start in PREFIX_STARTS {
-                forms.look_at(self, language, start_of(start.as_bytes()));
+                forms.add_terms(self, language, start_of(start.as_bytes()));
             }
         }
         roots(language, word, |root| {
-            forms.look_at(self, language, start_of(root.as_bytes()));
+            forms.add_terms(self, language, start_of(root.as_bytes()));
             let found = forms.by_root.get(&(language, root.into()));
             for term in found.into_iter().flatten() {
                 sink(*term);

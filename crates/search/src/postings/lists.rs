@@ -12,10 +12,10 @@ const MAX_LATER_POSTINGS: usize = 4_096;
 /// The posting list of each term.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// The start of each term's list in `made`, and the end of the last list.
+    /// The start of each term's list in `built`, and the end of the last list.
     starts: Vec<u32>,
-    made: Vec<Posting>,
-    /// Later postings by term; their slots follow the slots in `made`.
+    built: Vec<Posting>,
+    /// Later postings by term; their slots follow the slots in `built`.
     added: HashMap<u32, Vec<Posting>>,
     added_count: usize,
 }
@@ -39,16 +39,16 @@ impl Lists {
         for place in 2..starts.len() {
             starts[place] += starts[place - 1];
         }
-        let mut made = vec![Posting::default(); entries.len()];
+        let mut built = vec![Posting::default(); entries.len()];
         for entry in entries {
             let next = &mut starts[entry.term as usize + 1];
-            made[*next as usize] = entry.posting;
+            built[*next as usize] = entry.posting;
             *next += 1;
         }
         starts.truncate(terms + 1);
         Self {
             starts,
-            made,
+            built,
             added: HashMap::new(),
             added_count: 0,
         }
@@ -57,13 +57,13 @@ impl Lists {
     /// Reserves room for so many further terms and their postings.
     pub(super) fn reserve(&mut self, terms: usize, postings: usize) {
         self.starts.reserve_exact(terms);
-        self.made.reserve_exact(postings);
+        self.built.reserve_exact(postings);
     }
 
     /// Appends the list of a new last term.
     pub(super) fn append(&mut self, list: impl Iterator<Item = Posting>) {
-        self.made.extend(list);
-        self.starts.push(to_u32(self.made.len()));
+        self.built.extend(list);
+        self.starts.push(to_u32(self.built.len()));
     }
 
     /// Adds a posting to the list of one of so many terms; its slot must follow all
@@ -75,27 +75,27 @@ impl Lists {
 
     /// Rebuilds the lists of so many terms if there are many later postings.
     pub(super) fn merge_later_postings(&mut self, terms: usize) {
-        if self.added_count < self.made.len() / 2 + MAX_LATER_POSTINGS {
+        if self.added_count < self.built.len() / 2 + MAX_LATER_POSTINGS {
             return;
         }
-        let mut made = Vec::with_capacity(self.made.len() + self.added_count);
+        let mut built = Vec::with_capacity(self.built.len() + self.added_count);
         let mut starts = Vec::with_capacity(terms + 1);
         for term in 0..to_u32(terms) {
-            starts.push(to_u32(made.len()));
-            made.extend(self.of_term(term));
+            starts.push(to_u32(built.len()));
+            built.extend(self.of_term(term));
         }
-        starts.push(to_u32(made.len()));
+        starts.push(to_u32(built.len()));
         *self = Self {
             starts,
-            made,
+            built,
             ..Self::default()
         };
     }
 
-    fn made_of(&self, term: u32) -> &[Posting] {
+    fn built_of(&self, term: u32) -> &[Posting] {
         let term = term as usize;
         match self.starts.get(term..term + 2) {
-            Some([start, end]) => &self.made[*start as usize..*end as usize],
+            Some([start, end]) => &self.built[*start as usize..*end as usize],
             _ => &[],
         }
     }
@@ -109,17 +109,17 @@ impl Lists {
 
     /// The list of a term, in slot order.
     pub(super) fn of_term(&self, term: u32) -> impl Iterator<Item = Posting> {
-        (self.made_of(term).iter()).chain(self.added_of(term)).copied()
+        (self.built_of(term).iter()).chain(self.added_of(term)).copied()
     }
 
     /// The length of a term's list.
     pub(super) fn len_of(&self, term: u32) -> usize {
-        self.made_of(term).len() + self.added_of(term).len()
+        self.built_of(term).len() + self.added_of(term).len()
     }
 
     /// The posting of a term in a slot.
     pub(super) fn in_slot(&self, term: u32, slot: u32) -> Option<Posting> {
-        [self.made_of(term), self.added_of(term)]
+        [self.built_of(term), self.added_of(term)]
             .into_iter()
             .find_map(|list| {
                 let place = list.binary_search_by_key(&slot, |posting| posting.slot);
@@ -131,7 +131,7 @@ impl Lists {
         let posting = size_of::<Posting>();
         // Growing lists have spare capacity, and an entry in the map.
         let added = self.added_count * 2 * posting + self.added.capacity() * 48;
-        self.starts.capacity() * size_of::<u32>() + self.made.capacity() * posting + added
+        self.starts.capacity() * size_of::<u32>() + self.built.capacity() * posting + added
     }
 }
 
@@ -147,10 +147,10 @@ mod tests {
         #[test]
         fn lists_equal_however_they_are_built(
             slots in proptest::collection::vec(proptest::collection::btree_set(0_u32..9, 0..6), 0..40),
-            made in 0_usize..40,
+            built in 0_usize..40,
             merge_at in 0_usize..40,
         ) {
-            let made = made.min(slots.len());
+            let built = built.min(slots.len());
             let entries = |slots: &[std::collections::BTreeSet<u32>], first: usize| -> Vec<Entry> {
                 (first..).zip(slots)
                     .flat_map(|(slot, terms)| terms.iter().map(move |term| Entry {
@@ -159,14 +159,14 @@ mod tests {
                     }))
                     .collect()
             };
-            let mut lists = Lists::of(&entries(&slots[..made], 0), 9);
-            for (place, slot) in slots.iter().enumerate().skip(made) {
+            let mut lists = Lists::of(&entries(&slots[..built], 0), 9);
+            for (place, slot) in slots.iter().enumerate().skip(built) {
                 for entry in entries(std::slice::from_ref(slot), place) {
                     lists.add(entry.term, entry.posting);
                 }
                 if place == merge_at {
                     // Counts extra postings, to force a rebuild.
-                    lists.added_count += lists.made.len() / 2 + MAX_LATER_POSTINGS;
+                    lists.added_count += lists.built.len() / 2 + MAX_LATER_POSTINGS;
                     lists.merge_later_postings(9);
                 }
             }

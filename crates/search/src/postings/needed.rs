@@ -9,6 +9,7 @@ use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_for
 
 /// A filter of terms by their beginning. It accepts some unneeded terms, but few of
 /// all terms.
+#[derive(Default)]
 pub(crate) struct Needed {
     /// The first two letters, or the low bits of the first character.
     starts: Bits,
@@ -26,17 +27,19 @@ pub(crate) struct Needed {
     pairs: Vec<([u16; 2], [u16; 2])>,
     /// Letters that are ignored when they are too frequent, and the number of further
     /// content pairs with each until then.
-    passed_over: Vec<(u16, Cell<usize>)>,
+    skippable: Vec<(u16, Cell<usize>)>,
 }
 
 /// A set of 16-bit numbers.
 struct Bits(Vec<Cell<u64>>);
 
-impl Bits {
-    fn new() -> Self {
+impl Default for Bits {
+    fn default() -> Self {
         Self(vec![Cell::default(); 1 << 10])
     }
+}
 
+impl Bits {
     fn insert(&self, number: u16) {
         let word = &self.0[usize::from(number) / 64];
         word.set(word.get() | 1 << (number % 64));
@@ -56,25 +59,15 @@ impl Bits {
 impl Needed {
     /// The terms that a query needs in a store of so many memories.
     pub(crate) fn of(query: &Query, memories: usize) -> Self {
-        let mut needed = Self {
-            starts: Bits::new(),
-            ranges: Vec::new(),
-            ends: Bits::new(),
-            has_ends: false,
-            firsts: Bits::new(),
-            letters: Bits::new(),
-            characters: Bits::new(),
-            pairs: Vec::new(),
-            passed_over: Vec::new(),
-        };
+        let mut needed = Self::default();
         let mut is_kept = Vec::new();
         for one in &query.ranked {
             needed.atom(&one.atom);
             match (&one.atom, one.is_shown) {
                 (Atom::Character(letter), true) => is_kept.extend(narrow(*letter)),
                 (Atom::Character(letter), false) => {
-                    let passed_over = narrow(*letter).map(|letter| (letter, Cell::new(memories)));
-                    needed.passed_over.extend(passed_over);
+                    let skippable = narrow(*letter).map(|letter| (letter, Cell::new(memories)));
+                    needed.skippable.extend(skippable);
                 }
                 (Atom::Term(word), _) if one.has_forms => {
                     for language in query.languages {
@@ -92,7 +85,7 @@ impl Needed {
                 }
             }
         }
-        needed.passed_over.retain(|(letter, _)| !is_kept.contains(letter));
+        needed.skippable.retain(|(letter, _)| !is_kept.contains(letter));
         merge(&mut needed.ranges);
         merge(&mut needed.pairs);
         needed
@@ -161,7 +154,7 @@ impl Needed {
     }
 
     /// Whether the leading bytes of terms can exclude blocks.
-    pub(super) const fn passes_blocks(&self) -> bool {
+    pub(super) const fn can_skip_blocks(&self) -> bool {
         !self.has_ends
     }
 
@@ -169,7 +162,7 @@ impl Needed {
     /// beginning.
     #[inline]
     pub(super) fn has_between(&self, first: u64, last: u64) -> bool {
-        do_meet(&self.ranges, first, last)
+        any_overlaps(&self.ranges, first, last)
     }
 
     /// Whether a pair with this character may be needed.
@@ -181,7 +174,7 @@ impl Needed {
     /// Whether a pair may be needed.
     pub(super) fn needs_pair(&self, pair: [u16; 2]) -> bool {
         pair.iter().any(|letter| self.letters.has(*letter))
-            || (self.firsts.has(pair[0]) && do_meet(&self.pairs, pair, pair))
+            || (self.firsts.has(pair[0]) && any_overlaps(&self.pairs, pair, pair))
     }
 
     /// Counts a needed pair; called once per pair and content. When a letter becomes
@@ -192,11 +185,7 @@ impl Needed {
         if char::from_u32(pair[0].into()).and_then(unspaced).is_none() {
             return;
         }
-        for (letter, left) in self
-            .passed_over
-            .iter()
-            .filter(|(letter, _)| pair.contains(letter))
-        {
+        for (letter, left) in self.skippable.iter().filter(|(letter, _)| pair.contains(letter)) {
             match left.get() {
                 0 => {
                     self.letters.remove(*letter);
@@ -220,17 +209,17 @@ impl Needed {
 fn merge<T: Ord + Copy>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, kept| {
-        let do_overlap = next.0 <= kept.1;
-        if do_overlap {
+        let overlap = next.0 <= kept.1;
+        if overlap {
             kept.1 = kept.1.max(next.1);
         }
-        do_overlap
+        overlap
     });
 }
 
 /// Whether one of the merged `ranges` overlaps `first..=last`.
 #[inline]
-fn do_meet<T: Ord + Copy>(ranges: &[(T, T)], first: T, last: T) -> bool {
+fn any_overlaps<T: Ord + Copy>(ranges: &[(T, T)], first: T, last: T) -> bool {
     let at = ranges.partition_point(|(_, end)| *end < first);
     ranges.get(at).is_some_and(|(start, _)| *start <= last)
 }

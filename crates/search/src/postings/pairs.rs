@@ -94,7 +94,7 @@ pub(super) struct PairsOf {
     characters: Vec<u16>,
     rows: Vec<RunsAt>,
     /// Pairs that rows have in blocks.
-    strays: Vec<(Pair, Posting)>,
+    block_pairs: Vec<(Pair, Posting)>,
     /// The approximate number of postings in all lists.
     postings: usize,
 }
@@ -125,34 +125,34 @@ impl PairsOf {
     }
 
     /// Adds a pair that a slot has in a block.
-    pub(super) fn take_stray(&mut self, pair: Pair, posting: Posting) {
+    pub(super) fn take_block_pair(&mut self, pair: Pair, posting: Posting) {
         self.postings += 1;
-        self.strays.push((pair, posting));
+        self.block_pairs.push((pair, posting));
     }
 
     /// Approximate bytes for building lists of the added pairs.
     pub(super) const fn build_bytes(&self) -> usize {
-        let characters = self.characters.len() + 3 * self.strays.len();
-        let strays = self.strays.len() * size_of::<(Pair, Posting)>();
+        let characters = self.characters.len() + 3 * self.block_pairs.len();
+        let block_pairs = self.block_pairs.len() * size_of::<(Pair, Posting)>();
         let counts = if characters == 0 { 0 } else { COUNTS_BYTES };
         let pairs = self.postings * (size_of::<Posting>() + PAIR_BYTES);
-        characters * CHARACTER_BYTES + strays + counts + pairs
+        characters * CHARACTER_BYTES + block_pairs + counts + pairs
     }
 
     /// Builds the pairs and the lists of their terms. `None` if there are too many
     /// characters to number.
     pub(super) fn into_lists(mut self) -> Option<(Pairs, Lists)> {
-        if self.characters.is_empty() && self.strays.is_empty() {
+        if self.characters.is_empty() && self.block_pairs.is_empty() {
             return Some((Pairs::default(), Lists::of(&[], 0)));
         }
-        // A stray pair is placed after all rows, like a row of its pair only.
-        let strays_at = self.characters.len();
-        for (pair, _) in &self.strays {
+        // A pair of a block is placed after all rows, like a row of its pair only.
+        let block_pairs_at = self.characters.len();
+        for (pair, _) in &self.block_pairs {
             self.characters.push(BETWEEN);
             self.characters.extend(halves(*pair));
         }
         u32::try_from(self.characters.len()).ok()?;
-        let rows = Rows::of(&self.rows, strays_at);
+        let rows = Rows::of(&self.rows, block_pairs_at);
 
         let mut pairs = Vec::new();
         let mut lists = Lists::of(&[], 0);
@@ -170,12 +170,15 @@ impl PairsOf {
                     list.push(Posting::new(row.runs.slot, to_u32(count), position));
                     count
                 } else {
-                    list.push(self.strays[(first as usize - strays_at) / 3].1);
+                    list.push(self.block_pairs[(first as usize - block_pairs_at) / 3].1);
                     1
                 };
                 rest = &rest[count..];
             }
-            if group.last().is_some_and(|last| last.at() as usize >= strays_at) {
+            if group
+                .last()
+                .is_some_and(|last| last.at() as usize >= block_pairs_at)
+            {
                 list.sort_unstable_by_key(|posting| posting.slot);
             }
             pairs.push(pair);
@@ -389,7 +392,7 @@ mod tests {
                 while let Some(at) = terms.next().unwrap() {
                     let posting = Posting::of(slot, &at);
                     if let Some(pair) = pair_in(terms.term()) {
-                        collected.take_stray(pair, posting);
+                        collected.take_block_pair(pair, posting);
                         expect(terms.term(), posting);
                     }
                 }

@@ -32,12 +32,12 @@ pub(super) fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> R
     };
     let taken = terms.runs().map_or(Ok(()), |runs| pairs.take(number, runs));
     loop {
-        terms.pass_blocks(|_, last| last >= FIRST_PAIR)?;
+        terms.skip_blocks(|_, last| last >= FIRST_PAIR)?;
         let Some(at) = terms.next()? else {
             return taken;
         };
         if let Some(pair) = pair_in(terms.term()) {
-            pairs.take_stray(pair, Posting::of(number, &at));
+            pairs.take_block_pair(pair, Posting::of(number, &at));
         }
     }
 }
@@ -81,10 +81,10 @@ pub(super) fn read_row(
             sink(text, Posting::of(number, &at));
         });
     }
-    let passing = needed.filter(|needed| needed.passes_blocks() || !terms.has_pairs());
+    let passing = needed.filter(|needed| needed.can_skip_blocks() || !terms.has_pairs());
     loop {
         if let Some(needed) = passing {
-            terms.pass_blocks(|first, last| needed.has_between(first, last))?;
+            terms.skip_blocks(|first, last| needed.has_between(first, last))?;
         }
         let Some(at) = terms.next()? else {
             return read;

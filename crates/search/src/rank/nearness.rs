@@ -59,12 +59,12 @@ fn best_passage(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
         }
         if is_new {
             let present = counts.iter().zip(shown).filter(|(count, _)| **count > 0);
-            let (mut sum, mut most) = (0.0, 0.0_f64);
+            let (mut sum, mut highest) = (0.0, 0.0_f64);
             for (_, one) in present {
                 sum += one.weight;
-                most = most.max(one.weight);
+                highest = highest.max(one.weight);
             }
-            best = best.max(sum - most);
+            best = best.max(sum - highest);
             is_new = false;
         }
     }

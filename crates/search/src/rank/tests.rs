@@ -27,14 +27,30 @@ fn store(memories: &[(&str, &str)]) -> Postings {
     index
 }
 
+/// The best hits of a query, without a condition.
+fn search(index: &Postings, query: &str) -> Results {
+    index.search(&Query::parse(query).unwrap(), None, 100, |_, _| true)
+}
+
 fn found(index: &Postings, query: &str) -> Vec<String> {
-    let query = Query::parse(query).unwrap();
-    let results = index.search(&query, None, 100, |_, _| true);
-    results
-        .found
-        .into_iter()
-        .map(|one| one.path.as_str()[1..].to_owned())
-        .collect()
+    let found = search(index, query).found.into_iter();
+    found.map(|one| one.path.as_str()[1..].to_owned()).collect()
+}
+
+/// Builds the postings of all memories.
+fn build(index: &mut Postings) {
+    index.adopt(index.builder().unwrap().build().unwrap());
+}
+
+/// Asserts that what `ask` finds is equal before and after the postings are built.
+fn assert_equal_when_built<T: PartialEq + std::fmt::Debug>(
+    index: &mut Postings,
+    ask: impl Fn(&Postings) -> T,
+) -> T {
+    let read = ask(index);
+    build(index);
+    assert_eq!(ask(index), read);
+    read
 }
 
 #[test]
@@ -147,14 +163,19 @@ fn postings_of_a_replaced_index_are_dropped() {
 
 #[test]
 fn too_broad_query_differs_from_one_without_hits() {
-    let texts: Vec<(String, String)> = (0..50)
-        .map(|number| (format!("/{number}"), format!("common word{number} common")))
-        .collect();
+    let put_one = |index: &mut Postings, number: u128| {
+        put(
+            index,
+            number,
+            &format!("/{number}"),
+            &format!("common word{number} common"),
+        );
+    };
     let mut index = Postings::default();
-    for (number, (place, content)) in (0..).zip(&texts) {
-        put(&mut index, number, place, content);
+    for number in 0..50 {
+        put_one(&mut index, number);
     }
-    let looks_of = |index: &Postings, query: &str| {
+    let reads_of = |index: &Postings, query: &str| {
         let query = Query::parse(query).unwrap();
         let is_enough = |reads: &u64| {
             !index
@@ -169,19 +190,18 @@ fn too_broad_query_differs_from_one_without_hits() {
         "\"common word7\" word8",
         "path:/ -\"wo common\"",
     ] {
-        let read = looks_of(&index, query);
+        let read = reads_of(&index, query);
         let mut made = Postings::default();
-        for (number, (place, content)) in (0..).zip(&texts).collect::<Vec<_>>().into_iter().rev() {
+        for number in (0..50).rev() {
             put(&mut made, number, "/elsewhere", "zebra common word7");
-            put(&mut made, number, place, content);
+            put_one(&mut made, number);
         }
-        made.adopt(made.builder().unwrap().build().unwrap());
+        build(&mut made);
         put(&mut made, 99, "/99", "zebra words");
         made.remove(memory(99));
-        assert_eq!(looks_of(&made, query), read, "{query}");
+        assert_eq!(reads_of(&made, query), read, "{query}");
     }
-    let none = index.search(&Query::parse("zebra").unwrap(), None, 10, |_, _| true);
-    assert!(!none.is_too_broad);
+    assert!(!search(&index, "zebra").is_too_broad);
 }
 
 /// Only pairs in contents make a character too frequent to look up; pairs in paths
@@ -193,12 +213,8 @@ fn frequent_characters_of_paths_are_still_found() {
     for number in 2..=4 {
         put(&mut index, number, &format!("/丁七{number}"), "one");
     }
-    let query = Query::parse("丁万").unwrap();
-    let read = index.search(&query, None, 10, |_, _| true);
-    assert_eq!(read.count, 4);
-    index.adopt(index.builder().unwrap().build().unwrap());
-    let made = index.search(&query, None, 10, |_, _| true);
-    assert_eq!(read.found, made.found);
+    let hits = assert_equal_when_built(&mut index, |index| search(index, "丁万").found);
+    assert_eq!(hits.len(), 4);
 }
 
 #[test]
@@ -206,26 +222,20 @@ fn joined_signs_match_like_the_equal_pair() {
     let mut index = Postings::default();
     put(&mut index, 1, "/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七");
     put(&mut index, 2, "/b", "㊀-㊁ 一二三");
-    let ask = |index: &Postings| {
-        ["二", "\"一二三\"", "一二"].map(|query| {
-            let query = Query::parse(query).unwrap();
-            index.search(&query, None, 10, |_, _| true).found
-        })
-    };
-    let read = ask(&index);
-    assert_eq!(read.each_ref().map(Vec::len), [2, 1, 2]);
-    index.adopt(index.builder().unwrap().build().unwrap());
-    assert_eq!(ask(&index), read);
+    let hits = assert_equal_when_built(&mut index, |index| {
+        ["二", "\"一二三\"", "一二"].map(|query| search(index, query).found)
+    });
+    assert_eq!(hits.map(|hits| hits.len()), [2, 1, 2]);
 }
 
 /// One text has its pairs among its terms, like its words.
 #[test]
 fn two_letter_words_are_not_pairs() {
     let mut index = store(&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")]);
-    let read = ["და", "丁丁"].map(|query| found(&index, query));
-    assert_eq!(read.each_ref().map(Vec::len), [3, 2]);
-    index.adopt(index.builder().unwrap().build().unwrap());
-    assert_eq!(["და", "丁丁"].map(|query| found(&index, query)), read);
+    let hits = assert_equal_when_built(&mut index, |index| {
+        ["და", "丁丁"].map(|query| found(index, query))
+    });
+    assert_eq!(hits.map(|hits| hits.len()), [3, 2]);
 }
 
 /// A row whose header says that it has no pairs, and a row with runs of another
@@ -239,9 +249,7 @@ fn damaged_row_does_not_affect_other_memories() {
     let _ = index.set(memory(7), path("/c"), Some(changed.into()));
     let _ = index.set(memory(8), path("/d"), Some(georgian.into()));
     let ask = |index: &Postings| ["一丁", "აბ", "丁", "ბ"].map(|query| found(index, query));
-    let read = ask(&index);
-    index.adopt(index.builder().unwrap().build().unwrap());
-    assert_eq!(ask(&index), read);
+    assert_equal_when_built(&mut index, ask);
     for damaged in [7, 8] {
         index.remove(memory(damaged));
     }
@@ -257,8 +265,7 @@ fn invalid_pair_positions_are_ignored() {
     ];
     let mut index = Postings::default();
     let _ = index.set(memory(1), path("/a"), Some(row.concat().into()));
-    let query = Query::parse("重試 a").unwrap();
-    assert_eq!(index.search(&query, None, 10, |_, _| true).found.len(), 1);
+    assert_eq!(search(&index, "重試 a").found.len(), 1);
 }
 
 #[test]
@@ -272,13 +279,9 @@ fn postings_over_the_memory_limit_are_not_built() {
     // Six words and two paths, with eight postings.
     assert!(of_room(1_000).builder().unwrap().build().is_none());
     assert!(of_room(1_200).builder().unwrap().build().is_some());
-    let search = |room: usize, query: &str| {
-        let query = Query::parse(query).unwrap();
-        of_room(room).search(&query, None, 10, |_, _| true)
-    };
     // A query that reads the rows has the same memory limit.
-    assert!(search(300, "one two four").is_too_broad);
-    let found = search(300, "one two");
+    assert!(search(&of_room(300), "one two four").is_too_broad);
+    let found = search(&of_room(300), "one two");
     assert!(!found.is_too_broad && found.count == 1);
 }
 
@@ -292,7 +295,7 @@ fn prefix_matches_the_first_terms_of_live_memories() {
         ("/early", &words[..200].join(" ")),
         ("/late", &words[390..].join(" ")),
     ]);
-    index.adopt(index.builder().unwrap().build().unwrap());
+    build(&mut index);
     assert_eq!(found(&index, "ab*").len(), 2);
     put(&mut index, 7, "/more", &words[200..300].join(" "));
     assert_eq!(found(&index, "ab*"), ["early", "more"]);
@@ -385,11 +388,10 @@ proptest! {
         for (number, text) in (0..).zip(&texts) {
             put(&mut index, number, &format!("/丁七{number}"), &text.join(" "));
         }
-        let parsed = Query::parse(&query).unwrap();
-        let read = index.search(&parsed, None, 100, |_, _| true);
-        index.adopt(index.builder().unwrap().build().unwrap());
-        let made = index.search(&parsed, None, 100, |_, _| true);
-        prop_assert_eq!(read.found, made.found, "{}", query);
+        let hits = |index: &Postings| search(index, &query).found;
+        let read = hits(&index);
+        build(&mut index);
+        prop_assert_eq!(read, hits(&index), "{}", query);
 
         // Removes the first memory and adds it again.
         let mut others = Postings::default();
@@ -397,13 +399,11 @@ proptest! {
             put(&mut others, number, &format!("/丁七{number}"), &text.join(" "));
         }
         index.remove(memory(0));
-        let left = index.search(&parsed, None, 100, |_, _| true);
-        prop_assert_eq!(&left.found, &others.search(&parsed, None, 100, |_, _| true).found, "{}", query);
+        prop_assert_eq!(hits(&index), hits(&others), "{}", query);
         for index in [&mut index, &mut others] {
             put(index, 0, "/丁七0", &texts[0].join(" "));
         }
-        let whole = index.search(&parsed, None, 100, |_, _| true);
-        prop_assert_eq!(&whole.found, &others.search(&parsed, None, 100, |_, _| true).found, "{}", query);
+        prop_assert_eq!(hits(&index), hits(&others), "{}", query);
     }
 
     /// A store's hits and scores do not depend on its history: they equal those of a
@@ -434,17 +434,14 @@ proptest! {
                 }
             }
         }
-        let mut anew = Postings::default();
+        let mut rebuilt = Postings::default();
         for (number, (place, text)) in state.iter().rev() {
-            put(&mut anew, *number, place, text);
+            put(&mut rebuilt, *number, place, text);
         }
-        let query = Query::parse(query).unwrap();
-        let one = index.search(&query, None, 100, |_, _| true);
-        let other = anew.search(&query, None, 100, |_, _| true);
-        prop_assert_eq!(&one.found, &other.found);
-        anew.adopt(anew.builder().unwrap().build().unwrap());
-        let other = anew.search(&query, None, 100, |_, _| true);
-        prop_assert_eq!(&one.found, &other.found);
+        let hits = search(&index, query).found;
+        prop_assert_eq!(&hits, &search(&rebuilt, query).found);
+        build(&mut rebuilt);
+        prop_assert_eq!(&hits, &search(&rebuilt, query).found);
         prop_assert_eq!(index.len(), state.len());
     }
 }

@@ -154,7 +154,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Whether an offset in the row is inside the runs.
-    pub(super) const fn have(&self, place: usize) -> bool {
+    pub(super) const fn contain(&self, place: usize) -> bool {
         self.at <= place && place < self.at + self.characters.len()
     }
 

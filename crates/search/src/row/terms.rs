@@ -127,7 +127,7 @@ impl<'a> Terms<'a> {
     ///
     /// # Errors
     /// [`DamagedRow`] as [`next`](Self::next).
-    pub(crate) fn pass_blocks(&mut self, may_be: impl Fn(u64, u64) -> bool) -> Result<(), DamagedRow> {
+    pub(crate) fn skip_blocks(&mut self, may_be: impl Fn(u64, u64) -> bool) -> Result<(), DamagedRow> {
         if self.left_of_block > 0 || self.left == 0 {
             return Ok(());
         }

@@ -118,7 +118,7 @@ fn skipped_blocks_contain_no_needed_term() {
         let (mut seen, mut found) = (0, false);
         loop {
             terms
-                .pass_blocks(|first, last| first <= leads && leads <= last)
+                .skip_blocks(|first, last| first <= leads && leads <= last)
                 .unwrap();
             if terms.next().unwrap().is_none() {
                 break;
@@ -130,7 +130,7 @@ fn skipped_blocks_contain_no_needed_term() {
         assert!(seen <= 2 * BLOCK, "{ranked}: {seen}");
     }
     let mut terms = Terms::of(&row).unwrap();
-    terms.pass_blocks(|_, _| false).unwrap();
+    terms.skip_blocks(|_, _| false).unwrap();
     assert!(terms.next().unwrap().is_none());
 }
 
@@ -214,7 +214,7 @@ proptest! {
                         positions(&row, at.positions_at, at.frequency, |_| {});
                 });
             }
-            while terms.pass_blocks(|first, _| first % 2 == 0).is_ok() {
+            while terms.skip_blocks(|first, _| first % 2 == 0).is_ok() {
                 if !matches!(terms.next(), Ok(Some(_))) {
                     break;
                 }

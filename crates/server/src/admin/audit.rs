@@ -2,13 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
+use keepsake_core::TenantId;
 use keepsake_engine::{AuditQuery, Engine};
 use keepsake_index::AuditEntry;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::path::InTenant;
+use crate::path::Path;
 use crate::query::QueryParams;
 use crate::routes::audit::object_id;
 use crate::routes::list::{List, ListPage};
@@ -40,7 +41,7 @@ impl From<AuditEntry> for Entry {
         let object_id = entry.object_id.map(|id| object_id(&entry.action, id));
         Self {
             id: entry.id.to_string(),
-            r#type: AuditEntryType::Entry,
+            r#type: AuditEntryType,
             at: entry.at.to_rfc3339(),
             actor: entry.actor,
             action: entry.action,
@@ -58,19 +59,19 @@ impl From<AuditEntry> for Entry {
     path = "/tenants/{tenant_id}/audit",
     operation_id = "tenants.audit",
     tag = "Audit",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant."), ListPage),
+    params(ListPage),
     responses((status = 200, description = "A page of entries.", body = List<Entry>)),
 )]
 pub(super) async fn of_tenant(
     State(engine): State<Engine>,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
     let query = AuditQuery {
         page: params.into(),
         ..AuditQuery::default()
     };
-    let entries = engine.operator().audit(tenant_id, &query).await?;
+    let entries = engine.operator.audit(tenant_id, &query).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }
 
@@ -81,7 +82,6 @@ pub(super) async fn of_tenant(
     get,
     path = "/audit",
     operation_id = "audit.list",
-    tag = "Audit",
     params(ListPage),
     responses((status = 200, description = "A page of entries.", body = List<Entry>)),
 )]
@@ -89,6 +89,6 @@ pub(super) async fn of_operator(
     State(engine): State<Engine>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let entries = engine.operator().operator_audit(&params.into()).await?;
+    let entries = engine.operator.operator_audit(&params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

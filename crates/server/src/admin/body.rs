@@ -22,11 +22,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for AdminBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        if !body::is_json(request.headers()) {
-            return Err(ApiError::unsupported_media_type());
-        }
-        let bytes = read(request).await?;
-        body::parse(&bytes).map(Self)
+        body::require_json(request.headers())?;
+        body::parse(&read(request).await?).map(Self)
     }
 }
 
@@ -34,9 +31,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalAdminBody<T
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let bytes = read(request).await?;
-        let is_empty = bytes.trim_ascii().is_empty();
-        body::parse(if is_empty { body::EMPTY_OBJECT } else { &bytes }).map(Self)
+        body::parse(&body::or_empty_object(read(request).await?)).map(Self)
     }
 }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use keepsake_core::Timestamp;
-use keepsake_engine::{Engine, JobState, Page};
+use keepsake_engine::{Engine, JobState};
 use keepsake_index::JobRun as FoundRun;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 use super::Acting;
 use super::body::OptionalAdminBody;
 use crate::error::ApiError;
-use crate::path::OfJob;
-use crate::query::{NoParams, QueryParams};
+use crate::path::{JobName, Path};
+use crate::query::QueryParams;
 use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, JobRunType, JobType};
 
@@ -39,6 +39,9 @@ pub(crate) struct Job {
     schedule: &'static str,
     /// The interval between runs.
     period_seconds: u64,
+    /// When a worker runs the job next, if one is running.
+    #[schema(value_type = schemas::Time)]
+    next_run_at: String,
     /// Whether the job supports dry runs.
     can_be_dry: bool,
     /// The most recently started run; null if there was none.
@@ -50,9 +53,10 @@ impl From<JobState> for Job {
     fn from(job: JobState) -> Self {
         Self {
             name: job.name,
-            r#type: JobType::Job,
+            r#type: JobType,
             schedule: job.schedule,
             period_seconds: job.period.as_secs(),
+            next_run_at: job.next_run_at.to_rfc3339(),
             can_be_dry: job.can_be_dry,
             last_run: job.last_run.map(|run| JobRun::of(job.name, run)),
         }
@@ -98,7 +102,7 @@ impl JobRun {
         };
         Self {
             id: run.slot.as_micros().to_string(),
-            r#type: JobRunType::Run,
+            r#type: JobRunType,
             job: job.to_owned(),
             status,
             asked_for_by: if run.by_hand { "operator" } else { "schedule" },
@@ -119,18 +123,14 @@ impl JobRun {
     get,
     path = "/jobs",
     operation_id = "jobs.list",
-    tag = "Jobs",
     responses((status = 200, description = "All jobs.", body = List<Job>)),
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
-    QueryParams(NoParams): QueryParams<NoParams>,
+    _: QueryParams<()>,
 ) -> Result<Json<List<Job>>, ApiError> {
-    let page = Page {
-        items: engine.operator().jobs().await?,
-        next: None,
-    };
-    Ok(Json(List::of(page, Job::from)))
+    let jobs = engine.operator.jobs.list().await?;
+    Ok(Json(List::complete(jobs.into_iter().map(Job::from))))
 }
 
 /// List a job's runs
@@ -140,16 +140,15 @@ pub(super) async fn list(
     get,
     path = "/jobs/{job}/runs",
     operation_id = "jobs.runs",
-    tag = "Jobs",
-    params(("job" = schemas::JobName, Path, description = "The job."), ListPage),
+    params(ListPage),
     responses((status = 200, description = "A page of runs.", body = List<JobRun>)),
 )]
 pub(super) async fn runs(
     State(engine): State<Engine>,
-    OfJob(job): OfJob,
+    Path(JobName(job)): Path<JobName>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<JobRun>>, ApiError> {
-    let runs = engine.operator().job_runs(&job, &params.into()).await?;
+    let runs = engine.operator.jobs.runs(&job, &params.into()).await?;
     Ok(Json(List::of(runs, |run| JobRun::of(&job, run))))
 }
 
@@ -162,17 +161,14 @@ pub(super) async fn runs(
     post,
     path = "/jobs/{job}/run",
     operation_id = "jobs.run",
-    tag = "Jobs",
-    params(("job" = schemas::JobName, Path, description = "The job.")),
     request_body = Option<RunJob>,
     responses((status = 202, description = "The run has started.", body = JobRun)),
 )]
 pub(super) async fn run(
-    State(engine): State<Engine>,
     acting: Acting,
-    OfJob(job): OfJob,
+    Path(JobName(job)): Path<JobName>,
     OptionalAdminBody(body): OptionalAdminBody<RunJob>,
 ) -> Result<(StatusCode, Json<JobRun>), ApiError> {
-    let begun = acting.on(&engine).run_job(&job, body.dry_run).await?;
+    let begun = acting.operator().jobs.run(&job, body.dry_run).await?;
     Ok((StatusCode::ACCEPTED, Json(JobRun::of(&job, begun))))
 }

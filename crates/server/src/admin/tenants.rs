@@ -7,20 +7,20 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{Limits, TenantId, Timestamp};
-use keepsake_engine::{Engine, NewTenant, PageRequest, TenantEdit, TenantQuery, UsageReport, limits_of};
+use keepsake_engine::{Engine, NewTenant, TenantEdit, TenantQuery, UsageReport, limits_of};
 use keepsake_index::{Tenant as FoundTenant, TenantDeletion as FoundDeletion};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::Acting;
 use super::body::{AdminBody, OptionalAdminBody};
 use crate::body::Empty;
 use crate::error::ApiError;
-use crate::path::InTenant;
-use crate::query::{FromQuery, NoParams, Query, QueryParams};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
 use crate::routes::erasures::ObjectVersions;
-use crate::routes::list::List;
+use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, TenantDeletionType, TenantType, TenantUsageType};
 
 /// The body of a create request.
@@ -86,7 +86,7 @@ impl From<FoundTenant> for Tenant {
     fn from(tenant: FoundTenant) -> Self {
         Self {
             id: tenant.tenant_id,
-            r#type: TenantType::Tenant,
+            r#type: TenantType,
             name: tenant.name,
             external_id: tenant.external_id,
             status: tenant.status.name(),
@@ -134,7 +134,7 @@ impl TenantUsage {
         let usage = report.usage;
         Self {
             id: tenant_id,
-            r#type: TenantUsageType::Usage,
+            r#type: TenantUsageType,
             memory_stores: usage.stores,
             memories: usage.memories,
             content_bytes: usage.live_bytes,
@@ -183,7 +183,7 @@ impl From<FoundDeletion> for TenantDeletion {
     fn from(deletion: FoundDeletion) -> Self {
         Self {
             id: deletion.tenant_id,
-            r#type: TenantDeletionType::Deletion,
+            r#type: TenantDeletionType,
             status: deletion.state.name(),
             requested_at: deletion.requested_at.to_rfc3339(),
             settles_at: deletion.settles_at.map(Timestamp::to_rfc3339),
@@ -196,28 +196,12 @@ impl From<FoundDeletion> for TenantDeletion {
     }
 }
 
-/// Filters of the tenant listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListTenants {
-    /// Only the tenant with this id of yours.
-    #[param(value_type = Option<schemas::GivenName>)]
-    external_id: Option<String>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListTenants {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            external_id: query.name("external_id")?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// Filters of the tenant listing.
+    ListTenants {
+        /// Only the tenant with this id of yours.
+        #[param(value_type = Option<schemas::GivenName>)]
+        external_id: Option<String> = name("external_id"),
     }
 }
 
@@ -229,12 +213,10 @@ impl FromQuery for ListTenants {
     post,
     path = "/tenants",
     operation_id = "tenants.create",
-    tag = "Tenants",
     request_body = CreateTenant,
     responses((status = 200, description = "The tenant.", body = Tenant)),
 )]
 pub(super) async fn create(
-    State(engine): State<Engine>,
     acting: Acting,
     AdminBody(body): AdminBody<CreateTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
@@ -243,7 +225,7 @@ pub(super) async fn create(
         external_id: body.external_id,
         limits: limits_of(body.limits.unwrap_or_default())?,
     };
-    let tenant = acting.on(&engine).create_tenant(new).await?;
+    let tenant = acting.operator().tenants.create(new).await?;
     Ok(Json(tenant.into()))
 }
 
@@ -254,22 +236,18 @@ pub(super) async fn create(
     get,
     path = "/tenants",
     operation_id = "tenants.list",
-    tag = "Tenants",
-    params(ListTenants),
+    params(ListTenants, ListPage),
     responses((status = 200, description = "A page of tenants.", body = List<Tenant>)),
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
-    QueryParams(params): QueryParams<ListTenants>,
+    QueryParams((params, page)): QueryParams<(ListTenants, ListPage)>,
 ) -> Result<Json<List<Tenant>>, ApiError> {
     let query = TenantQuery {
         external_id: params.external_id,
-        page: PageRequest {
-            limit: params.limit,
-            page: params.page,
-        },
+        page: page.into(),
     };
-    let tenants = engine.operator().tenants(&query).await?;
+    let tenants = engine.operator.tenants.list(&query).await?;
     Ok(Json(List::of(tenants, Tenant::from)))
 }
 
@@ -278,15 +256,13 @@ pub(super) async fn list(
     get,
     path = "/tenants/{tenant_id}",
     operation_id = "tenants.retrieve",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     responses((status = 200, description = "The tenant.", body = Tenant)),
 )]
 pub(super) async fn retrieve(
     State(engine): State<Engine>,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<Tenant>, ApiError> {
-    Ok(Json(engine.operator().tenant(tenant_id).await?.into()))
+    Ok(Json(engine.operator.tenants.get(tenant_id).await?.into()))
 }
 
 /// Update a tenant
@@ -296,15 +272,12 @@ pub(super) async fn retrieve(
     patch,
     path = "/tenants/{tenant_id}",
     operation_id = "tenants.update",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = UpdateTenant,
     responses((status = 200, description = "The updated tenant.", body = Tenant)),
 )]
 pub(super) async fn update(
-    State(engine): State<Engine>,
     acting: Acting,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
     AdminBody(body): AdminBody<UpdateTenant>,
 ) -> Result<Json<Tenant>, ApiError> {
     let edit = TenantEdit {
@@ -312,8 +285,9 @@ pub(super) async fn update(
         external_id: body.external_id,
         limits: body.limits.unwrap_or_default(),
     };
-    let operator = acting.on(&engine);
-    Ok(Json(operator.update_tenant(tenant_id, edit).await?.into()))
+    Ok(Json(
+        acting.operator().tenants.update(tenant_id, edit).await?.into(),
+    ))
 }
 
 /// Suspend a tenant
@@ -323,19 +297,15 @@ pub(super) async fn update(
     post,
     path = "/tenants/{tenant_id}/suspend",
     operation_id = "tenants.suspend",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The suspended tenant.", body = Tenant)),
 )]
 pub(super) async fn suspend(
-    State(engine): State<Engine>,
     acting: Acting,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let operator = acting.on(&engine);
-    Ok(Json(operator.suspend_tenant(tenant_id).await?.into()))
+    Ok(Json(acting.operator().tenants.suspend(tenant_id).await?.into()))
 }
 
 /// Resume a tenant
@@ -343,19 +313,15 @@ pub(super) async fn suspend(
     post,
     path = "/tenants/{tenant_id}/resume",
     operation_id = "tenants.resume",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The resumed tenant.", body = Tenant)),
 )]
 pub(super) async fn resume(
-    State(engine): State<Engine>,
     acting: Acting,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let operator = acting.on(&engine);
-    Ok(Json(operator.resume_tenant(tenant_id).await?.into()))
+    Ok(Json(acting.operator().tenants.resume(tenant_id).await?.into()))
 }
 
 /// Retrieve a tenant's usage
@@ -363,15 +329,13 @@ pub(super) async fn resume(
     get,
     path = "/tenants/{tenant_id}/usage",
     operation_id = "tenants.usage",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     responses((status = 200, description = "The tenant's usage and limits.", body = TenantUsage)),
 )]
 pub(super) async fn usage(
     State(engine): State<Engine>,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantUsage>, ApiError> {
-    let report = engine.operator().usage(tenant_id).await?;
+    let report = engine.operator.tenants.usage(tenant_id).await?;
     Ok(Json(TenantUsage::of(tenant_id, report)))
 }
 
@@ -384,17 +348,14 @@ pub(super) async fn usage(
     delete,
     path = "/tenants/{tenant_id}",
     operation_id = "tenants.delete",
-    tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     responses((status = 202, description = "The deletion has started.", body = TenantDeletion)),
 )]
 pub(super) async fn delete(
-    State(engine): State<Engine>,
     acting: Acting,
-    InTenant(tenant_id): InTenant,
-    QueryParams(NoParams): QueryParams<NoParams>,
+    Path(tenant_id): Path<TenantId>,
+    _: QueryParams<()>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {
-    let begun = acting.on(&engine).delete_tenant(tenant_id).await?;
+    let begun = acting.operator().tenants.delete(tenant_id).await?;
     Ok((StatusCode::ACCEPTED, Json(begun.into())))
 }
 
@@ -404,12 +365,11 @@ pub(super) async fn delete(
     path = "/tenant_deletions/{tenant_id}",
     operation_id = "tenant_deletions.retrieve",
     tag = "Tenants",
-    params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     responses((status = 200, description = "The deletion and its progress.", body = TenantDeletion)),
 )]
 pub(super) async fn deletion(
     State(engine): State<Engine>,
-    InTenant(tenant_id): InTenant,
+    Path(tenant_id): Path<TenantId>,
 ) -> Result<Json<TenantDeletion>, ApiError> {
-    Ok(Json(engine.operator().tenant_deletion(tenant_id).await?.into()))
+    Ok(Json(engine.operator.tenants.deletion(tenant_id).await?.into()))
 }

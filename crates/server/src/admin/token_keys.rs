@@ -1,8 +1,7 @@
 //! `/admin/v1/token_keys`
 
 use axum::Json;
-use axum::extract::State;
-use keepsake_engine::{Engine, RotatedKey, Rotation};
+use keepsake_engine::{RotatedKey, Rotation};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,7 +35,7 @@ impl From<RotatedKey> for TokenKey {
     fn from(key: RotatedKey) -> Self {
         Self {
             id: key.name,
-            r#type: TokenKeyType::Key,
+            r#type: TokenKeyType,
             signs_from: key.signs_from.to_rfc3339(),
         }
     }
@@ -50,12 +49,10 @@ impl From<RotatedKey> for TokenKey {
     post,
     path = "/token_keys/rotate",
     operation_id = "token_keys.rotate",
-    tag = "Token keys",
     request_body = Option<RotateTokenKey>,
     responses((status = 200, description = "The new key.", body = TokenKey)),
 )]
 pub(super) async fn rotate(
-    State(engine): State<Engine>,
     acting: Acting,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
 ) -> Result<Json<TokenKey>, ApiError> {
@@ -64,6 +61,6 @@ pub(super) async fn rotate(
     } else {
         Rotation::Planned
     };
-    let key = acting.on(&engine).rotate_token_key(why).await?;
+    let key = acting.operator().rotate_token_key(why).await?;
     Ok(Json(key.into()))
 }

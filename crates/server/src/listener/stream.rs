@@ -25,7 +25,7 @@ const MIN_PROGRESS_BYTES: usize = 256 << 10;
 /// Whether a request of the connection is running, as the service reports it.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    is_under_way: AtomicBool,
+    is_running: AtomicBool,
     begun: AtomicU64,
 }
 
@@ -37,14 +37,14 @@ impl Activity {
     /// Records that a request's head was read.
     pub(super) fn begin(self: &Arc<Self>) -> RunningRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.is_under_way.store(true, Ordering::Relaxed);
+        self.is_running.store(true, Ordering::Relaxed);
         RunningRequest(Arc::clone(self))
     }
 }
 
 impl Drop for RunningRequest {
     fn drop(&mut self) {
-        self.0.is_under_way.store(false, Ordering::Relaxed);
+        self.0.is_running.store(false, Ordering::Relaxed);
     }
 }
 
@@ -134,21 +134,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let is_under_way = self.activity.is_under_way.load(Ordering::Relaxed);
+        let is_running = self.activity.is_running.load(Ordering::Relaxed);
         let begun = self.activity.begun.load(Ordering::Relaxed);
-        if !is_under_way && begun != self.begun {
+        if !is_running && begun != self.begun {
             self.begun = begun;
             self.await_next(Awaited::Request, IDLE_TIMEOUT);
         }
         let filled_before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
             let is_more = buffer.filled().len() > filled_before;
-            if is_more && !is_under_way && self.awaited == Awaited::Request {
+            if is_more && !is_running && self.awaited == Awaited::Request {
                 self.await_next(Awaited::Head, HEAD_TIMEOUT);
             }
             return Poll::Ready(read);
         }
-        if is_under_way {
+        if is_running {
             return Poll::Pending;
         }
         ready!(self.timer.as_mut().poll(context));
@@ -270,7 +270,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(part_bytes);
         let activity = Arc::new(Activity::default());
         let mut stream = Watched::new(near, Arc::clone(&activity));
-        let _under_way = activity.begin();
+        let _running = activity.begin();
         let taking = tokio::spawn(async move {
             let mut part = vec![0; part_bytes];
             loop {

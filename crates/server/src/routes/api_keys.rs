@@ -12,7 +12,7 @@ use super::list::{List, ListPage};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
-use crate::path::InKey;
+use crate::path::Path;
 use crate::query::QueryParams;
 use crate::schemas::{self, ApiKeyType};
 
@@ -96,7 +96,7 @@ impl From<IssuedKey> for ApiKey {
         let key = issued.key;
         Self {
             id: key.api_key_id,
-            r#type: ApiKeyType::Key,
+            r#type: ApiKeyType,
             workspace_id: key.tenant_id,
             name: key.name,
             scopes: key.scopes,
@@ -126,19 +126,14 @@ impl From<MadeKey> for NewApiKey {
     post,
     path = "/api_keys",
     operation_id = "api_keys.create",
-    tag = "API keys",
     request_body = CreateApiKey,
     responses((status = 200, description = "The key and its secret.", body = NewApiKey)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<CreateApiKey>,
+    JsonBody(principal, body, call): JsonBody<CreateApiKey>,
 ) -> Result<Json<NewApiKey>, ApiError> {
-    let made = engine.create_api_key(&principal, body.draft()?, call).await?;
+    let made = engine.keys.create(&principal, body.draft()?, call).await?;
     Ok(Json(made.into()))
 }
 
@@ -151,7 +146,6 @@ pub(crate) async fn create(
     get,
     path = "/api_keys",
     operation_id = "api_keys.list",
-    tag = "API keys",
     params(ListPage),
     responses((status = 200, description = "A page of keys.", body = List<ApiKey>)),
 )]
@@ -160,7 +154,7 @@ pub(crate) async fn list(
     Caller(principal): Caller,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<ApiKey>>, ApiError> {
-    let keys = engine.api_keys(&principal, &params.into()).await?;
+    let keys = engine.keys.list(&principal, &params.into()).await?;
     Ok(Json(List::of(keys, ApiKey::from)))
 }
 
@@ -169,16 +163,14 @@ pub(crate) async fn list(
     get,
     path = "/api_keys/{api_key_id}",
     operation_id = "api_keys.retrieve",
-    tag = "API keys",
-    params(("api_key_id" = schemas::ApiKeyId, Path, description = "The key.")),
     responses((status = 200, description = "The key.", body = ApiKey)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InKey(api_key_id): InKey,
+    Path(api_key_id): Path<ApiKeyId>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(engine.api_key(&principal, api_key_id).await?.into()))
+    Ok(Json(engine.keys.get(&principal, api_key_id).await?.into()))
 }
 
 /// Revoke an API key
@@ -189,15 +181,13 @@ pub(crate) async fn retrieve(
     post,
     path = "/api_keys/{api_key_id}/revoke",
     operation_id = "api_keys.revoke",
-    tag = "API keys",
-    params(("api_key_id" = schemas::ApiKeyId, Path, description = "The key.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(crate) async fn revoke(
     State(engine): State<Engine>,
-    InKey(api_key_id): InKey,
-    OptionalBody { principal, .. }: OptionalBody<Empty>,
+    Path(api_key_id): Path<ApiKeyId>,
+    OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(engine.revoke_api_key(&principal, api_key_id).await?.into()))
+    Ok(Json(engine.keys.revoke(&principal, api_key_id).await?.into()))
 }

@@ -2,19 +2,17 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{
-    Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId,
-};
-use keepsake_engine::{AuditQuery, Engine, PageRequest};
+use keepsake_core::{Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, VersionId};
+use keepsake_engine::{AuditQuery, Engine};
 use keepsake_index::{AuditAction, AuditEntry as FoundEntry, Auditor};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::list::List;
+use super::list::{Created, List, ListPage};
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::query::{FromQuery, Query, QueryParams};
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, AuditEntryType};
 
 /// One action. It holds no content, path, name or secret.
@@ -87,7 +85,8 @@ impl AuditActor {
                 Some(Self::ServiceAccount { service_account_id })
             }
             Auditor::Operator | Auditor::OperatorCli => Some(Self::Operator),
-            Auditor::Job => None,
+            // Nobody acts with a credential of another server.
+            Auditor::Job | Auditor::Credential(Actor::Imported(..)) => None,
         }
     }
 }
@@ -100,7 +99,7 @@ impl From<FoundEntry> for AuditEntry {
         });
         Self {
             id: AuditEntryId::from_uuid(entry.id),
-            r#type: AuditEntryType::Entry,
+            r#type: AuditEntryType,
             created_at: entry.at.to_rfc3339(),
             actor: entry.actor.parse().ok().and_then(AuditActor::of),
             object,
@@ -139,66 +138,20 @@ fn parse_object_id(text: &str) -> Option<Uuid> {
         .ok()
 }
 
-/// Filters of the audit listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListAudit {
-    /// Only this action.
-    #[param(value_type = Option<schemas::AuditAction>)]
-    action: Option<AuditAction>,
-    /// Only actions of this API key or session, or of the user or service account
-    /// with this subject.
-    #[param(value_type = Option<schemas::GivenName>)]
-    actor_id: Option<String>,
-    /// Only actions on this object: a memory store, memory version, session, API
-    /// key, erasure or the tenant.
-    #[param(value_type = Option<schemas::AuditObjectId>)]
-    object_id: Option<Uuid>,
-    /// At or after this time; `created_at_gte` is an alias.
-    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
-    created_from: Option<Timestamp>,
-    /// At or before this time; `created_at_lte` is an alias.
-    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
-    created_to: Option<Timestamp>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListAudit {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            action: query.word(
-                "action",
-                AuditAction::parse,
-                "an action such as `memory_store.delete`",
-            )?,
-            actor_id: query.name("actor_id")?,
-            object_id: query.word("object_id", parse_object_id, "the id of an object")?,
-            created_from: query.time("created_at", "gte")?,
-            created_to: query.time("created_at", "lte")?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
-    }
-}
-
-impl From<ListAudit> for AuditQuery {
-    fn from(params: ListAudit) -> Self {
-        Self {
-            created_from: params.created_from,
-            created_to: params.created_to,
-            action: params.action,
-            actor_id: params.actor_id,
-            object_id: params.object_id,
-            page: PageRequest {
-                limit: params.limit,
-                page: params.page,
-            },
-        }
+query_params! {
+    /// Filters of the audit listing.
+    ListAudit {
+        /// Only this action.
+        #[param(value_type = Option<schemas::AuditAction>)]
+        action: Option<AuditAction> = word("action", AuditAction::parse, "an action such as `memory_store.delete`"),
+        /// Only actions of this API key or session, or of the user or service account
+        /// with this subject.
+        #[param(value_type = Option<schemas::GivenName>)]
+        actor_id: Option<String> = name("actor_id"),
+        /// Only actions on this object: a memory store, memory version, session, API
+        /// key, erasure or the tenant.
+        #[param(value_type = Option<schemas::AuditObjectId>)]
+        object_id: Option<Uuid> = word("object_id", parse_object_id, "the id of an object"),
     }
 }
 
@@ -212,16 +165,23 @@ impl From<ListAudit> for AuditQuery {
     get,
     path = "/audit",
     operation_id = "audit.list",
-    tag = "Audit",
-    params(ListAudit),
+    params(ListAudit, Created, ListPage),
     responses((status = 200, description = "A page of entries.", body = List<AuditEntry>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    QueryParams(params): QueryParams<ListAudit>,
+    QueryParams((params, created, page)): QueryParams<(ListAudit, Created, ListPage)>,
 ) -> Result<Json<List<AuditEntry>>, ApiError> {
-    let entries = engine.audit(&principal, &params.into()).await?;
+    let query = AuditQuery {
+        created_from: created.from,
+        created_to: created.to,
+        action: params.action,
+        actor_id: params.actor_id,
+        object_id: params.object_id,
+        page: page.into(),
+    };
+    let entries = engine.audit.list(&principal, &query).await?;
     Ok(Json(List::of(entries, AuditEntry::from)))
 }
 

@@ -13,7 +13,7 @@ use super::list::{List, ListPage};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
-use crate::path::OfErasure;
+use crate::path::Path;
 use crate::query::QueryParams;
 use crate::schemas::{self, ErasureType};
 
@@ -123,7 +123,7 @@ impl From<Kept> for Erasure {
         let receipt = &erasure.receipt;
         Self {
             id: erasure.erasure_id,
-            r#type: ErasureType::Erasure,
+            r#type: ErasureType,
             state: erasure.state.name(),
             created_at: erasure.created_at.to_rfc3339(),
             started_at: erasure.started_at.map(Timestamp::to_rfc3339),
@@ -197,24 +197,19 @@ impl From<&KeptStep> for Step {
     post,
     path = "/erasures",
     operation_id = "erasures.create",
-    tag = "Erasures",
     request_body = CreateErasure,
     responses((status = 200, description = "The erasure, which is running or starts soon.", body = Erasure)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<CreateErasure>,
+    JsonBody(principal, body, call): JsonBody<CreateErasure>,
 ) -> Result<Json<Erasure>, ApiError> {
     let request = ErasureRequest {
         store_id: body.memory_store_id,
         path_prefix: body.path_prefix,
         store_metadata: body.store_metadata,
     };
-    let erasure = engine.create_erasure(&principal, request, call).await?;
+    let erasure = engine.erasures.create(&principal, request, call).await?;
     Ok(Json(erasure.into()))
 }
 
@@ -225,7 +220,6 @@ pub(crate) async fn create(
     get,
     path = "/erasures",
     operation_id = "erasures.list",
-    tag = "Erasures",
     params(ListPage),
     responses((status = 200, description = "A page of erasures.", body = List<Erasure>)),
 )]
@@ -234,7 +228,7 @@ pub(crate) async fn list(
     Caller(principal): Caller,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Erasure>>, ApiError> {
-    let erasures = engine.erasures(&principal, &params.into()).await?;
+    let erasures = engine.erasures.list(&principal, &params.into()).await?;
     Ok(Json(List::of(erasures, Erasure::from)))
 }
 
@@ -245,14 +239,12 @@ pub(crate) async fn list(
     get,
     path = "/erasures/{erasure_id}",
     operation_id = "erasures.retrieve",
-    tag = "Erasures",
-    params(("erasure_id" = schemas::ErasureId, Path, description = "The erasure.")),
     responses((status = 200, description = "The erasure.", body = Erasure)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    OfErasure(erasure_id): OfErasure,
+    Path(erasure_id): Path<ErasureId>,
 ) -> Result<Json<Erasure>, ApiError> {
-    Ok(Json(engine.erasure(&principal, erasure_id).await?.into()))
+    Ok(Json(engine.erasures.get(&principal, erasure_id).await?.into()))
 }

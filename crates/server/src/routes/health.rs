@@ -25,7 +25,6 @@ pub(crate) struct Ready {
     get,
     path = "/livez",
     operation_id = "health.live",
-    tag = "Health",
     responses((status = 200, description = "The process is alive.", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn live() -> &'static str {
@@ -42,7 +41,6 @@ pub(crate) async fn live() -> &'static str {
     get,
     path = "/readyz",
     operation_id = "health.ready",
-    tag = "Health",
     responses((status = 200, description = "The process is ready.", body = Ready)),
 )]
 pub(crate) async fn ready(
@@ -52,7 +50,7 @@ pub(crate) async fn ready(
     if lifecycle.draining.is_cancelled() {
         return Err(ApiError::draining());
     }
-    let readiness = engine.readiness().await;
+    let readiness = engine.health.check().await;
     if !readiness.has_index() {
         return Err(ApiError::not_ready());
     }

@@ -1,11 +1,11 @@
-//! The envelope of every listing, and the parameters of a page.
+//! The envelope of every listing, and the query parameters that listings share.
 
-use keepsake_engine::{Page, PageRequest};
+use keepsake_core::Timestamp;
+use keepsake_engine::{EngineError, Page, PageRequest, PromptOptions, View};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use crate::error::ApiError;
-use crate::query::{FromQuery, Query};
+use crate::query::query_params;
 use crate::schemas;
 
 /// A page of a listing.
@@ -26,34 +26,145 @@ impl<T> List<T> {
             next_page: page.next,
         }
     }
+
+    /// A listing of one page.
+    pub(crate) fn complete(items: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            data: Vec::from_iter(items),
+            next_page: None,
+        }
+    }
 }
 
-/// Parameters of a page.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListPage {
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
+query_params! {
+    /// Parameters of a page.
+    ListPage {
+        /// Items per page; 20 by default.
+        #[param(minimum = 1, maximum = 100)]
+        limit: Option<u64> = number("limit", "1 to 100"),
+        /// The `next_page` of the previous page.
+        #[param(value_type = Option<schemas::Cursor>)]
+        page: Option<String> = text("page"),
+    }
 }
 
-impl FromQuery for ListPage {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// Parameters of a page of one session's objects.
+    SessionPage {
+        /// Items per page; by default 20 events, or all attachments.
+        #[param(minimum = 1, maximum = 1000)]
+        limit: Option<u64> = number("limit", "1 to 1000"),
+        /// The `next_page` of the previous page.
+        #[param(value_type = Option<schemas::Cursor>)]
+        page: Option<String> = text("page"),
+    }
+}
+
+query_params! {
+    /// The parameter for content.
+    Viewed {
+        /// Whether the response includes content. The default is `full` when one
+        /// object is retrieved, otherwise `basic`. With `full`, a page has at most
+        /// 20 items.
+        #[param(value_type = Option<schemas::View>)]
+        view: Option<View> = view(),
+    }
+}
+
+query_params! {
+    /// Bounds for the time of creation, both inclusive.
+    Created {
+        /// Created at or after this time; `created_at_gte` is an alias.
+        #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+        from: Option<Timestamp> = time("created_at", "gte"),
+        /// Created at or before this time; `created_at_lte` is an alias.
+        #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+        to: Option<Timestamp> = time("created_at", "lte"),
+    }
+}
+
+query_params! {
+    /// Inclusive and exclusive bounds for the time of creation, and the order.
+    CreatedInOrder {
+        /// Created after this time; `created_at_gt` is an alias.
+        #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
+        after: Option<Timestamp> = time("created_at", "gt"),
+        /// Created at or after this time; `created_at_gte` is an alias.
+        #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+        from: Option<Timestamp> = time("created_at", "gte"),
+        /// Created before this time; `created_at_lt` is an alias.
+        #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
+        before: Option<Timestamp> = time("created_at", "lt"),
+        /// Created at or before this time; `created_at_lte` is an alias.
+        #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+        to: Option<Timestamp> = time("created_at", "lte"),
+        /// Order by creation time; by default `desc` for sessions, `asc` for events.
+        #[param(value_type = Option<schemas::Order>)]
+        order: Option<Order> = word("order", Order::parse, "`asc` or `desc`"),
+    }
+}
+
+/// The order of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Order {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "asc" => Some(Self::Ascending),
+            "desc" => Some(Self::Descending),
+            _ => None,
+        }
+    }
+}
+
+impl CreatedInOrder {
+    /// Combines exclusive and inclusive bounds into the earliest and latest time.
+    pub(crate) fn bounds(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let next = |at: Timestamp| Timestamp::from_micros(at.as_micros().saturating_add(1));
+        let last = |at: Timestamp| Timestamp::from_micros(at.as_micros().saturating_sub(1));
+        let earliest = self.from.max(self.after.map(next));
+        let latest = match (self.to, self.before.map(last)) {
+            (Some(to), Some(before)) => Some(to.min(before)),
+            (to, before) => to.or(before),
+        };
+        (earliest, latest)
     }
 }
 
 impl From<ListPage> for PageRequest {
-    fn from(params: ListPage) -> Self {
-        Self {
-            limit: params.limit,
-            page: params.page,
-        }
+    fn from(ListPage { limit, page }: ListPage) -> Self {
+        Self { limit, page }
+    }
+}
+
+impl From<SessionPage> for PageRequest {
+    fn from(SessionPage { limit, page }: SessionPage) -> Self {
+        Self { limit, page }
+    }
+}
+
+query_params! {
+    /// Options of the text for models.
+    Prompted {
+        /// Adds advice to keep the files in order; `false` by default.
+        keep_tidy: Option<bool> = flag("keep_tidy"),
+        /// Limits the notes to this topic, at most 1,000 bytes.
+        #[param(max_length = 1000)]
+        topic: Option<String> = text("topic"),
+        /// Adds the files with their first lines: at most 200 files and about 16 KiB;
+        /// `false` by default.
+        file_index: Option<bool> = flag("file_index"),
+    }
+}
+
+impl Prompted {
+    /// The options, checked.
+    pub(crate) fn options(self) -> Result<PromptOptions, EngineError> {
+        let is_set = Option::unwrap_or_default;
+        PromptOptions::new(is_set(self.keep_tidy), self.topic, is_set(self.file_index))
     }
 }

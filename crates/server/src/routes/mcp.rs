@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use keepsake_core::StoreId;
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, Mounts};
 use keepsake_mcp::{Access, HttpService};
@@ -19,8 +20,7 @@ use crate::admission::Holder;
 use crate::body::RawJson;
 use crate::envelope::ForeignErrorFormat;
 use crate::error::ApiError;
-use crate::path::InStore;
-use crate::schemas;
+use crate::path::Path;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -33,7 +33,6 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     post,
     path = "/mcp",
     operation_id = "mcp.of_session",
-    tag = "MCP",
     request_body(content = Object, description = "A JSON-RPC message."),
     responses(
         (status = 200, description = "The JSON-RPC response.", body = Object),
@@ -66,8 +65,6 @@ pub(crate) async fn of_session(
     post,
     path = "/mcp/{memory_store_id}",
     operation_id = "mcp.of_store",
-    tag = "MCP",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body(content = Object, description = "A JSON-RPC message."),
     responses(
         (status = 200, description = "The JSON-RPC response.", body = Object),
@@ -79,10 +76,10 @@ pub(crate) async fn of_store(
     State(engine): State<Engine>,
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
-    InStore(store_id): InStore,
+    Path(store_id): Path<StoreId>,
     request: RawJson,
 ) -> Result<Response, ApiError> {
-    let store = engine.store(&request.principal, store_id).await?;
+    let store = engine.stores.get(&request.principal, store_id).await?;
     let slugs = [slug_of(&store.name, &[])];
     answer(&service, store_id.into(), slugs.into(), holder, request).await
 }

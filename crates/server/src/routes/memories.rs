@@ -1,5 +1,7 @@
 //! `/v1/memory_stores/{memory_store_id}/memories`
 
+pub(crate) mod batch;
+
 use std::sync::Arc;
 
 use axum::Json;
@@ -7,19 +9,20 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp};
 use keepsake_engine::{
-    Engine, MemoryEdit, MemoryQuery, NewMemory, OnTaken, PageRequest, Receipt, ShownItem, ShownMemory, View,
+    Engine, ExpiresAt, MemoryEdit, MemoryQuery, NewMemory, OnTaken, Receipt, ShownItem, ShownMemory, View,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::list::List;
+use super::deleted::DeletedMemory;
+use super::list::{List, ListPage, Viewed};
 use crate::auth::Caller;
 use crate::body::{JsonBody, optional_object};
 use crate::error::ApiError;
-use crate::path::{InMemory, InStore};
+use crate::path::Path;
 use crate::precondition::{CreatePrecondition, Precondition};
-use crate::query::{FromQuery, Query, QueryParams};
-use crate::schemas::{self, DeletedMemoryType, MemoryPrefixType, MemoryType};
+use crate::query::{FromQuery, Query, QueryParams, query_params};
+use crate::schemas::{self, MemoryPrefixType, MemoryType};
 
 /// The header with the edition of the API that a client uses.
 const BETA: &str = "anthropic-beta";
@@ -39,6 +42,9 @@ pub(crate) struct CreateMemory {
     /// The content; may be empty.
     #[schema(value_type = schemas::Content)]
     content: String,
+    /// When the memory expires, even if it is used; never by default.
+    #[schema(value_type = Option<schemas::ExpiresAt>)]
+    expires_at: Option<String>,
     /// The condition for the creation.
     #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<CreatePrecondition>,
@@ -57,6 +63,10 @@ pub(crate) struct UpdateMemory {
     /// Whether the memory never expires. A change of only this field creates
     /// no version.
     pinned: Option<bool>,
+    /// When the memory expires, even if it is used. A change of only this field
+    /// creates no version.
+    #[schema(value_type = Option<schemas::ExpiresAt>)]
+    expires_at: Option<String>,
     /// The condition for the change.
     #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<Precondition>,
@@ -95,7 +105,8 @@ pub(crate) struct Memory {
     /// When it was last read.
     #[schema(value_type = Option<schemas::Time>, required)]
     last_accessed_at: Option<String>,
-    /// When it would expire if it is not read again; null: never.
+    /// When it expires if it is not used again: by the store's period or at its own
+    /// time, whichever is earlier; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
     /// Whether it never expires; null if the credential lacks `memory:read` and
@@ -122,25 +133,6 @@ pub(crate) enum MemoryListItem {
     Prefix(MemoryPrefix),
 }
 
-/// The response to a deletion.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeletedMemory {
-    #[schema(value_type = schemas::MemoryId)]
-    id: MemoryId,
-    #[schema(inline)]
-    r#type: DeletedMemoryType,
-}
-
-/// The query parameter for content.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Viewed {
-    /// Whether the response includes content. The default is `full` when one
-    /// object is retrieved, otherwise `basic`.
-    #[param(value_type = Option<schemas::View>)]
-    pub(crate) view: Option<View>,
-}
-
 /// The query of a creation.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -154,41 +146,28 @@ pub(crate) struct CreateQuery {
     beta: bool,
 }
 
-/// Filters of a memory listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListMemories {
-    /// Only memories below this directory; whole path segments are compared.
-    #[param(value_type = Option<schemas::DirectoryPath>)]
-    path_prefix: Option<String>,
-    /// 0: all memories below. 1: only direct entries, with a `memory_prefix`
-    /// for each directory.
-    #[param(minimum = 0, maximum = 1)]
-    depth: Option<u64>,
-    /// Whether memories include content; with `full`, a page has at most 20
-    /// items.
-    #[param(value_type = Option<schemas::View>)]
-    view: Option<View>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
+query_params! {
+    /// Filters of a memory listing.
+    ListMemories {
+        /// Only the memory at this path, if there is one; not with the other filters.
+        #[param(value_type = Option<schemas::MemoryPath>)]
+        path: Option<String> = text("path"),
+        /// Only memories below this directory; whole path segments are compared.
+        #[param(value_type = Option<schemas::DirectoryPath>)]
+        path_prefix: Option<String> = text("path_prefix"),
+        /// 0: all memories below. 1: only direct entries, with a `memory_prefix`
+        /// for each directory.
+        #[param(minimum = 0, maximum = 1)]
+        depth: Option<u64> = number("depth", "0 to 1"),
+    }
 }
 
-/// The precondition of a deletion.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct DeleteMemory {
-    /// Delete the memory only if its content has this hash.
-    #[param(value_type = Option<schemas::ContentSha256>)]
-    expected_content_sha256: Option<ContentHash>,
-}
-
-impl FromQuery for Viewed {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self { view: query.view()? })
+query_params! {
+    /// The precondition of a deletion.
+    DeleteMemory {
+        /// Delete the memory only if its content has this hash.
+        #[param(value_type = Option<schemas::ContentSha256>)]
+        expected_content_sha256: Option<ContentHash> = hash("expected_content_sha256"),
     }
 }
 
@@ -197,26 +176,6 @@ impl FromQuery for CreateQuery {
         Ok(Self {
             view: query.view()?,
             beta: query.is_beta(),
-        })
-    }
-}
-
-impl FromQuery for ListMemories {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            path_prefix: query.text("path_prefix")?,
-            depth: query.number("depth", "0 to 1")?,
-            view: query.view()?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
-    }
-}
-
-impl FromQuery for DeleteMemory {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            expected_content_sha256: query.hash("expected_content_sha256")?,
         })
     }
 }
@@ -230,7 +189,7 @@ impl From<ShownMemory> for Memory {
         let size_bytes = if shows_content { memory.head.size_bytes } else { 0 };
         Self {
             id: memory.head.memory_id,
-            r#type: MemoryType::Memory,
+            r#type: MemoryType,
             memory_store_id: shown.store_id,
             memory_version_id: or_empty(
                 may_show(|receipt| receipt.is_new),
@@ -258,7 +217,7 @@ impl From<ShownItem> for MemoryListItem {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
             ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix {
-                r#type: MemoryPrefixType::Prefix,
+                r#type: MemoryPrefixType,
                 path: path.as_str().to_owned(),
             }),
         }
@@ -274,9 +233,7 @@ impl From<ShownItem> for MemoryListItem {
     post,
     path = "/memory_stores/{memory_store_id}/memories",
     operation_id = "memories.create",
-    tag = "Memories",
     params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
         CreateQuery,
         ("anthropic-beta" = Option<String>, Header, description = "Editions of the API, separated by commas.")
     ),
@@ -285,18 +242,15 @@ impl From<ShownItem> for MemoryListItem {
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    InStore(store_id): InStore,
+    Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<CreateQuery>,
     headers: HeaderMap,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<CreateMemory>,
+    JsonBody(principal, body, call): JsonBody<CreateMemory>,
 ) -> Result<Json<Memory>, ApiError> {
     let new = NewMemory {
         path: body.path,
         content: body.content,
+        expires_at: parse_expires_at(body.expires_at.as_deref())?,
         on_taken: match body.precondition {
             Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
             None if replaces(&headers, params.beta) => OnTaken::Replace,
@@ -305,7 +259,7 @@ pub(crate) async fn create(
         view: params.view.unwrap_or(View::Basic),
         idempotency: call,
     };
-    let memory = engine.create_memory(&principal, store_id, new).await?;
+    let memory = engine.memories.create(&principal, store_id, new).await?;
     Ok(Json(memory.into()))
 }
 
@@ -316,29 +270,23 @@ pub(crate) async fn create(
     get,
     path = "/memory_stores/{memory_store_id}/memories",
     operation_id = "memories.list",
-    tag = "Memories",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ListMemories
-    ),
+    params(ListMemories, Viewed, ListPage),
     responses((status = 200, description = "A page of memories and directories.", body = List<MemoryListItem>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
-    QueryParams(params): QueryParams<ListMemories>,
+    Path(store_id): Path<StoreId>,
+    QueryParams((params, Viewed { view }, page)): QueryParams<(ListMemories, Viewed, ListPage)>,
 ) -> Result<Json<List<MemoryListItem>>, ApiError> {
     let query = MemoryQuery {
+        path: params.path,
         path_prefix: params.path_prefix,
         depth: params.depth,
-        page: PageRequest {
-            limit: params.limit,
-            page: params.page,
-        },
+        page: page.into(),
     };
-    let view = params.view.unwrap_or(View::Basic);
-    let memories = engine.memories(&principal, store_id, &query, view).await?;
+    let view = view.unwrap_or(View::Basic);
+    let memories = engine.memories.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
 }
 
@@ -347,22 +295,17 @@ pub(crate) async fn list(
     get,
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
     operation_id = "memories.retrieve",
-    tag = "Memories",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
-        Viewed
-    ),
+    params(Viewed),
     responses((status = 200, description = "The memory.", body = Memory)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InMemory(store_id, memory_id): InMemory,
-    QueryParams(params): QueryParams<Viewed>,
+    Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
+    QueryParams(Viewed { view }): QueryParams<Viewed>,
 ) -> Result<Json<Memory>, ApiError> {
-    let view = params.view.unwrap_or(View::Full);
-    let memory = engine.memory(&principal, store_id, memory_id, view).await?;
+    let view = view.unwrap_or(View::Full);
+    let memory = engine.memories.get(&principal, store_id, memory_id, view).await?;
     Ok(Json(memory.into()))
 }
 
@@ -374,35 +317,28 @@ pub(crate) async fn retrieve(
     method(post, patch),
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
     operation_id = "memories.update",
-    tag = "Memories",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
-        Viewed
-    ),
+    params(Viewed),
     request_body = UpdateMemory,
     responses((status = 200, description = "The updated memory.", body = Memory)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    InMemory(store_id, memory_id): InMemory,
-    QueryParams(params): QueryParams<Viewed>,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<UpdateMemory>,
+    Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
+    QueryParams(Viewed { view }): QueryParams<Viewed>,
+    JsonBody(principal, body, call): JsonBody<UpdateMemory>,
 ) -> Result<Json<Memory>, ApiError> {
     let edit = MemoryEdit {
         content: body.content,
         path: body.path,
         pinned: body.pinned,
-        precondition: body.precondition.map(Into::into),
-        view: params.view.unwrap_or(View::Basic),
+        expires_at: parse_expires_at(body.expires_at.as_deref())?,
+        precondition: body.precondition.map(|Precondition(precondition)| precondition),
+        view: view.unwrap_or(View::Basic),
         idempotency: call,
     };
     let memory = engine
-        .update_memory(&principal, store_id, memory_id, edit)
+        .memories
+        .update(&principal, store_id, memory_id, edit)
         .await?;
     Ok(Json(memory.into()))
 }
@@ -414,28 +350,31 @@ pub(crate) async fn update(
     delete,
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
     operation_id = "memories.delete",
-    tag = "Memories",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
-        DeleteMemory
-    ),
+    params(DeleteMemory),
     responses((status = 200, description = "The memory was deleted.", body = DeletedMemory)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InMemory(store_id, memory_id): InMemory,
+    Path((store_id, memory_id)): Path<(StoreId, MemoryId)>,
     QueryParams(params): QueryParams<DeleteMemory>,
 ) -> Result<Json<DeletedMemory>, ApiError> {
     let expected = params.expected_content_sha256;
     engine
-        .delete_memory(&principal, store_id, memory_id, expected)
+        .memories
+        .delete(&principal, store_id, memory_id, expected)
         .await?;
-    Ok(Json(DeletedMemory {
-        id: memory_id,
-        r#type: DeletedMemoryType::Deleted,
-    }))
+    Ok(Json(memory_id.into()))
+}
+
+/// Parses the expiry time of a memory.
+pub(crate) fn parse_expires_at(text: Option<&str>) -> Result<Option<ExpiresAt>, ApiError> {
+    let rule = || ApiError::invalid_request("`expires_at` must be a time in RFC 3339 format, or `never`");
+    Ok(match text {
+        None => None,
+        Some("never") => Some(ExpiresAt::Never),
+        Some(text) => Some(ExpiresAt::Time(Timestamp::parse(text).ok_or_else(rule)?)),
+    })
 }
 
 /// Whether the client expects a create to replace the memory at the path.
@@ -485,7 +424,7 @@ mod tests {
             let error = serde_path_to_error::deserialize::<_, CreateMemory>(&mut json).unwrap_err();
             assert!(error.to_string().contains("content"), "{error}");
         }
-        let body = r#"{"content":null,"path":null,"pinned":null,"precondition":null}"#;
+        let body = r#"{"content":null,"path":null,"pinned":null,"expires_at":null,"precondition":null}"#;
         assert!(serde_json::from_str::<UpdateMemory>(body).is_ok());
     }
 }

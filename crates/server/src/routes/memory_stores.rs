@@ -3,19 +3,20 @@
 use axum::Json;
 use axum::extract::State;
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_engine::{Engine, PageRequest, StoreDraft, StoreEdit, StoreQuery};
+use keepsake_engine::{Engine, StoreDraft, StoreEdit, StoreQuery};
 use keepsake_index::Store;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::list::List;
+use super::deleted::DeletedMemoryStore;
+use super::list::{Created, List, ListPage};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
-use crate::path::InStore;
-use crate::query::{FromQuery, NoParams, Query, QueryParams};
-use crate::schemas::{self, DeletedMemoryStoreType, MemoryStoreType};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::schemas::{self, MemoryStoreType};
 
 /// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -94,44 +95,11 @@ pub(crate) struct MemoryStore {
     sensitive_data_policy: &'static str,
 }
 
-/// The response to a deletion.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeletedMemoryStore {
-    #[schema(value_type = schemas::MemoryStoreId)]
-    id: StoreId,
-    #[schema(inline)]
-    r#type: DeletedMemoryStoreType,
-}
-
-/// Filters of a store listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListMemoryStores {
-    /// Created at or after this time; `created_at_gte` is an alias.
-    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
-    created_from: Option<Timestamp>,
-    /// Created at or before this time; `created_at_lte` is an alias.
-    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
-    created_to: Option<Timestamp>,
-    /// Whether to include archived stores.
-    include_archived: Option<bool>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListMemoryStores {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            created_from: query.time("created_at", "gte")?,
-            created_to: query.time("created_at", "lte")?,
-            include_archived: query.flag("include_archived")?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// Filters of a store listing.
+    ListMemoryStores {
+        /// Whether to include archived stores.
+        include_archived: Option<bool> = flag("include_archived"),
     }
 }
 
@@ -139,7 +107,7 @@ impl From<Store> for MemoryStore {
     fn from(store: Store) -> Self {
         Self {
             id: store.store_id,
-            r#type: MemoryStoreType::MemoryStore,
+            r#type: MemoryStoreType,
             name: store.name,
             description: store.description,
             metadata: store.metadata,
@@ -161,17 +129,12 @@ impl From<Store> for MemoryStore {
     post,
     path = "/memory_stores",
     operation_id = "memory_stores.create",
-    tag = "Memory stores",
     request_body = CreateMemoryStore,
     responses((status = 200, description = "The store.", body = MemoryStore)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<CreateMemoryStore>,
+    JsonBody(principal, body, call): JsonBody<CreateMemoryStore>,
 ) -> Result<Json<MemoryStore>, ApiError> {
     let draft = StoreDraft {
         name: body.name,
@@ -180,7 +143,7 @@ pub(crate) async fn create(
         policy: body.sensitive_data_policy,
         expires_unused_after: body.expires_unused_after,
     };
-    let store = engine.create_store(&principal, draft, call).await?;
+    let store = engine.stores.create(&principal, draft, call).await?;
     Ok(Json(store.into()))
 }
 
@@ -191,25 +154,21 @@ pub(crate) async fn create(
     get,
     path = "/memory_stores",
     operation_id = "memory_stores.list",
-    tag = "Memory stores",
-    params(ListMemoryStores),
+    params(Created, ListMemoryStores, ListPage),
     responses((status = 200, description = "A page of stores.", body = List<MemoryStore>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    QueryParams(params): QueryParams<ListMemoryStores>,
+    QueryParams((created, params, page)): QueryParams<(Created, ListMemoryStores, ListPage)>,
 ) -> Result<Json<List<MemoryStore>>, ApiError> {
     let query = StoreQuery {
-        created_from: params.created_from,
-        created_to: params.created_to,
+        created_from: created.from,
+        created_to: created.to,
         include_archived: params.include_archived.unwrap_or_default(),
-        page: PageRequest {
-            limit: params.limit,
-            page: params.page,
-        },
+        page: page.into(),
     };
-    let stores = engine.stores(&principal, &query).await?;
+    let stores = engine.stores.list(&principal, &query).await?;
     Ok(Json(List::of(stores, MemoryStore::from)))
 }
 
@@ -218,16 +177,14 @@ pub(crate) async fn list(
     get,
     path = "/memory_stores/{memory_store_id}",
     operation_id = "memory_stores.retrieve",
-    tag = "Memory stores",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     responses((status = 200, description = "The store.", body = MemoryStore)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
+    Path(store_id): Path<StoreId>,
 ) -> Result<Json<MemoryStore>, ApiError> {
-    Ok(Json(engine.store(&principal, store_id).await?.into()))
+    Ok(Json(engine.stores.get(&principal, store_id).await?.into()))
 }
 
 /// Update a memory store
@@ -237,19 +194,13 @@ pub(crate) async fn retrieve(
     method(post, patch),
     path = "/memory_stores/{memory_store_id}",
     operation_id = "memory_stores.update",
-    tag = "Memory stores",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = UpdateMemoryStore,
     responses((status = 200, description = "The updated store.", body = MemoryStore)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    InStore(store_id): InStore,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<UpdateMemoryStore>,
+    Path(store_id): Path<StoreId>,
+    JsonBody(principal, body, call): JsonBody<UpdateMemoryStore>,
 ) -> Result<Json<MemoryStore>, ApiError> {
     let edit = StoreEdit {
         name: body.name,
@@ -258,7 +209,7 @@ pub(crate) async fn update(
         policy: body.sensitive_data_policy,
         expires_unused_after: body.expires_unused_after,
     };
-    let store = engine.update_store(&principal, store_id, edit, call).await?;
+    let store = engine.stores.update(&principal, store_id, edit, call).await?;
     Ok(Json(store.into()))
 }
 
@@ -270,17 +221,15 @@ pub(crate) async fn update(
     post,
     path = "/memory_stores/{memory_store_id}/archive",
     operation_id = "memory_stores.archive",
-    tag = "Memory stores",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The archived store.", body = MemoryStore)),
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
-    InStore(store_id): InStore,
-    OptionalBody { principal, .. }: OptionalBody<Empty>,
+    Path(store_id): Path<StoreId>,
+    OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<MemoryStore>, ApiError> {
-    Ok(Json(engine.archive_store(&principal, store_id).await?.into()))
+    Ok(Json(engine.stores.archive(&principal, store_id).await?.into()))
 }
 
 /// Delete a memory store
@@ -290,19 +239,14 @@ pub(crate) async fn archive(
     delete,
     path = "/memory_stores/{memory_store_id}",
     operation_id = "memory_stores.delete",
-    tag = "Memory stores",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     responses((status = 200, description = "The store was deleted.", body = DeletedMemoryStore)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
-    QueryParams(NoParams): QueryParams<NoParams>,
+    Path(store_id): Path<StoreId>,
+    _: QueryParams<()>,
 ) -> Result<Json<DeletedMemoryStore>, ApiError> {
-    engine.delete_store(&principal, store_id).await?;
-    Ok(Json(DeletedMemoryStore {
-        id: store_id,
-        r#type: DeletedMemoryStoreType::Deleted,
-    }))
+    engine.stores.delete(&principal, store_id).await?;
+    Ok(Json(store_id.into()))
 }

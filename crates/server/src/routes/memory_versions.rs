@@ -6,19 +6,19 @@ use axum::Json;
 use axum::extract::State;
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, StoreId, Timestamp, VersionId};
-use keepsake_engine::{Engine, PageRequest, RedactedVersion, Restoration, ShownVersion, VersionQuery, View};
+use keepsake_engine::{Engine, RedactedVersion, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::list::List;
-use super::memories::{Memory, Viewed};
+use super::list::{Created, List, ListPage, Viewed};
+use super::memories::Memory;
 use crate::auth::Caller;
 use crate::body::{Empty, OptionalBody, optional_object};
 use crate::error::ApiError;
-use crate::path::{InStore, InVersion};
+use crate::path::Path;
 use crate::precondition::Precondition;
-use crate::query::{FromQuery, Query, QueryParams};
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemoryVersionType};
 
 /// The body of a restore request.
@@ -67,21 +67,21 @@ pub(crate) struct MemoryVersion {
     redacted_by: Option<VersionActor>,
 }
 
-/// The author of a change.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(tag = "type")]
+/// The author of a change. Imported versions have ids of another server.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", deny_unknown_fields)]
 pub(crate) enum VersionActor {
     /// A request that carried an API key.
     #[serde(rename = "api_actor")]
     Api {
-        #[schema(value_type = schemas::ApiKeyId)]
-        api_key_id: ApiKeyId,
+        #[schema(value_type = schemas::ForeignId)]
+        api_key_id: String,
     },
     /// An agent within a session.
     #[serde(rename = "session_actor")]
     Session {
-        #[schema(value_type = schemas::SessionId)]
-        session_id: SessionId,
+        #[schema(value_type = schemas::ForeignId)]
+        session_id: String,
     },
     /// A person.
     #[serde(rename = "user_actor")]
@@ -102,93 +102,69 @@ pub(crate) struct RedactedMemoryVersion {
     content_also_in: Option<Vec<VersionId>>,
 }
 
-/// Filters of a version listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListMemoryVersions {
-    /// Only versions of this memory.
-    #[param(value_type = Option<schemas::MemoryId>)]
-    memory_id: Option<MemoryId>,
-    /// Only versions with this operation.
-    #[param(value_type = Option<schemas::Operation>)]
-    operation: Option<Operation>,
-    /// Only versions written in this session.
-    #[param(value_type = Option<schemas::SessionId>)]
-    session_id: Option<SessionId>,
-    /// Only versions written with this API key.
-    #[param(value_type = Option<schemas::ApiKeyId>)]
-    api_key_id: Option<ApiKeyId>,
-    /// Only versions written by this workload.
-    #[param(value_type = Option<schemas::GivenName>)]
-    service_account_id: Option<String>,
-    /// Created at or after this time; `created_at_gte` is an alias.
-    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
-    created_from: Option<Timestamp>,
-    /// Created at or before this time; `created_at_lte` is an alias.
-    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
-    created_to: Option<Timestamp>,
-    /// Whether versions include content; with `full`, a page has at most 20
-    /// items.
-    #[param(value_type = Option<schemas::View>)]
-    view: Option<View>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListMemoryVersions {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            memory_id: query.id("memory_id")?,
-            operation: query.word(
-                "operation",
-                Operation::parse,
-                "`created`, `modified` or `deleted`",
-            )?,
-            session_id: query.id("session_id")?,
-            api_key_id: query.id("api_key_id")?,
-            service_account_id: query.name("service_account_id")?,
-            created_from: query.time("created_at", "gte")?,
-            created_to: query.time("created_at", "lte")?,
-            view: query.view()?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// Filters of a version listing.
+    ListMemoryVersions {
+        /// Only versions of this memory.
+        #[param(value_type = Option<schemas::MemoryId>)]
+        memory_id: Option<MemoryId> = id("memory_id"),
+        /// Only versions with this operation.
+        #[param(value_type = Option<schemas::Operation>)]
+        operation: Option<Operation> = word("operation", Operation::parse, "`created`, `modified` or `deleted`"),
+        /// Only versions written in this session.
+        #[param(value_type = Option<schemas::SessionId>)]
+        session_id: Option<SessionId> = id("session_id"),
+        /// Only versions written with this API key.
+        #[param(value_type = Option<schemas::ApiKeyId>)]
+        api_key_id: Option<ApiKeyId> = id("api_key_id"),
+        /// Only versions written by this workload.
+        #[param(value_type = Option<schemas::GivenName>)]
+        service_account_id: Option<String> = name("service_account_id"),
     }
 }
 
 impl ListMemoryVersions {
-    fn into_query(self) -> VersionQuery {
+    /// The actors that may have written a version; empty: any actor.
+    fn actors(self) -> Vec<(ActorKind, String)> {
         let session = self.session_id.map(|id| (ActorKind::Session, id.to_string()));
         let api_key = self.api_key_id.map(|id| (ActorKind::ApiKey, id.to_string()));
         let service_account = self.service_account_id.map(|id| (ActorKind::ServiceAccount, id));
-        VersionQuery {
-            memory_id: self.memory_id,
-            operation: self.operation,
-            actors: [session, api_key, service_account]
-                .into_iter()
-                .flatten()
-                .collect(),
-            created_from: self.created_from,
-            created_to: self.created_to,
-            page: PageRequest {
-                limit: self.limit,
-                page: self.page,
-            },
-        }
+        let actors = [session, api_key, service_account];
+        actors.into_iter().flatten().collect()
     }
 }
 
 impl From<Actor> for VersionActor {
     fn from(actor: Actor) -> Self {
         match actor {
-            Actor::ApiKey(api_key_id) => Self::Api { api_key_id },
-            Actor::Session(session_id) => Self::Session { session_id },
-            Actor::User(user_id) => Self::User { user_id },
-            Actor::ServiceAccount(service_account_id) => Self::ServiceAccount { service_account_id },
+            Actor::ApiKey(api_key_id) => Self::of(ActorKind::ApiKey, api_key_id.to_string()),
+            Actor::Session(session_id) => Self::of(ActorKind::Session, session_id.to_string()),
+            Actor::User(user_id) => Self::of(ActorKind::User, user_id),
+            Actor::ServiceAccount(id) => Self::of(ActorKind::ServiceAccount, id),
+            Actor::Imported(kind, id) => Self::of(kind, id),
+        }
+    }
+}
+
+impl VersionActor {
+    fn of(kind: ActorKind, id: String) -> Self {
+        match kind {
+            ActorKind::ApiKey => Self::Api { api_key_id: id },
+            ActorKind::Session => Self::Session { session_id: id },
+            ActorKind::User => Self::User { user_id: id },
+            ActorKind::ServiceAccount => Self::ServiceAccount {
+                service_account_id: id,
+            },
+        }
+    }
+
+    /// The kind and the id.
+    pub(crate) fn into_parts(self) -> (ActorKind, String) {
+        match self {
+            Self::Api { api_key_id } => (ActorKind::ApiKey, api_key_id),
+            Self::Session { session_id } => (ActorKind::Session, session_id),
+            Self::User { user_id } => (ActorKind::User, user_id),
+            Self::ServiceAccount { service_account_id } => (ActorKind::ServiceAccount, service_account_id),
         }
     }
 }
@@ -198,7 +174,7 @@ impl From<ShownVersion> for MemoryVersion {
         let version = shown.version;
         Self {
             id: version.version_id,
-            r#type: MemoryVersionType::Version,
+            r#type: MemoryVersionType,
             memory_store_id: shown.store_id,
             memory_id: version.memory_id,
             operation: version.operation.name(),
@@ -230,22 +206,30 @@ impl From<RedactedVersion> for RedactedMemoryVersion {
     get,
     path = "/memory_stores/{memory_store_id}/memory_versions",
     operation_id = "memory_versions.list",
-    tag = "Memory versions",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ListMemoryVersions
-    ),
+    params(ListMemoryVersions, Created, Viewed, ListPage),
     responses((status = 200, description = "A page of versions.", body = List<MemoryVersion>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
-    QueryParams(params): QueryParams<ListMemoryVersions>,
+    Path(store_id): Path<StoreId>,
+    QueryParams((params, created, Viewed { view }, page)): QueryParams<(
+        ListMemoryVersions,
+        Created,
+        Viewed,
+        ListPage,
+    )>,
 ) -> Result<Json<List<MemoryVersion>>, ApiError> {
-    let view = params.view.unwrap_or(View::Basic);
-    let query = params.into_query();
-    let versions = engine.versions(&principal, store_id, &query, view).await?;
+    let query = VersionQuery {
+        memory_id: params.memory_id,
+        operation: params.operation,
+        actors: params.actors(),
+        created_from: created.from,
+        created_to: created.to,
+        page: page.into(),
+    };
+    let view = view.unwrap_or(View::Basic);
+    let versions = engine.versions.list(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(versions, MemoryVersion::from)))
 }
 
@@ -254,22 +238,20 @@ pub(crate) async fn list(
     get,
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}",
     operation_id = "memory_versions.retrieve",
-    tag = "Memory versions",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version."),
-        Viewed
-    ),
+    params(Viewed),
     responses((status = 200, description = "The version.", body = MemoryVersion)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InVersion(store_id, version_id): InVersion,
-    QueryParams(params): QueryParams<Viewed>,
+    Path((store_id, version_id)): Path<(StoreId, VersionId)>,
+    QueryParams(Viewed { view }): QueryParams<Viewed>,
 ) -> Result<Json<MemoryVersion>, ApiError> {
-    let view = params.view.unwrap_or(View::Full);
-    let version = engine.version(&principal, store_id, version_id, view).await?;
+    let view = view.unwrap_or(View::Full);
+    let version = engine
+        .versions
+        .get(&principal, store_id, version_id, view)
+        .await?;
     Ok(Json(version.into()))
 }
 
@@ -281,20 +263,15 @@ pub(crate) async fn retrieve(
     post,
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/redact",
     operation_id = "memory_versions.redact",
-    tag = "Memory versions",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version.")
-    ),
     request_body = Option<Empty>,
     responses((status = 200, description = "The version, and other versions with the same content.", body = RedactedMemoryVersion)),
 )]
 pub(crate) async fn redact(
     State(engine): State<Engine>,
-    InVersion(store_id, version_id): InVersion,
-    OptionalBody { principal, .. }: OptionalBody<Empty>,
+    Path((store_id, version_id)): Path<(StoreId, VersionId)>,
+    OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<RedactedMemoryVersion>, ApiError> {
-    let redacted = engine.redact_version(&principal, store_id, version_id).await?;
+    let redacted = engine.versions.redact(&principal, store_id, version_id).await?;
     Ok(Json(redacted.into()))
 }
 
@@ -306,32 +283,24 @@ pub(crate) async fn redact(
     post,
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
     operation_id = "memory_versions.restore",
-    tag = "Memory versions",
-    params(
-        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version."),
-        Viewed
-    ),
+    params(Viewed),
     request_body = Option<RestoreMemoryVersion>,
     responses((status = 200, description = "The restored memory.", body = Memory)),
 )]
 pub(crate) async fn restore(
     State(engine): State<Engine>,
-    InVersion(store_id, version_id): InVersion,
-    QueryParams(params): QueryParams<Viewed>,
-    OptionalBody {
-        principal,
-        body,
-        call,
-    }: OptionalBody<RestoreMemoryVersion>,
+    Path((store_id, version_id)): Path<(StoreId, VersionId)>,
+    QueryParams(Viewed { view }): QueryParams<Viewed>,
+    OptionalBody(principal, body, call): OptionalBody<RestoreMemoryVersion>,
 ) -> Result<Json<Memory>, ApiError> {
     let restoration = Restoration {
-        precondition: body.precondition.map(Into::into),
-        view: params.view.unwrap_or(View::Basic),
+        precondition: body.precondition.map(|Precondition(precondition)| precondition),
+        view: view.unwrap_or(View::Basic),
         idempotency: call,
     };
     let memory = engine
-        .restore_version(&principal, store_id, version_id, restoration)
+        .memories
+        .restore(&principal, store_id, version_id, restoration)
         .await?;
     Ok(Json(memory.into()))
 }
@@ -362,6 +331,10 @@ mod tests {
             (
                 Actor::ServiceAccount("ci".to_owned()),
                 json!({"type": "service_account_actor", "service_account_id": "ci"}),
+            ),
+            (
+                Actor::Imported(ActorKind::ApiKey, "key of another server".to_owned()),
+                json!({"type": "api_actor", "api_key_id": "key of another server"}),
             ),
         ] {
             assert_eq!(serde_json::to_value(VersionActor::from(actor)).unwrap(), expected);

@@ -13,7 +13,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
     get,
     path = "/openapi.json",
     operation_id = "reference.document",
-    tag = "Reference",
     responses((status = 200, description = "An OpenAPI 3.1 document.", body = Object)),
 )]
 pub(crate) async fn document() -> impl IntoResponse {
@@ -25,7 +24,6 @@ pub(crate) async fn document() -> impl IntoResponse {
     get,
     path = "/docs",
     operation_id = "reference.page",
-    tag = "Reference",
     responses((status = 200, description = "A page.", body = String, content_type = "text/html")),
 )]
 pub(crate) async fn page() -> impl IntoResponse {

@@ -1,17 +1,17 @@
-//! `/v1/memory_stores/{memory_store_id}/search`
+//! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
 use axum::Json;
 use axum::extract::State;
 use keepsake_core::{MemoryId, StoreId};
 use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::list::List;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::path::InStore;
-use crate::query::{FromQuery, Query, QueryParams};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemorySearchHitType};
 
 /// A memory that matches the query.
@@ -42,7 +42,7 @@ pub(crate) struct MemorySearchHit {
 impl From<SearchHit> for MemorySearchHit {
     fn from(hit: SearchHit) -> Self {
         Self {
-            r#type: MemorySearchHitType::Hit,
+            r#type: MemorySearchHitType,
             memory_store_id: hit.store_id,
             memory_id: hit.memory_id,
             path: hit.path.as_str().to_owned(),
@@ -55,33 +55,45 @@ impl From<SearchHit> for MemorySearchHit {
     }
 }
 
-/// The parameters of a search.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Search {
-    /// Words, `"quoted phrases"`, `-excluded`, `prefix*`, `path:notes/`. There
-    /// are no syntax errors.
-    #[param(value_type = schemas::SearchQuery)]
-    query: String,
-    /// Only memories below this directory; whole path segments are compared.
-    #[param(value_type = Option<schemas::DirectoryPath>)]
-    path_prefix: Option<String>,
-    /// Hits per page; 10 by default.
-    #[param(minimum = 1, maximum = 50)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
+query_params! {
+    /// The parameters of a search.
+    Search {
+        /// Words, `"quoted phrases"`, `-excluded`, `prefix*`, `path:notes/`. There
+        /// are no syntax errors.
+        #[param(value_type = schemas::SearchQuery)]
+        query: String = required_text("query"),
+        /// Only memories below this directory; whole path segments are compared.
+        #[param(value_type = Option<schemas::DirectoryPath>)]
+        path_prefix: Option<String> = text("path_prefix"),
+        /// Hits per page; 10 by default.
+        #[param(minimum = 1, maximum = 50)]
+        limit: Option<u64> = number("limit", "1 to 50"),
+        /// The `next_page` of the previous page.
+        #[param(value_type = Option<schemas::Cursor>)]
+        page: Option<String> = text("page"),
+    }
 }
 
-impl FromQuery for Search {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            query: query.required_text("query")?,
-            path_prefix: query.text("path_prefix")?,
-            limit: query.number("limit", "1 to 50")?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// The selection of stores.
+    SearchedStores {
+        /// Only these stores, at most 100; may be repeated. Without it: all stores
+        /// that the credential may read, archived ones included.
+        #[param(rename = "memory_store_ids[]", value_type = Option<Vec<schemas::MemoryStoreId>>)]
+        store_ids: Vec<StoreId> = ids("memory_store_ids"),
+    }
+}
+
+impl From<Search> for SearchQuery {
+    fn from(params: Search) -> Self {
+        Self {
+            query: params.query,
+            path_prefix: params.path_prefix,
+            page: PageRequest {
+                limit: params.limit,
+                page: params.page,
+            },
+        }
     }
 }
 
@@ -93,24 +105,42 @@ impl FromQuery for Search {
     get,
     path = "/memory_stores/{memory_store_id}/search",
     operation_id = "memories.search",
-    tag = "Memories",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."), Search),
+    params(Search),
     responses((status = 200, description = "A page of hits.", body = List<MemorySearchHit>)),
 )]
 pub(crate) async fn search(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
+    Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
 ) -> Result<Json<List<MemorySearchHit>>, ApiError> {
-    let query = SearchQuery {
-        query: params.query,
-        path_prefix: params.path_prefix,
-        page: PageRequest {
-            limit: params.limit,
-            page: params.page,
-        },
-    };
-    let hits = engine.search(&principal, &[store_id], &query).await?;
+    let hits = engine
+        .search
+        .find(&principal, &[store_id], &params.into())
+        .await?;
+    Ok(Json(List::of(hits, MemorySearchHit::from)))
+}
+
+/// Search memory stores
+///
+/// Searches several stores as a search of one does. The best hits come first;
+/// equal scores are ordered by store id, then by path. If the credential may
+/// read more than 100 stores, `memory_store_ids` must name those to search.
+#[utoipa::path(
+    get,
+    path = "/search",
+    operation_id = "memory_stores.search",
+    params(Search, SearchedStores),
+    responses((status = 200, description = "A page of hits.", body = List<MemorySearchHit>)),
+)]
+pub(crate) async fn search_stores(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
+) -> Result<Json<List<MemorySearchHit>>, ApiError> {
+    let hits = engine
+        .search
+        .find_everywhere(&principal, &store_ids, &params.into())
+        .await?;
     Ok(Json(List::of(hits, MemorySearchHit::from)))
 }

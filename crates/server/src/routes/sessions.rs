@@ -6,22 +6,23 @@ mod shown;
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{JsonText, SessionId, StoreId, Timestamp};
+use keepsake_core::{JsonText, SessionId, StoreId};
 use keepsake_engine::{Engine, PageRequest, SessionDraft, SessionEdit, SessionQuery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use self::resources::AttachStore;
 use self::shown::{NewSession, Session};
-use super::list::List;
+use super::deleted::DeletedSession;
+use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
 use super::tool_calls::{ToolCallBody, ToolResult, answer};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
-use crate::path::OfSession;
-use crate::query::{FromQuery, NoParams, Query, QueryParams};
-use crate::schemas::{self, DeletedSessionType, SessionTokenType};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::schemas::{self, SessionTokenType};
 
 /// Maximum number of JSON values of a body with an agent, stored as text.
 const MAX_AGENT_VALUES: usize = 10_000;
@@ -108,15 +109,6 @@ fn refuse(name: &str, value: Option<&Value>) -> Result<(), ApiError> {
     }
 }
 
-/// The response to a deletion.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeletedSession {
-    #[schema(value_type = schemas::SessionId)]
-    id: SessionId,
-    #[schema(inline)]
-    r#type: DeletedSessionType,
-}
-
 /// A token of a session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SessionToken {
@@ -129,156 +121,77 @@ pub(crate) struct SessionToken {
     token: String,
 }
 
-/// Filters of a session listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListSessions {
-    /// Sessions with this memory store attached.
-    #[param(value_type = Option<schemas::MemoryStoreId>)]
-    memory_store_id: Option<StoreId>,
-    /// Sessions of this agent.
-    agent_id: Option<String>,
-    /// Sessions of this version of the agent; requires `agent_id`.
-    #[param(minimum = 0, maximum = 9_007_199_254_740_992_u64)]
-    agent_version: Option<u64>,
-    /// Sessions of a deployment; always empty, because there are no
-    /// deployments.
-    deployment_id: Option<String>,
-    /// Sessions with this status; may be repeated. Archived sessions are
-    /// `terminated`.
-    #[param(rename = "statuses[]", value_type = Option<Vec<schemas::SessionStatus>>)]
-    statuses: Vec<Status>,
-    /// Whether to include archived sessions if no status is requested.
-    include_archived: Option<bool>,
-    /// Created after this time; `created_at_gt` is an alias.
-    #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
-    created_after: Option<Timestamp>,
-    /// Created at or after this time; `created_at_gte` is an alias.
-    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
-    created_from: Option<Timestamp>,
-    /// Created before this time; `created_at_lt` is an alias.
-    #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
-    created_before: Option<Timestamp>,
-    /// Created at or before this time; `created_at_lte` is an alias.
-    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
-    created_to: Option<Timestamp>,
-    /// Order by creation time; `desc` by default.
-    #[param(value_type = Option<schemas::Order>)]
-    order: Option<Order>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
+query_params! {
+    /// Filters of a session listing.
+    ListSessions {
+        /// Sessions with this memory store attached.
+        #[param(value_type = Option<schemas::MemoryStoreId>)]
+        memory_store_id: Option<StoreId> = id("memory_store_id"),
+        /// Sessions of this agent.
+        agent_id: Option<String> = text("agent_id"),
+        /// Sessions of this version of the agent; requires `agent_id`.
+        #[param(minimum = 0, maximum = 9_007_199_254_740_992_u64)]
+        agent_version: Option<u64> = number("agent_version", "0 on"),
+        /// Sessions of a deployment; always empty, because there are no
+        /// deployments.
+        deployment_id: Option<String> = text("deployment_id"),
+        /// Sessions with this status; may be repeated. Archived sessions are
+        /// `terminated`.
+        #[param(rename = "statuses[]", value_type = Option<Vec<schemas::SessionStatus>>)]
+        statuses: Vec<Status> = words("statuses", Status::parse, "`rescheduling`, `running`, `idle` or `terminated`"),
+        /// Whether to include archived sessions if no status is requested.
+        include_archived: Option<bool> = flag("include_archived"),
+    }
 }
 
 /// The status of a session in the clients' protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
+pub(crate) enum Status {
     Idle,
     Terminated,
     /// Sessions here are never running, so this status matches none.
     Other,
 }
 
-/// The order of a listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    Ascending,
-    Descending,
-}
-
-impl Order {
-    pub(crate) fn from_query(query: &mut Query) -> Result<Option<Self>, ApiError> {
-        let parse = |text: &str| match text {
-            "asc" => Some(Self::Ascending),
-            "desc" => Some(Self::Descending),
+impl Status {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "idle" => Some(Self::Idle),
+            "terminated" => Some(Self::Terminated),
+            "running" | "rescheduling" => Some(Self::Other),
             _ => None,
-        };
-        query.word("order", parse, "`asc` or `desc`")
-    }
-}
-
-impl FromQuery for ListSessions {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        let status = |text: &str| match text {
-            "idle" => Some(Status::Idle),
-            "terminated" => Some(Status::Terminated),
-            "running" | "rescheduling" => Some(Status::Other),
-            _ => None,
-        };
-        Ok(Self {
-            memory_store_id: query.id("memory_store_id")?,
-            agent_id: query.text("agent_id")?,
-            agent_version: query.number("agent_version", "0 on")?,
-            deployment_id: query.text("deployment_id")?,
-            statuses: query.words(
-                "statuses",
-                status,
-                "`rescheduling`, `running`, `idle` or `terminated`",
-            )?,
-            include_archived: query.flag("include_archived")?,
-            created_after: query.time("created_at", "gt")?,
-            created_from: query.time("created_at", "gte")?,
-            created_before: query.time("created_at", "lt")?,
-            created_to: query.time("created_at", "lte")?,
-            order: Order::from_query(query)?,
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
-    }
-}
-
-impl From<ListSessions> for SessionQuery {
-    fn from(params: ListSessions) -> Self {
-        let any = params.statuses.is_empty();
-        let has = |status| params.statuses.contains(&status);
-        let is_possible = params.deployment_id.is_none();
-        let (created_from, created_to) = within(
-            (params.created_after, params.created_from),
-            (params.created_before, params.created_to),
-        );
-        Self {
-            created_from,
-            created_to,
-            store_id: params.memory_store_id,
-            // A version filters only together with an agent id.
-            agent_version: params
-                .agent_id
-                .as_ref()
-                .and(params.agent_version)
-                .map(|version| i64::try_from(version).unwrap_or(i64::MAX)),
-            agent_id: params.agent_id,
-            live: is_possible && (any || has(Status::Idle)),
-            archived: is_possible
-                && if any {
-                    params.include_archived == Some(true)
-                } else {
-                    has(Status::Terminated) && params.include_archived != Some(false)
-                },
-            oldest_first: params.order == Some(Order::Ascending),
-            page: PageRequest {
-                limit: params.limit,
-                page: params.page,
-            },
         }
     }
 }
 
-/// Combines exclusive and inclusive bounds into the earliest and latest time.
-pub(crate) fn within(
-    (after, from): (Option<Timestamp>, Option<Timestamp>),
-    (before, to): (Option<Timestamp>, Option<Timestamp>),
-) -> (Option<Timestamp>, Option<Timestamp>) {
-    let next = |at: Timestamp| Timestamp::from_micros(at.as_micros().saturating_add(1));
-    let last = |at: Timestamp| Timestamp::from_micros(at.as_micros().saturating_sub(1));
-    let earliest = from.max(after.map(next));
-    let latest = match (to, before.map(last)) {
-        (Some(to), Some(before)) => Some(to.min(before)),
-        (to, before) => to.or(before),
-    };
-    (earliest, latest)
+impl ListSessions {
+    fn query(self, created: &CreatedInOrder, page: PageRequest) -> SessionQuery {
+        let any = self.statuses.is_empty();
+        let has = |status| self.statuses.contains(&status);
+        let is_possible = self.deployment_id.is_none();
+        let (created_from, created_to) = created.bounds();
+        SessionQuery {
+            created_from,
+            created_to,
+            store_id: self.memory_store_id,
+            // A version filters only together with an agent id.
+            agent_version: self
+                .agent_id
+                .as_ref()
+                .and(self.agent_version)
+                .map(|version| i64::try_from(version).unwrap_or(i64::MAX)),
+            agent_id: self.agent_id,
+            live: is_possible && (any || has(Status::Idle)),
+            archived: is_possible
+                && if any {
+                    self.include_archived == Some(true)
+                } else {
+                    has(Status::Terminated) && self.include_archived != Some(false)
+                },
+            oldest_first: created.order == Some(Order::Ascending),
+            page,
+        }
+    }
 }
 
 /// Create a session
@@ -290,20 +203,22 @@ pub(crate) fn within(
     post,
     path = "/sessions",
     operation_id = "sessions.create",
-    tag = "Sessions",
+    params(Prompted),
     request_body = CreateSession,
     responses((status = 200, description = "The session and its token.", body = NewSession)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<CreateSession, MAX_AGENT_VALUES>,
+    QueryParams(prompted): QueryParams<Prompted>,
+    JsonBody(principal, body, call): JsonBody<CreateSession, MAX_AGENT_VALUES>,
 ) -> Result<Json<NewSession>, ApiError> {
-    let made = engine.create_session(&principal, body.draft()?, call).await?;
-    Ok(Json(made.into()))
+    let options = prompted.options()?;
+    let made = engine.sessions.create(&principal, body.draft()?, call).await?;
+    let prompt = engine
+        .prompts
+        .of_session(&principal, &made.session, &options)
+        .await?;
+    Ok(Json(NewSession::with_prompt(made, prompt)))
 }
 
 /// List sessions
@@ -313,16 +228,16 @@ pub(crate) async fn create(
     get,
     path = "/sessions",
     operation_id = "sessions.list",
-    tag = "Sessions",
-    params(ListSessions),
+    params(ListSessions, CreatedInOrder, ListPage),
     responses((status = 200, description = "A page of sessions.", body = List<Session>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    QueryParams(params): QueryParams<ListSessions>,
+    QueryParams((params, created, page)): QueryParams<(ListSessions, CreatedInOrder, ListPage)>,
 ) -> Result<Json<List<Session>>, ApiError> {
-    let sessions = engine.sessions(&principal, &params.into()).await?;
+    let query = params.query(&created, page.into());
+    let sessions = engine.sessions.list(&principal, &query).await?;
     Ok(Json(List::of(sessions, Session::from)))
 }
 
@@ -331,16 +246,19 @@ pub(crate) async fn list(
     get,
     path = "/sessions/{session_id}",
     operation_id = "sessions.retrieve",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
+    params(Prompted),
     responses((status = 200, description = "The session.", body = Session)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    OfSession(session_id): OfSession,
+    Path(session_id): Path<SessionId>,
+    QueryParams(prompted): QueryParams<Prompted>,
 ) -> Result<Json<Session>, ApiError> {
-    Ok(Json(engine.session(&principal, session_id).await?.into()))
+    let options = prompted.options()?;
+    let session = engine.sessions.get(&principal, session_id).await?;
+    let prompt = engine.prompts.of_session(&principal, &session, &options).await?;
+    Ok(Json(Session::with_prompt(session, prompt)))
 }
 
 /// Update a session
@@ -350,19 +268,13 @@ pub(crate) async fn retrieve(
     post,
     path = "/sessions/{session_id}",
     operation_id = "sessions.update",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = UpdateSession,
     responses((status = 200, description = "The updated session.", body = Session)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    OfSession(session_id): OfSession,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<UpdateSession>,
+    Path(session_id): Path<SessionId>,
+    JsonBody(principal, body, call): JsonBody<UpdateSession>,
 ) -> Result<Json<Session>, ApiError> {
     refuse("agent", body.agent.as_ref())?;
     refuse("vault_ids", body.vault_ids.as_ref())?;
@@ -371,7 +283,7 @@ pub(crate) async fn update(
         title: body.title,
         metadata: body.metadata.unwrap_or_default(),
     };
-    let session = engine.update_session(&principal, session_id, edit, call).await?;
+    let session = engine.sessions.update(&principal, session_id, edit, call).await?;
     Ok(Json(session.into()))
 }
 
@@ -383,17 +295,17 @@ pub(crate) async fn update(
     post,
     path = "/sessions/{session_id}/archive",
     operation_id = "sessions.archive",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The archived session.", body = Session)),
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
-    OfSession(session_id): OfSession,
-    OptionalBody { principal, .. }: OptionalBody<Empty>,
+    Path(session_id): Path<SessionId>,
+    OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<Session>, ApiError> {
-    Ok(Json(engine.archive_session(&principal, session_id).await?.into()))
+    Ok(Json(
+        engine.sessions.archive(&principal, session_id).await?.into(),
+    ))
 }
 
 /// Delete a session
@@ -404,21 +316,16 @@ pub(crate) async fn archive(
     delete,
     path = "/sessions/{session_id}",
     operation_id = "sessions.delete",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     responses((status = 200, description = "The session was deleted.", body = DeletedSession)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    OfSession(session_id): OfSession,
-    QueryParams(NoParams): QueryParams<NoParams>,
+    Path(session_id): Path<SessionId>,
+    _: QueryParams<()>,
 ) -> Result<Json<DeletedSession>, ApiError> {
-    engine.delete_session(&principal, session_id).await?;
-    Ok(Json(DeletedSession {
-        id: session_id,
-        r#type: DeletedSessionType::Deleted,
-    }))
+    engine.sessions.delete(&principal, session_id).await?;
+    Ok(Json(session_id.into()))
 }
 
 /// Issue a token for a session
@@ -428,20 +335,18 @@ pub(crate) async fn delete(
     post,
     path = "/sessions/{session_id}/token",
     operation_id = "sessions.token",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = Option<Empty>,
     responses((status = 200, description = "The token.", body = SessionToken)),
 )]
 pub(crate) async fn token(
     State(engine): State<Engine>,
-    OfSession(session_id): OfSession,
-    OptionalBody { principal, .. }: OptionalBody<Empty>,
+    Path(session_id): Path<SessionId>,
+    OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<SessionToken>, ApiError> {
-    let token = engine.session_token(&principal, session_id).await?;
+    let token = engine.sessions.issue_token(&principal, session_id).await?;
     Ok(Json(SessionToken {
         session_id,
-        r#type: SessionTokenType::Token,
+        r#type: SessionTokenType,
         token,
     }))
 }
@@ -454,20 +359,14 @@ pub(crate) async fn token(
     post,
     path = "/sessions/{session_id}/tool_calls",
     operation_id = "sessions.tool_calls.create",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = ToolCallBody,
     responses((status = 200, description = "The result for the model.", body = ToolResult)),
 )]
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,
-    OfSession(session_id): OfSession,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<Map<String, Value>>,
+    Path(session_id): Path<SessionId>,
+    JsonBody(principal, body, call): JsonBody<Map<String, Value>>,
 ) -> Result<Json<ToolResult>, ApiError> {
-    let mounts = engine.session_mounts(&principal, session_id).await?;
+    let mounts = engine.sessions.mounts(&principal, session_id).await?;
     answer(&engine, &principal, mounts, body, call).await
 }

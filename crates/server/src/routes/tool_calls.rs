@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use keepsake_core::StoreId;
 use keepsake_core::tool::agent::AgentTool;
 use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, Principal, ToolAnswer, ToolCall};
 use keepsake_index::Idempotency;
@@ -20,8 +21,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::body::JsonBody;
 use crate::error::ApiError;
-use crate::path::InStore;
-use crate::schemas::{self, ToolResultType};
+use crate::path::Path;
+use crate::schemas::ToolResultType;
 
 /// A `tool_result` block.
 #[derive(Debug, Serialize, ToSchema)]
@@ -101,20 +102,15 @@ fn names() -> impl Iterator<Item = &'static str> {
     path = "/memory_stores/{memory_store_id}/tool_calls",
     operation_id = "tool_calls.create",
     tag = "Tools",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = ToolCallBody,
     responses((status = 200, description = "The result for the model.", body = ToolResult)),
 )]
 pub(crate) async fn call(
     State(engine): State<Engine>,
-    InStore(store_id): InStore,
-    JsonBody {
-        principal,
-        body,
-        call: idempotency,
-    }: JsonBody<Map<String, Value>>,
+    Path(store_id): Path<StoreId>,
+    JsonBody(principal, body, call): JsonBody<Map<String, Value>>,
 ) -> Result<Json<ToolResult>, ApiError> {
-    answer(&engine, &principal, store_id, body, idempotency).await
+    answer(&engine, &principal, store_id, body, call).await
 }
 
 /// Carries out the call in a body, on one store or a session's stores.
@@ -130,9 +126,9 @@ pub(crate) async fn answer(
     let tool_use_id = call.tool_use_id.clone();
     let ToolAnswer {
         content, is_error, ..
-    } = engine.call_tool_named(principal, mounts, &name, call).await?;
+    } = engine.tools.call(principal, mounts, &name, call).await?;
     Ok(Json(ToolResult {
-        r#type: ToolResultType::Result,
+        r#type: ToolResultType,
         tool_use_id,
         content,
         is_error,

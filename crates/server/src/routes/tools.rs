@@ -3,14 +3,19 @@
 //! The tool definitions that a harness sends to its model.
 
 use axum::Json;
+use axum::extract::State;
+use keepsake_core::StoreId;
 use keepsake_core::tool::agent::definitions;
-use keepsake_engine::{MEMORY_TOOL, Page};
+use keepsake_engine::{Engine, MEMORY_TOOL, Mounts};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::list::List;
+use super::list::{List, Prompted};
 use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::query::{QueryParams, query_params};
+use crate::schemas;
 
 /// The memory tool's type: the model knows its input.
 const MEMORY_TOOL_TYPE: &str = "memory_20250818";
@@ -34,19 +39,54 @@ pub(crate) enum Tool {
     },
 }
 
+query_params! {
+    /// The stores that the text is about.
+    ToolsOf {
+        /// The memory store whose files `file_index` shows; a session's token shows the
+        /// files of its session.
+        #[param(value_type = Option<schemas::MemoryStoreId>)]
+        memory_store_id: Option<StoreId> = id("memory_store_id"),
+    }
+}
+
+/// The tools, and the text that explains them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolList {
+    #[serde(flatten)]
+    list: List<Tool>,
+    /// Text to add to the system prompt: how to use memory.
+    system_prompt: String,
+}
+
 /// List the tools
 ///
 /// A harness adds all or some of these entries to the `tools` of its requests
-/// to the model. It sends the model's `tool_use` blocks unchanged to the
-/// `tool_calls` of a store or a session.
+/// to the model, and `system_prompt` to its system prompt. It sends the model's
+/// `tool_use` blocks unchanged to the `tool_calls` of a store or a session.
 #[utoipa::path(
     get,
     path = "/tools",
     operation_id = "tools.list",
-    tag = "Tools",
-    responses((status = 200, description = "The tools.", body = List<Tool>)),
+    params(Prompted, ToolsOf),
+    responses((status = 200, description = "The tools.", body = ToolList)),
 )]
-pub(crate) async fn list(_: Caller) -> Json<List<Tool>> {
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    QueryParams((prompted, of)): QueryParams<(Prompted, ToolsOf)>,
+) -> Result<Json<ToolList>, ApiError> {
+    let options = prompted.options()?;
+    let mounts = principal.mounts().cloned();
+    let mounts = mounts.or_else(|| of.memory_store_id.map(Mounts::from));
+    if options.has_file_index() && mounts.is_none() {
+        return Err(ApiError::invalid_request(
+            "`memory_store_id` must be given with `file_index`, unless the credential is a session's token",
+        ));
+    }
+    let system_prompt = engine
+        .prompts
+        .of_stores(&principal, mounts.as_ref(), &options)
+        .await?;
     let memory = Tool::Known {
         r#type: MEMORY_TOOL_TYPE,
         name: MEMORY_TOOL,
@@ -56,6 +96,8 @@ pub(crate) async fn list(_: Caller) -> Json<List<Tool>> {
         description: tool.description,
         input_schema: tool.input_schema,
     });
-    let items = std::iter::once(memory).chain(described).collect();
-    Json(List::of(Page { items, next: None }, |tool| tool))
+    Ok(Json(ToolList {
+        list: List::complete(std::iter::once(memory).chain(described)),
+        system_prompt,
+    }))
 }

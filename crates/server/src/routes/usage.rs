@@ -5,13 +5,13 @@ use axum::extract::State;
 use keepsake_core::{Limits, MemoryId, StoreId, Timestamp};
 use keepsake_engine::{Engine, MemoryUse as FoundUse, StoreUsageReport};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::memory_versions::VersionActor;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::path::InStore;
-use crate::query::{FromQuery, Query, QueryParams};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
 use crate::schemas::{self, MemoryStoreUsageType};
 
 /// The usage of a store.
@@ -99,7 +99,7 @@ impl From<StoreUsageReport> for MemoryStoreUsage {
         let has_period = report.expiry.unused_after_secs.is_some();
         Self {
             id: report.store.store_id,
-            r#type: MemoryStoreUsageType::Usage,
+            r#type: MemoryStoreUsageType,
             memory_count: report.store.memory_count,
             content_bytes: report.store.live_bytes,
             version_count: report.versions,
@@ -115,20 +115,12 @@ impl From<StoreUsageReport> for MemoryStoreUsage {
     }
 }
 
-/// Parameters of a store's usage.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct RetrieveUsage {
-    /// Memories per list; 20 by default.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-}
-
-impl FromQuery for RetrieveUsage {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            limit: query.limit()?,
-        })
+query_params! {
+    /// Parameters of a store's usage.
+    RetrieveUsage {
+        /// Memories per list; 20 by default.
+        #[param(minimum = 1, maximum = 100)]
+        limit: Option<u64> = number("limit", "1 to 100"),
     }
 }
 
@@ -140,16 +132,15 @@ impl FromQuery for RetrieveUsage {
     get,
     path = "/memory_stores/{memory_store_id}/usage",
     operation_id = "memory_stores.usage",
-    tag = "Memory stores",
-    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."), RetrieveUsage),
+    params(RetrieveUsage),
     responses((status = 200, description = "The store's usage.", body = MemoryStoreUsage)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InStore(store_id): InStore,
+    Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<RetrieveUsage>,
 ) -> Result<Json<MemoryStoreUsage>, ApiError> {
-    let report = engine.store_usage(&principal, store_id, params.limit).await?;
+    let report = engine.usage.of_store(&principal, store_id, params.limit).await?;
     Ok(Json(report.into()))
 }

@@ -481,7 +481,7 @@ fn same(a: Option<&String>, b: Option<&String>, why: &'static str) -> Result<(),
     }
 }
 
-/// Numbers of calls whose tags a version brought.
+/// The numbers of the calls whose tags a version added.
 fn new_tags(before: Option<&Memory>, after: &Memory) -> BTreeSet<u64> {
     let all = |memory: &Memory| -> BTreeSet<u64> {
         let texts = [memory.path.as_deref(), memory.content.as_deref()];

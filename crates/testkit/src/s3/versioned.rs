@@ -11,10 +11,10 @@ use secrecy::ExposeSecret;
 
 use super::{s3_options, unique_prefix};
 
-/// The bucket: one for all tests, since servers keep room for each.
+/// The bucket of all tests, because servers reserve space for each bucket.
 const BUCKET: &str = "keepsake-tests-versioned";
 
-/// A place of a test's own in a bucket that keeps versions.
+/// A prefix for one test in a bucket with versioning.
 #[derive(Debug)]
 pub struct VersionedPlace {
     /// How to reach it.
@@ -67,7 +67,7 @@ pub async fn versioned_s3() -> Option<VersionedPlace> {
     Some(VersionedPlace { options, client })
 }
 
-/// A client of the test server that is none of ours.
+/// A client of the test server without Keepsake's code.
 ///
 /// # Panics
 /// When no server is configured.

@@ -1,4 +1,4 @@
-//! Tokens that were signed wrongly, or not at all.
+//! Tokens with a wrong signature or none.
 
 use aws_lc_rs::hmac;
 use keepsake_testkit::issuer::{encode, unsigned};
@@ -6,19 +6,19 @@ use keepsake_testkit::{IssuerKey, issuer};
 use keepsake_tokens::{TokenError, Untrusted};
 use serde_json::json;
 
-use crate::fixture::{KEYS, good, trusting, trusting_all, verify};
+use crate::fixture::{KEYS, trusting, trusting_all, valid, verify};
 
 #[tokio::test]
 async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {
     let all = trusting_all();
     for (kid, key) in KEYS.all() {
-        let token = key.token(kid, &good());
+        let token = key.token(kid, &valid());
         assert_eq!(verify(&all, &token).await.unwrap().tenant, "acme", "{kid}");
-        // A PEM file has one key, however the issuer calls it.
+        // A PEM file has one key, so the name of the key does not matter.
         let one = trusting(&key.pem());
         verify(&one, &token).await.unwrap();
         let nameless = json!({"alg": key.algorithm()}).to_string();
-        verify(&one, &key.token_with(&nameless, &good().to_string()))
+        verify(&one, &key.token_with(&nameless, &valid().to_string()))
             .await
             .unwrap();
     }
@@ -29,7 +29,7 @@ async fn unsigned_token_is_refused_in_every_spelling() {
     let issuers = trusting_all();
     for alg in ["none", "None", "NONE", "nOnE", ""] {
         let header = json!({"alg": alg, "kid": "rsa"}).to_string();
-        let signed = unsigned(&header, &good().to_string());
+        let signed = unsigned(&header, &valid().to_string());
         for signature in ["", "AA"] {
             let token = format!("{signed}.{signature}");
             assert_eq!(
@@ -41,7 +41,7 @@ async fn unsigned_token_is_refused_in_every_spelling() {
     }
     for (kid, key) in KEYS.all() {
         let header = json!({"alg": key.algorithm(), "kid": kid}).to_string();
-        let token = format!("{}.", unsigned(&header, &good().to_string()));
+        let token = format!("{}.", unsigned(&header, &valid().to_string()));
         assert_eq!(
             verify(&issuers, &token).await,
             Err(TokenError::Signature),
@@ -59,7 +59,7 @@ async fn public_key_is_not_accepted_as_an_hmac_secret() {
             ("HS512", hmac::HMAC_SHA512),
         ] {
             let header = json!({"alg": alg, "kid": kid}).to_string();
-            let signed = unsigned(&header, &good().to_string());
+            let signed = unsigned(&header, &valid().to_string());
             let secret = hmac::Key::new(of, key.pem().as_bytes());
             let tag = hmac::sign(&secret, signed.as_bytes());
             let token = format!("{signed}.{}", encode(tag.as_ref()));
@@ -78,7 +78,7 @@ async fn key_verifies_only_its_algorithm() {
                 continue;
             }
             let header = json!({"alg": alg, "kid": kid}).to_string();
-            let token = key.token_with(&header, &good().to_string());
+            let token = key.token_with(&header, &valid().to_string());
             for issuers in [trusting_all(), trusting(&key.pem())] {
                 assert_eq!(
                     verify(&issuers, &token).await,
@@ -92,7 +92,7 @@ async fn key_verifies_only_its_algorithm() {
         "RS384", "RS512", "PS256", "ES384", "ES256K", "ES512", "rs256", "RS256 ",
     ] {
         let header = json!({"alg": alg, "kid": "rsa"}).to_string();
-        let token = KEYS.rsa.token_with(&header, &good().to_string());
+        let token = KEYS.rsa.token_with(&header, &valid().to_string());
         assert_eq!(
             verify(&trusting_all(), &token).await,
             Err(TokenError::Algorithm),
@@ -109,7 +109,7 @@ async fn token_signed_by_an_unknown_key_is_refused() {
         ("p256", IssuerKey::p256()),
         ("ed", IssuerKey::ed25519()),
     ] {
-        let token = stranger.token(kid, &good());
+        let token = stranger.token(kid, &valid());
         assert_eq!(
             verify(&issuers, &token).await,
             Err(TokenError::Signature),
@@ -127,14 +127,14 @@ async fn key_embedded_in_a_token_is_ignored() {
         json!({"alg": "EdDSA", "kid": "ed", "jku": "http://127.0.0.1:1/jwks.json"}),
         json!({"alg": "EdDSA", "kid": "ed", "x5u": "http://127.0.0.1:1/x", "x5c": ["AA"]}),
     ] {
-        let token = stranger.token_with(&header.to_string(), &good().to_string());
+        let token = stranger.token_with(&header.to_string(), &valid().to_string());
         assert_eq!(verify(&issuers, &token).await, Err(TokenError::Signature));
-        // Nor does it harm a token that is good.
-        let token = KEYS.ed25519.token_with(&header.to_string(), &good().to_string());
+        // A valid token with such a header is accepted.
+        let token = KEYS.ed25519.token_with(&header.to_string(), &valid().to_string());
         verify(&issuers, &token).await.unwrap();
     }
     let header = json!({"alg": "EdDSA", "jwk": stranger.jwk()});
-    let token = stranger.token_with(&header.to_string(), &good().to_string());
+    let token = stranger.token_with(&header.to_string(), &valid().to_string());
     assert_eq!(verify(&issuers, &token).await, Err(TokenError::MissingKey));
 }
 
@@ -142,21 +142,21 @@ async fn key_embedded_in_a_token_is_ignored() {
 async fn unknown_and_missing_kid_are_refused() {
     let issuers = trusting_all();
     for kid in ["", "nobody", "RSA", "../rsa", "rsa'--"] {
-        let token = KEYS.rsa.token(kid, &good());
+        let token = KEYS.rsa.token(kid, &valid());
         assert_eq!(
             verify(&issuers, &token).await,
             Err(TokenError::UnknownKey),
             "{kid}"
         );
     }
-    let token = KEYS.rsa.token_with(r#"{"alg":"RS256"}"#, &good().to_string());
+    let token = KEYS.rsa.token_with(r#"{"alg":"RS256"}"#, &valid().to_string());
     assert_eq!(verify(&issuers, &token).await, Err(TokenError::MissingKey));
 }
 
 #[tokio::test]
 async fn any_changed_character_is_noticed() {
     let issuers = trusting_all();
-    let token = KEYS.ed25519.token("ed", &good());
+    let token = KEYS.ed25519.token("ed", &valid());
     for position in 0..token.len() {
         let mut changed = token.clone().into_bytes();
         changed[position] = if changed[position] == b'A' { b'B' } else { b'A' };
@@ -169,7 +169,7 @@ async fn any_changed_character_is_noticed() {
 #[tokio::test]
 async fn signature_in_another_encoding_is_refused() {
     let issuers = trusting_all();
-    let token = KEYS.p256.token("p256", &good());
+    let token = KEYS.p256.token("p256", &valid());
     let (signed, _) = token.rsplit_once('.').unwrap();
     for signature in [
         encode(&[0; 64]),
@@ -185,7 +185,7 @@ async fn signature_in_another_encoding_is_refused() {
             "{refused:?}"
         );
     }
-    // Padding says nothing, and makes a second text of one token.
+    // Padding would allow a second text for the same token.
     assert_eq!(
         verify(&issuers, &format!("{token}==")).await,
         Err(TokenError::Signature)
@@ -196,7 +196,7 @@ async fn signature_in_another_encoding_is_refused() {
 async fn issuer_named_like_the_server_is_refused() {
     let issuers = trusting_all();
     let header = json!({"alg": "EdDSA", "kid": "ed", "typ": "keepsake+jwt"}).to_string();
-    let token = KEYS.ed25519.token_with(&header, &good().to_string());
+    let token = KEYS.ed25519.token_with(&header, &valid().to_string());
     assert!(Untrusted::parse(&token).unwrap().is_own());
     assert_eq!(verify(&issuers, &token).await, Err(TokenError::Type));
 }
@@ -229,10 +229,10 @@ async fn jwks_ignores_keys_not_for_verification() {
         good_one["kid"] = json!("ed");
         let issuers = trusting(&json!({"keys": [entry, good_one]}).to_string());
         for key in [&KEYS.rsa, &KEYS.p256] {
-            let refused = verify(&issuers, &key.token("it", &good())).await;
+            let refused = verify(&issuers, &key.token("it", &valid())).await;
             assert_eq!(refused, Err(TokenError::UnknownKey), "{entry}");
         }
-        verify(&issuers, &KEYS.ed25519.token("ed", &good()))
+        verify(&issuers, &KEYS.ed25519.token("ed", &valid()))
             .await
             .unwrap();
     }
@@ -243,8 +243,8 @@ async fn keys_with_one_name_are_distinguished_by_algorithm() {
     let keys = [("same", &KEYS.rsa), ("same", &KEYS.ed25519)];
     let issuers = trusting(&issuer::jwks(&keys));
     for (_, key) in keys {
-        verify(&issuers, &key.token("same", &good())).await.unwrap();
+        verify(&issuers, &key.token("same", &valid())).await.unwrap();
     }
-    let refused = verify(&issuers, &KEYS.p256.token("same", &good())).await;
+    let refused = verify(&issuers, &KEYS.p256.token("same", &valid())).await;
     assert_eq!(refused, Err(TokenError::WrongKey));
 }

@@ -5,7 +5,7 @@ use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, Tok
 use serde_json::{Value, json};
 
 use crate::fixture::{
-    AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, good, now, settings, trusting, trusting_all, verify,
+    AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting, trusting_all, valid, verify,
 };
 
 async fn answer(changes: Value) -> Result<Identity, TokenError> {
@@ -101,14 +101,14 @@ async fn times_hold_with_a_minute_of_leeway() {
 
 #[tokio::test]
 async fn verification_uses_the_given_time() {
-    let token = KEYS.ed25519.token("ed", &good());
+    let token = KEYS.ed25519.token("ed", &valid());
     let issuers = trusting_all();
     let parsed = Untrusted::parse(&token).unwrap();
     let late = issuers.verify(&parsed, at(NOW_SECS + 360)).await;
     assert_eq!(late, Err(TokenError::Expired));
     let early = issuers.verify(&parsed, at(NOW_SECS - 71)).await;
     assert_eq!(early, Err(TokenError::NotYetValid));
-    // Long after the machine's own time, and long before it.
+    // Far from the machine's time in both directions.
     for seconds in [4_000_000_000, 1_000_000_000] {
         let claims = changed(json!({"iat": seconds, "exp": seconds + 10}));
         let token = KEYS.ed25519.token("ed", &claims);
@@ -162,7 +162,7 @@ async fn scopes_are_text_or_list_and_none_means_no_permission() {
 
 #[tokio::test]
 async fn repeated_claim_is_refused() {
-    let once = good().to_string();
+    let once = valid().to_string();
     let twice = once.replacen('{', r#"{"tenant":"other","#, 1);
     let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
     let issuers = trusting_all();
@@ -221,7 +221,7 @@ async fn one_issuer_may_have_several_audiences_with_separate_actors() {
         .unwrap();
     assert_eq!(identity.actor, Actor::ServiceAccount("ada".to_owned()));
     assert_eq!(identity.tenant, "globex");
-    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &good()))
+    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &valid()))
         .await
         .unwrap();
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
@@ -239,7 +239,7 @@ fn invalid_settings_are_reported_by_position_and_field() {
         url: url.to_owned(),
         allow_http,
     };
-    let good = || settings(file(&KEYS.ed25519.pem()));
+    let trusted = || settings(file(&KEYS.ed25519.pem()));
     let private = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (keys, field, rule) in [
         (
@@ -267,7 +267,7 @@ fn invalid_settings_are_reported_by_position_and_field() {
         (url("nonsense", false), "jwks_url", "https://"),
     ] {
         let problems = Issuers::new(vec![
-            good(),
+            trusted(),
             IssuerSettings {
                 issuer: "other".to_owned(),
                 ..settings(keys)
@@ -293,15 +293,18 @@ fn invalid_settings_are_reported_by_position_and_field() {
     }
     let own = IssuerSettings {
         issuer: "keepsake".to_owned(),
-        ..good()
+        ..trusted()
     };
     assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");
-    assert_eq!(Issuers::new(vec![good(), good()]).unwrap_err()[0].position, 1);
+    assert_eq!(
+        Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position,
+        1
+    );
 }
 
 #[tokio::test]
 async fn no_issuer_is_trusted_by_default() {
-    let token = KEYS.ed25519.token("ed", &good());
+    let token = KEYS.ed25519.token("ed", &valid());
     let parsed = Untrusted::parse(&token).unwrap();
     let refused = Issuers::default().verify(&parsed, now()).await;
     assert_eq!(refused, Err(TokenError::Issuer));

@@ -11,7 +11,7 @@ pub(crate) const ISSUER: &str = "https://id.example.com/";
 pub(crate) const AUDIENCE: &str = "keepsake.example.com";
 pub(crate) const NOW_SECS: i64 = 1_800_000_000;
 
-/// Made once: an RSA key takes a while.
+/// Created once, because creating an RSA key is slow.
 pub(crate) static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
     rsa: IssuerKey::rsa(),
     p256: IssuerKey::p256(),
@@ -38,8 +38,8 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
 }
 
-/// Claims that are taken.
-pub(crate) fn good() -> Value {
+/// Valid claims.
+pub(crate) fn valid() -> Value {
     json!({
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -51,11 +51,11 @@ pub(crate) fn good() -> Value {
     })
 }
 
-/// The good claims with some of them changed; null takes one away.
+/// The valid claims with changes; null removes a claim.
 pub(crate) fn changed(changes: Value) -> Value {
-    let mut claims = good();
+    let mut claims = valid();
     let Value::Object(changes) = changes else {
-        panic!("changes are an object");
+        panic!("the changes must be an object");
     };
     for (name, value) in changes {
         if value.is_null() {
@@ -79,7 +79,7 @@ pub(crate) fn settings(keys: KeySource) -> IssuerSettings {
     }
 }
 
-/// Trusts the issuer with keys from a file of this text.
+/// Trusts the issuer with keys from a file with this text.
 pub(crate) fn trusting(text: &str) -> Issuers {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys");

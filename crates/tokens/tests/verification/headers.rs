@@ -1,10 +1,10 @@
 //! The header of a token, which is read before the verification.
 
 use keepsake_testkit::issuer::{encode, unsigned};
-use keepsake_tokens::{Algorithm, MAX_TOKEN_BYTES, TokenError, Untrusted};
+use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, Untrusted};
 use proptest::prelude::*;
 
-use crate::fixture::{KEYS, good};
+use crate::fixture::{KEYS, valid};
 
 fn refusal(token: &str) -> TokenError {
     Untrusted::parse(token).unwrap_err()
@@ -72,7 +72,6 @@ fn token_of_another_type_is_refused() {
         let token = with_header(&header);
         let parsed = Untrusted::parse(&token).unwrap();
         assert!(!parsed.is_own(), "{typ}");
-        assert_eq!(parsed.algorithm(), Algorithm::Rs256);
     }
     for typ in [
         "logout+jwt",
@@ -90,7 +89,7 @@ fn token_of_another_type_is_refused() {
 
 #[test]
 fn token_over_8_kib_is_refused_unparsed() {
-    let token = KEYS.ed25519.token("ed", &good());
+    let token = KEYS.ed25519.token("ed", &valid());
     let longest = format!("{token}{}", "A".repeat(MAX_TOKEN_BYTES - token.len()));
     assert!(Untrusted::parse(&longest).is_ok());
     assert_eq!(refusal(&format!("{longest}A")), TokenError::TooLong);
@@ -99,9 +98,9 @@ fn token_over_8_kib_is_refused_unparsed() {
 
 #[test]
 fn nothing_shows_the_token() {
-    let token = KEYS.ed25519.token("ed", &good());
+    let token = KEYS.ed25519.token("ed", &valid());
     let shown = format!("{:?}", Untrusted::parse(&token).unwrap());
-    assert_eq!(shown, "Untrusted { algorithm: EdDsa, is_own: false, .. }");
+    assert_eq!(shown, "Untrusted { algorithm: EdDSA, is_own: false, .. }");
     for error in [
         TokenError::Malformed,
         TokenError::Signature,

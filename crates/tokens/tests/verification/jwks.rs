@@ -7,7 +7,7 @@ use keepsake_core::Timestamp;
 use keepsake_testkit::{IssuerKey, JwksAnswer, JwksServer, issuer};
 use keepsake_tokens::{Identity, Issuers, KeySource, TokenError, Untrusted};
 
-use crate::fixture::{KEYS, changed, good, now, settings};
+use crate::fixture::{KEYS, changed, now, settings, valid};
 
 struct TestIssuer {
     server: JwksServer,
@@ -94,7 +94,7 @@ async fn flood_of_unknown_kids_costs_one_fetch_a_minute() {
             assert_eq!(answer, Err(TokenError::UnknownKey));
         }
         assert_eq!(issuer.server.requests(), 1 + usize::try_from(minute).unwrap());
-        // Nor does it shut out those whose key is known.
+        // Tokens with a known key are still accepted.
         issuer
             .verify(&KEYS.ed25519, "ed", after(minute * 60))
             .await
@@ -123,10 +123,10 @@ async fn old_keys_are_refreshed_in_the_background() {
     issuer.server.publish(&[("new", &KEYS.ed25519)]);
     issuer.verify(&KEYS.rsa, "old", after(599)).await.unwrap();
     assert_eq!(issuer.server.requests(), 1);
-    // Served by the old keys: it does not wait for the new ones.
+    // Verified with the old keys, without waiting for the new ones.
     issuer.verify(&KEYS.rsa, "old", after(600)).await.unwrap();
     issuer.wait_for_fetches(2).await;
-    // One that is not there waits for the fetch that is under way.
+    // A token with an unknown key waits for the running fetch.
     issuer.verify(&KEYS.ed25519, "new", after(601)).await.unwrap();
     assert_eq!(issuer.server.requests(), 2);
     let vanished = issuer.verify(&KEYS.rsa, "old", after(602)).await;
@@ -205,11 +205,11 @@ async fn token_cannot_choose_the_requested_host() {
     let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     let other = JwksServer::start(issuer::jwks(&[("theirs", &KEYS.p256)])).await;
     let header = serde_json::json!({"alg": "ES256", "kid": "theirs", "jku": other.url()});
-    let token = KEYS.p256.token_with(&header.to_string(), &good().to_string());
+    let token = KEYS.p256.token_with(&header.to_string(), &valid().to_string());
     let parsed = Untrusted::parse(&token).unwrap();
     let refused = issuer.issuers.verify(&parsed, now()).await;
     assert_eq!(refused, Err(TokenError::UnknownKey));
-    // A redirection is not followed either.
+    // Redirects are not followed.
     issuer.answer(JwksAnswer {
         status: Some(307),
         location: Some(other.url().to_owned()),

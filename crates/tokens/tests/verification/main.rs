@@ -1,4 +1,4 @@
-//! Tokens of every kind that a reviewer would try, against real keys.
+//! Verification of tokens, with real keys.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 

@@ -1,4 +1,4 @@
-//! Tokens of our own, and the change of their key.
+//! The server's own tokens and the rotation of their key.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use keepsake_tokens::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrus
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fixture::{at, good, now, trusting_all, verify};
+use crate::fixture::{at, now, trusting_all, valid, verify};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -102,7 +102,7 @@ fn key_signs_after_its_start_and_verifies_around_it() {
     let just_before = now().plus(HOUR).minus(Duration::from_micros(1));
     assert_eq!(kid_at(just_before), Ok("token-1"));
     assert_eq!(kid_at(now().plus(HOUR)), Err(TokenError::UnknownKey));
-    // A first key whose time has not come, by this clock, signs all the same.
+    // A first key signs even before its start by this clock.
     assert_eq!(kid_at(at(0)), Ok("token-1"));
 }
 
@@ -126,7 +126,7 @@ fn token_of_another_ring_is_refused() {
     assert_eq!(verified(&ring(), &token, now()), Err(TokenError::UnknownKey));
 }
 
-/// A token whose payload differs from one that is good, signed well.
+/// A correctly signed token whose payload differs from a valid one.
 fn forged(changes: &Value) -> String {
     use aws_lc_rs::signature::Ed25519KeyPair;
     let mut payload = json!({
@@ -171,7 +171,7 @@ fn foreign_claim_in_an_own_token_is_refused() {
 async fn own_and_issuer_tokens_are_not_confused() {
     let token = ring().issue(&claims(), now()).unwrap();
     assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Type));
-    let theirs = crate::fixture::KEYS.ed25519.token("token-1", &good());
+    let theirs = crate::fixture::KEYS.ed25519.token("token-1", &valid());
     assert_eq!(verified(&ring(), &theirs, now()), Err(TokenError::Type));
 }
 

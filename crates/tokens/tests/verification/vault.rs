@@ -1,4 +1,4 @@
-//! Secrets at rest.
+//! Encryption of stored secrets.
 
 use aws_lc_rs::aead::NONCE_LEN;
 use base64::Engine as _;

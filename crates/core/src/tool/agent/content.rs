@@ -2,15 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::edit::{Edit, only_match};
+use super::super::edit::{Edit, count_newlines, only_match};
 use super::super::error::ToolError;
-use super::super::view::push_numbered_lines;
-use super::result::{PartOfFile, Snippet};
+use super::result::PartOfFile;
 use crate::content::ContentHash;
 use crate::path::ToolPath;
-
-/// Lines that a snippet shows before and after a change.
-const CONTEXT_LINES: usize = 2;
 
 /// One replacement of a text by another text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,46 +15,6 @@ pub struct Replacement {
     pub old_str: String,
     /// The new text.
     pub new_str: String,
-}
-
-impl Edit {
-    /// The changed lines and two lines on either side, at most `max_chars` characters;
-    /// changes that are close share one snippet.
-    pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
-        let lines: Vec<&str> = self.content.split('\n').collect();
-        let mut wanted: Vec<Range<usize>> = Vec::new();
-        for &(first, last) in &self.shown_lines {
-            let from = first.saturating_sub(CONTEXT_LINES + 1);
-            let to = (last + CONTEXT_LINES).min(lines.len());
-            match wanted.last_mut() {
-                Some(before) if before.end >= from => before.end = to.max(before.end),
-                _ => wanted.push(from..to),
-            }
-        }
-        let mut left = max_chars;
-        let mut snippets = Vec::new();
-        for range in wanted {
-            let first_line = range.start + 1;
-            let fits = lines[range.clone()].iter().take_while(|line| {
-                let chars = line.chars().count() as u64 + 1;
-                let fits = chars <= left;
-                left = left.saturating_sub(chars);
-                fits
-            });
-            let fits = fits.count();
-            let is_cut = fits < range.len();
-            let shown = &lines[range.start..range.start + fits];
-            snippets.push(Snippet {
-                first_line,
-                text: shown.join("\n"),
-                is_cut,
-            });
-            if is_cut {
-                break;
-            }
-        }
-        snippets
-    }
 }
 
 /// Applies replacements in order, all of them or none.
@@ -111,11 +67,10 @@ fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: 
 /// The first and last line of a range of bytes, counted from 1. A line break at the
 /// end of the range does not change the next line.
 fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
-    let count = |text: &str| text.bytes().filter(|&byte| byte == b'\n').count();
-    let first = count(&content[..range.start]) + 1;
+    let first = count_newlines(&content[..range.start]) + 1;
     let inside = &content[range.clone()];
     let is_whole_lines = inside.ends_with('\n') && content[..range.start].ends_with('\n');
-    let last = first + count(inside) - usize::from(is_whole_lines);
+    let last = first + count_newlines(inside) - usize::from(is_whole_lines);
     (first, last)
 }
 
@@ -137,8 +92,8 @@ pub fn read(
         return Err(ToolError::OffsetPastEnd { offset, total_chars });
     }
     // At least one character, so that every page makes progress.
-    let most = limit.unwrap_or(u64::MAX).min(max_chars.max(1));
-    let end = offset.saturating_add(most).min(total_chars);
+    let max = limit.unwrap_or(u64::MAX).min(max_chars.max(1));
+    let end = offset.saturating_add(max).min(total_chars);
     let from = byte_at(content, offset);
     let length = byte_at(&content[from..], end - offset);
     Ok(PartOfFile {
@@ -164,9 +119,4 @@ fn byte_at(text: &str, character: u64) -> usize {
     text.char_indices()
         .nth(character)
         .map_or(text.len(), |(position, _)| position)
-}
-
-/// Appends a snippet's lines with their numbers.
-pub(super) fn push_snippet(text: &mut String, snippet: &Snippet) {
-    push_numbered_lines(text, snippet.first_line, snippet.text.split('\n'));
 }

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::super::edit::Snippet;
 use super::super::view::format_size;
-use super::content::push_snippet;
 use crate::content::ContentHash;
 use crate::id::MemoryId;
-use crate::sensitive::{Finding, list_kinds};
+use crate::sensitive::{Finding, redaction_note};
 
 /// The result of a successful call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -164,17 +164,6 @@ pub struct EditedFile {
     pub redactions: Vec<Redaction>,
 }
 
-/// Lines of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Snippet {
-    /// The number of the first line, counted from 1.
-    pub first_line: usize,
-    /// The lines.
-    pub text: String,
-    /// Whether lines are missing at the end because of the limit.
-    pub is_cut: bool,
-}
-
 /// A secret that was replaced by a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Redaction {
@@ -258,9 +247,7 @@ impl Listing {
                 ListingEntry::Directory { path, .. } => write!(text, "\n{path}"),
             };
         }
-        if let Some(page) = &self.next_page {
-            let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
-        }
+        push_next_page(&mut text, self.next_page.as_deref());
         text
     }
 }
@@ -282,10 +269,14 @@ impl Hits {
         {
             let _ = write!(text, "\n\n{path}, line {line}, score {score:.2}\n{snippet}");
         }
-        if let Some(page) = &self.next_page {
-            let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
-        }
+        push_next_page(&mut text, self.next_page.as_deref());
         text
+    }
+}
+
+fn push_next_page(text: &mut String, page: Option<&str>) {
+    if let Some(page) = page {
+        let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
     }
 }
 
@@ -343,7 +334,7 @@ impl EditedFile {
         for (position, snippet) in self.snippets.iter().enumerate() {
             text.push_str(if position == 0 { "\n" } else { "\n\n" });
             if !snippet.text.is_empty() || !snippet.is_cut {
-                push_snippet(&mut text, snippet);
+                snippet.push_to(&mut text);
             }
             if snippet.is_cut {
                 text.push_str("\n[More lines were changed than are shown.]");
@@ -362,18 +353,8 @@ fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) 
 }
 
 fn push_redactions(text: &mut String, redactions: &[Redaction]) {
-    if redactions.is_empty() {
-        return;
-    }
-    let count = redactions.len();
-    let secrets = if count == 1 { "secret" } else { "secrets" };
-    let _ = write!(
-        text,
-        "\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: {}.",
-        list_kinds(
-            redactions
-                .iter()
-                .map(|redaction| (redaction.kind.as_str(), redaction.line))
-        )
-    );
+    let replaced = redactions.iter();
+    text.push_str(&redaction_note(
+        replaced.map(|redaction| (redaction.kind.as_str(), redaction.line)),
+    ));
 }

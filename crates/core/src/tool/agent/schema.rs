@@ -4,6 +4,20 @@ use serde_json::{Value, json};
 
 use super::{AgentTool, MAX_EDITS, MAX_HITS, MAX_LISTED};
 
+/// The schema of an object with these required and optional properties.
+macro_rules! object {
+    ({$($required:literal: $schema:expr),* $(,)?}, {$($optional:literal: $other:expr),* $(,)?}) => {
+        json!({
+            "type": "object",
+            "properties": {$($required: $schema,)* $($optional: $other,)*},
+            "required": [$($required),*],
+        })
+    };
+    ($required:tt) => {
+        object!($required, {})
+    };
+}
+
 /// The definition of a tool for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
@@ -36,30 +50,31 @@ pub fn memory_definition() -> ToolDefinition {
         name: "memory",
         title: "Memory",
         description: "A memory of files that persists after the conversation. `command` is one of: view (shows a file with line numbers, or a directory two levels deep), create (creates a new file; never overwrites), str_replace (replaces a text that occurs exactly once in the file), insert (inserts lines after a line number; 0 is the top), delete (deletes a file, or a directory with everything in it), rename (renames a file or a directory). Paths start with /memories.",
-        input_schema: object(
-            json!({
-                "command": {
+        input_schema: object!(
+            {
+                "command": json!({
                     "type": "string",
                     "enum": ["view", "create", "str_replace", "insert", "delete", "rename"],
                     "description": "The command.",
-                },
+                }),
+            },
+            {
                 "path": text("The path to view, create, edit or delete: /memories or a path below it."),
-                "view_range": {
+                "view_range": json!({
                     "type": "array",
                     "items": {"type": "integer"},
                     "minItems": 2,
                     "maxItems": 2,
                     "description": "view: the first and the last line, counted from 1; -1 is the end of the file.",
-                },
+                }),
                 "file_text": text("create: the content."),
                 "old_str": text("str_replace: the text to replace; it must occur exactly once in the file."),
                 "new_str": text("str_replace: the replacement; empty by default."),
-                "insert_line": {"type": "integer", "minimum": 0, "description": "insert: the line to insert after; 0 is the top."},
+                "insert_line": number(0, None, "insert: the line to insert after; 0 is the top."),
                 "insert_text": text("insert: the lines to insert."),
                 "old_path": text("rename: the current path."),
                 "new_path": text("rename: the new path."),
-            }),
-            &["command"],
+            }
         ),
         output_schema: None,
         is_read_only: false,
@@ -118,226 +133,151 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
 }
 
 fn input(tool: AgentTool) -> Value {
-    let path = || text("The file, such as /memories/notes/today.md.");
+    let path = text("The file, such as /memories/notes/today.md.");
+    let page = text("The cursor from the previous page.");
     match tool {
-        AgentTool::List => object(
-            json!({
-                "path_prefix": text("The directory, such as /memories/notes; /memories by default."),
-                "depth": number(0, Some(1), "0: all files below it (the default); 1: only its direct entries; deeper files are represented by their directory."),
-                "limit": number(1, Some(MAX_LISTED), "Entries per page; 20 by default."),
-                "page": text("The cursor from the previous page."),
-            }),
-            &[],
+        AgentTool::List => object!({}, {
+            "path_prefix": text("The directory, such as /memories/notes; /memories by default."),
+            "depth": number(0, Some(1), "0: all files below it (the default); 1: only its direct entries; deeper files are represented by their directory."),
+            "limit": number(1, Some(MAX_LISTED), "Entries per page; 20 by default."),
+            "page": page,
+        }),
+        AgentTool::Search => object!({"query": text("The search query.")}, {
+            "path_prefix": text("The directory to search, such as /memories/notes; all directories by default."),
+            "limit": number(1, Some(MAX_HITS), "Hits per page; 10 by default."),
+            "page": page,
+        }),
+        AgentTool::Read => object!({"path": path}, {
+            "offset": number(0, None, "The first character, counted from 0; 0 by default."),
+            "limit": number(1, None, "Maximum number of characters; the allowed maximum by default."),
+        }),
+        AgentTool::Write => object!(
+            {"path": path, "content": text("The whole content.")},
+            {"precondition": precondition(&["not_exists", "content_sha256"])}
         ),
-        AgentTool::Search => object(
-            json!({
-                "query": text("The search query."),
-                "path_prefix": text("The directory to search, such as /memories/notes; all directories by default."),
-                "limit": number(1, Some(MAX_HITS), "Hits per page; 10 by default."),
-                "page": text("The cursor from the previous page."),
-            }),
-            &["query"],
-        ),
-        AgentTool::Read => object(
-            json!({
-                "path": path(),
-                "offset": number(0, None, "The first character, counted from 0; 0 by default."),
-                "limit": number(1, None, "Maximum number of characters; the allowed maximum by default."),
-            }),
-            &["path"],
-        ),
-        AgentTool::Write => object(
-            json!({"path": path(), "content": text("The whole content."), "precondition": precondition(true)}),
-            &["path", "content"],
-        ),
-        AgentTool::Edit => object(
-            json!({
-                "path": path(),
-                "edits": {
+        AgentTool::Edit => object!(
+            {
+                "path": path,
+                "edits": json!({
                     "type": "array",
                     "minItems": 1,
                     "maxItems": MAX_EDITS,
-                    "items": object(
-                        json!({
-                            "old_str": text("The text to replace."),
-                            "new_str": text("The replacement; empty by default."),
-                        }),
-                        &["old_str"],
+                    "items": object!(
+                        {"old_str": text("The text to replace.")},
+                        {"new_str": text("The replacement; empty by default.")}
                     ),
                     "description": "Applied in order.",
-                },
-                "precondition": precondition(false),
-            }),
-            &["path", "edits"],
+                }),
+            },
+            {"precondition": precondition(&["content_sha256"])}
         ),
-        AgentTool::Append => object(
-            json!({"path": path(), "content": text("The lines to append."), "precondition": precondition(true)}),
-            &["path", "content"],
+        AgentTool::Append => object!(
+            {"path": path, "content": text("The lines to append.")},
+            {"precondition": precondition(&["not_exists", "content_sha256"])}
         ),
-        AgentTool::Delete => object(
-            json!({
-                "path": text("The file or directory."),
-                "expected_content_sha256": text("Deletes the file only if its content has this hash."),
-            }),
-            &["path"],
+        AgentTool::Delete => object!(
+            {"path": text("The file or directory.")},
+            {"expected_content_sha256": text("Deletes the file only if its content has this hash.")}
         ),
     }
 }
 
-fn precondition(may_not_exist: bool) -> Value {
-    let types: &[&str] = if may_not_exist {
-        &["not_exists", "content_sha256"]
-    } else {
-        &["content_sha256"]
-    };
-    let mut schema = object(
-        json!({
-            "type": {"type": "string", "enum": types},
-            "content_sha256": text("With the type content_sha256: the hash from an earlier result."),
-        }),
-        &["type"],
+/// The condition of a change, of one of these types.
+fn precondition(types: &[&str]) -> Value {
+    let mut schema = object!(
+        {"type": json!({"type": "string", "enum": types})},
+        {"content_sha256": text("With the type content_sha256: the hash from an earlier result.")}
     );
     schema["description"] = json!("The condition; if it does not hold, nothing is changed.");
     schema
 }
 
 fn output(tool: AgentTool) -> Value {
+    let next_page = or_null("string", "The cursor of the next page.");
     match tool {
         AgentTool::List => {
-            let file = object(
-                json!({
-                    "type": {"const": "file"},
-                    "path": text("The path of the file."),
-                    "content_size_bytes": number(0, None, "Bytes."),
-                    "updated_at": text("The time of the last change, in RFC 3339 format."),
-                    "first_line": text("The first line of the file."),
-                }),
-                &["type", "path", "content_size_bytes", "updated_at", "first_line"],
-            );
-            let directory = object(
-                json!({
-                    "type": {"const": "directory"},
-                    "path": text("The path of the directory; ends with /."),
-                    "read_only": flag("Whether everything below it is read-only."),
-                }),
-                &["type", "path", "read_only"],
-            );
-            object(
-                json!({
-                    "path": text("The directory."),
-                    "entries": {"type": "array", "items": {"anyOf": [file, directory]}},
-                    "next_page": or_null("string", "The cursor of the next page."),
-                }),
-                &["path", "entries", "next_page"],
-            )
+            let file = object!({
+                "type": json!({"const": "file"}),
+                "path": text("The path of the file."),
+                "content_size_bytes": number(0, None, "Bytes."),
+                "updated_at": text("The time of the last change, in RFC 3339 format."),
+                "first_line": text("The first line of the file."),
+            });
+            let directory = object!({
+                "type": json!({"const": "directory"}),
+                "path": text("The path of the directory; ends with /."),
+                "read_only": flag("Whether everything below it is read-only."),
+            });
+            object!({
+                "path": text("The directory."),
+                "entries": list(&json!({"anyOf": [file, directory]})),
+                "next_page": next_page,
+            })
         }
         AgentTool::Search => {
-            let hit = object(
-                json!({
-                    "path": text("The file."),
-                    "score": {"type": "number", "description": "Higher is better; comparable within one search."},
-                    "line": number(1, None, "The line in which the snippet begins."),
-                    "snippet": text("A passage with the matches between ⟦ and ⟧."),
-                }),
-                &["path", "score", "line", "snippet"],
-            );
-            object(
-                json!({
-                    "hits": {"type": "array", "items": hit},
-                    "next_page": or_null("string", "The cursor of the next page."),
-                }),
-                &["hits", "next_page"],
-            )
-        }
-        AgentTool::Read => object(
-            json!({
+            let hit = object!({
                 "path": text("The file."),
-                "content": text("The content of this part, verbatim."),
-                "offset": number(0, None, "The offset of the first character."),
-                "next_offset": or_null("integer", "The offset of the next part."),
-                "total_chars": number(0, None, "Characters of the whole file."),
-                "content_size_bytes": number(0, None, "Bytes of the whole file."),
-                "content_sha256": text("SHA-256 of the whole file."),
-            }),
-            &[
-                "path",
-                "content",
-                "offset",
-                "next_offset",
-                "total_chars",
-                "content_size_bytes",
-                "content_sha256",
-            ],
-        ),
-        AgentTool::Write | AgentTool::Append => {
-            let outcome = json!({"type": "string", "enum": ["created", "replaced", "appended"]});
-            changed(json!({"outcome": outcome}), &["outcome"])
+                "score": json!({"type": "number", "description": "Higher is better; comparable within one search."}),
+                "line": number(1, None, "The line in which the snippet begins."),
+                "snippet": text("A passage with the matches between ⟦ and ⟧."),
+            });
+            object!({"hits": list(&hit), "next_page": next_page})
         }
+        AgentTool::Read => object!({
+            "path": text("The file."),
+            "content": text("The content of this part, verbatim."),
+            "offset": number(0, None, "The offset of the first character."),
+            "next_offset": or_null("integer", "The offset of the next part."),
+            "total_chars": number(0, None, "Characters of the whole file."),
+            "content_size_bytes": number(0, None, "Bytes of the whole file."),
+            "content_sha256": text("SHA-256 of the whole file."),
+        }),
+        AgentTool::Write | AgentTool::Append => changed(object!({
+            "outcome": json!({"type": "string", "enum": ["created", "replaced", "appended"]}),
+        })),
         AgentTool::Edit => {
-            let snippet = object(
-                json!({
-                    "first_line": number(1, None, "The number of the first line."),
-                    "text": text("The lines to append."),
-                    "is_cut": flag("Whether lines are omitted because of the limit."),
-                }),
-                &["first_line", "text", "is_cut"],
-            );
-            changed(
-                json!({
-                    "edits": number(1, None, "The number of applied edits."),
-                    "snippets": {"type": "array", "items": snippet},
-                }),
-                &["edits", "snippets"],
-            )
+            let snippet = object!({
+                "first_line": number(1, None, "The number of the first line."),
+                "text": text("The lines to append."),
+                "is_cut": flag("Whether lines are omitted because of the limit."),
+            });
+            changed(object!({
+                "edits": number(1, None, "The number of applied edits."),
+                "snippets": list(&snippet),
+            }))
         }
-        AgentTool::Delete => object(
-            json!({"path": text("The deleted path."), "deleted": {"const": true}}),
-            &["path", "deleted"],
-        ),
+        AgentTool::Delete => object!({"path": text("The deleted path."), "deleted": json!({"const": true})}),
     }
 }
 
-/// The result of a change: the common properties and the given ones.
-fn changed(properties: Value, required: &[&str]) -> Value {
-    let redaction = object(
-        json!({"kind": text("The kind of secret."), "line": number(1, None, "The line in which it started.")}),
-        &["kind", "line"],
-    );
-    let mut schema = object(
-        json!({
-            "path": text("The file."),
-            "memory_id": text("The memory's id in the API."),
-            "content_sha256": or_null("string", "SHA-256 of the current content."),
-            "content_size_bytes": or_null("integer", "Bytes of the current content."),
-            "redactions": {"type": "array", "items": redaction, "description": "Secrets that were replaced."},
-        }),
-        &[
-            "path",
-            "memory_id",
-            "content_sha256",
-            "content_size_bytes",
-            "redactions",
-        ],
-    );
-    if let (Value::Object(more), Value::Object(all)) = (properties, &mut schema["properties"]) {
-        all.extend(more);
+/// The result of a change: the common properties and those of `more`.
+fn changed(mut more: Value) -> Value {
+    let redaction = object!({
+        "kind": text("The kind of secret."),
+        "line": number(1, None, "The line in which it started."),
+    });
+    let mut schema = object!({
+        "path": text("The file."),
+        "memory_id": text("The memory's id in the API."),
+        "content_sha256": or_null("string", "SHA-256 of the current content."),
+        "content_size_bytes": or_null("integer", "Bytes of the current content."),
+        "redactions": json!({"type": "array", "items": redaction, "description": "Secrets that were replaced."}),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut schema["properties"], &mut more["properties"]) {
+        all.append(more);
     }
-    if let Value::Array(all) = &mut schema["required"] {
-        all.extend(required.iter().map(|name| json!(name)));
+    if let (Value::Array(all), Value::Array(more)) = (&mut schema["required"], &mut more["required"]) {
+        all.append(more);
     }
     schema
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "properties are written where they are used"
-)]
-fn object(properties: Value, required: &[&str]) -> Value {
-    json!({"type": "object", "properties": properties, "required": required})
-}
-
 fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
+}
+
+fn list(items: &Value) -> Value {
+    json!({"type": "array", "items": items})
 }
 
 fn flag(description: &str) -> Value {
@@ -348,10 +288,10 @@ fn or_null(kind: &str, description: &str) -> Value {
     json!({"type": [kind, "null"], "description": description})
 }
 
-fn number(least: u64, most: Option<u64>, description: &str) -> Value {
-    let mut schema = json!({"type": "integer", "minimum": least, "description": description});
-    if let Some(most) = most {
-        schema["maximum"] = json!(most);
+fn number(min: u64, max: Option<u64>, description: &str) -> Value {
+    let mut schema = json!({"type": "integer", "minimum": min, "description": description});
+    if let Some(max) = max {
+        schema["maximum"] = json!(max);
     }
     schema
 }

@@ -9,8 +9,13 @@ fn call(tool: AgentTool, input: &Value) -> Result<AgentCall, ToolError> {
     AgentCall::parse(tool, input.as_object().unwrap(), &ToolRoot::Store)
 }
 
-fn refused(tool: AgentTool, input: &Value) -> String {
-    call(tool, input).unwrap_err().to_string()
+/// The tool and the input of a row such as `memory_read {}`.
+fn tool_and_input(row: &str) -> (AgentTool, Value) {
+    let (tool, input) = row.split_once(' ').unwrap();
+    (
+        AgentTool::parse(tool).unwrap(),
+        serde_json::from_str(input).unwrap(),
+    )
 }
 
 fn edit(old_str: &str, new_str: &str) -> Replacement {
@@ -101,98 +106,46 @@ fn preconditions_are_parsed_by_type() {
 
 #[test]
 fn wrong_fields_are_named() {
-    let edits = |edits: Value| json!({"path": "/memories/a", "edits": edits});
-    let write =
-        |precondition: Value| json!({"path": "/memories/a", "content": "c", "precondition": precondition});
-    let many = vec![json!({"old_str": "a"}); 101];
-    for (tool, input, text) in [
-        (
-            AgentTool::Read,
-            json!({}),
-            "Error: Field `path` is missing; it must be a string",
-        ),
-        (
-            AgentTool::List,
-            json!({"path_prefix": 3}),
-            "Error: Field `path_prefix` must be a string, but is a number",
-        ),
-        (
-            AgentTool::List,
-            json!({"limit": 101}),
-            "Error: Field `limit` must be 1 to 100, but is 101",
-        ),
-        (
-            AgentTool::List,
-            json!({"depth": 2}),
-            "Error: Field `depth` must be 0 to 1, but is 2",
-        ),
-        (
-            AgentTool::Search,
-            json!({"limit": 3}),
-            "Error: Field `query` is missing; it must be a string",
-        ),
-        (
-            AgentTool::Search,
-            json!({"query": "tea", "limit": 51}),
-            "Error: Field `limit` must be 1 to 50, but is 51",
-        ),
-        (
-            AgentTool::Read,
-            json!({"path": "/memories/a", "offset": -1}),
-            "Error: Field `offset` must be 0 or more, but is -1",
-        ),
-        (
-            AgentTool::Read,
-            json!({"path": "/memories/a", "limit": 1.5}),
-            "Error: Field `limit` must be an integer, but is a number with a fraction",
-        ),
-        (
-            AgentTool::Write,
-            json!({"path": "/memories/a"}),
-            "Error: Field `content` is missing; it must be a string",
-        ),
-        (
-            AgentTool::Write,
-            write(json!("not_exists")),
-            "Error: Field `precondition` must be an object with `type`, but is a string",
-        ),
-        (
-            AgentTool::Write,
-            write(json!({"type": "newer"})),
-            "Error: Field `precondition.type` must be `not_exists` or `content_sha256`",
-        ),
-        (
-            AgentTool::Append,
-            write(json!({"type": "content_sha256"})),
-            "Error: Field `content_sha256` is missing; it must be a string",
-        ),
-        (
-            AgentTool::Append,
-            write(json!({"type": "content_sha256", "content_sha256": "ABC"})),
-            "Error: Field `content_sha256` must be a SHA-256 as 64 lowercase hexadecimal characters",
-        ),
-        (
-            AgentTool::Edit,
-            edits(json!([])),
-            "Error: Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0",
-        ),
-        (
-            AgentTool::Edit,
-            edits(json!(many)),
-            "Error: Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 101",
-        ),
-        (
-            AgentTool::Edit,
-            edits(json!([{"old_str": "a"}, {"new_str": "b"}])),
-            "Error: Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string",
-        ),
-        (
-            AgentTool::Delete,
-            json!({"path": "/elsewhere"}),
-            "Error: Path must start with /memories, got: /elsewhere",
-        ),
-    ] {
-        assert_eq!(refused(tool, &input), text, "{input}");
+    let many = json!({"path": "/memories/a", "edits": vec![json!({"old_str": "a"}); 101]});
+    let table = r#"
+        memory_read {}
+            Field `path` is missing; it must be a string
+        memory_list {"path_prefix": 3}
+            Field `path_prefix` must be a string, but is a number
+        memory_list {"limit": 101}
+            Field `limit` must be 1 to 100, but is 101
+        memory_list {"depth": 2}
+            Field `depth` must be 0 to 1, but is 2
+        memory_search {"limit": 3}
+            Field `query` is missing; it must be a string
+        memory_search {"query": "tea", "limit": 51}
+            Field `limit` must be 1 to 50, but is 51
+        memory_read {"path": "/memories/a", "offset": -1}
+            Field `offset` must be 0 or more, but is -1
+        memory_read {"path": "/memories/a", "limit": 1.5}
+            Field `limit` must be an integer, but is a number with a fraction
+        memory_write {"path": "/memories/a"}
+            Field `content` is missing; it must be a string
+        memory_write {"path": "/memories/a", "content": "c", "precondition": "not_exists"}
+            Field `precondition` must be an object with `type`, but is a string
+        memory_write {"path": "/memories/a", "content": "c", "precondition": {"type": "newer"}}
+            Field `precondition.type` must be `not_exists` or `content_sha256`
+        memory_append {"path": "/memories/a", "content": "c", "precondition": {"type": "content_sha256"}}
+            Field `content_sha256` is missing; it must be a string
+        memory_append {"path": "/memories/a", "content": "c", "precondition": {"type": "content_sha256", "content_sha256": "ABC"}}
+            Field `content_sha256` must be a SHA-256 as 64 lowercase hexadecimal characters
+        memory_edit {"path": "/memories/a", "edits": []}
+            Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0
+        memory_edit {"path": "/memories/a", "edits": [{"old_str": "a"}, {"new_str": "b"}]}
+            Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string
+        memory_delete {"path": "/elsewhere"}
+            Path must start with /memories, got: /elsewhere
+        memory_edit MANY
+            Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 101
+        "#;
+    for (row, text) in refusals(&table.replace("MANY", &many.to_string())) {
+        let (tool, input) = tool_and_input(row);
+        assert_eq!(call(tool, &input).unwrap_err().to_string(), text, "{row}");
     }
 }
 
@@ -470,34 +423,18 @@ fn results_match_their_schemas() {
 
 #[test]
 fn valid_inputs_match_their_schemas() {
-    for (tool, input) in [
-        (
-            AgentTool::List,
-            json!({"path_prefix": "/memories", "depth": 1, "limit": 3, "page": "page_x"}),
-        ),
-        (
-            AgentTool::Search,
-            json!({"query": "tea", "path_prefix": "/memories/a", "limit": 50, "page": "page_x"}),
-        ),
-        (
-            AgentTool::Read,
-            json!({"path": "/memories/a", "offset": 1, "limit": 3}),
-        ),
-        (
-            AgentTool::Write,
-            json!({"path": "/memories/a", "content": "", "precondition": {"type": "not_exists"}}),
-        ),
-        (
-            AgentTool::Edit,
-            json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}],
-                "precondition": {"type": "content_sha256", "content_sha256": ContentHash::of(b"").to_string()}}),
-        ),
-        (AgentTool::Append, json!({"path": "/memories/a", "content": "x"})),
-        (
-            AgentTool::Delete,
-            json!({"path": "/memories/a", "expected_content_sha256": ContentHash::of(b"").to_string()}),
-        ),
-    ] {
+    let table = r#"
+        memory_list {"path_prefix": "/memories", "depth": 1, "limit": 3, "page": "page_x"}
+        memory_search {"query": "tea", "path_prefix": "/memories/a", "limit": 50, "page": "page_x"}
+        memory_read {"path": "/memories/a", "offset": 1, "limit": 3}
+        memory_write {"path": "/memories/a", "content": "", "precondition": {"type": "not_exists"}}
+        memory_edit {"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}], "precondition": {"type": "content_sha256", "content_sha256": "HASH"}}
+        memory_append {"path": "/memories/a", "content": "x"}
+        memory_delete {"path": "/memories/a", "expected_content_sha256": "HASH"}
+    "#;
+    let table = table.replace("HASH", &ContentHash::of(b"").to_string());
+    for row in table.trim().lines() {
+        let (tool, input) = tool_and_input(row.trim());
         call(tool, &input).unwrap();
         let definition = definitions()
             .into_iter()

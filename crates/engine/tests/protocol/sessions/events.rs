@@ -8,7 +8,7 @@ use keepsake_index::{Access, SessionEvent};
 use serde_json::{Value, json};
 
 use super::{call, holder};
-use crate::bed::{Bed, create, insert, tool_call, view};
+use crate::test_engine::{TestEngine, create, insert, tool_call, view};
 
 crate::on_both_databases! {
     every_call_becomes_an_event_without_content,
@@ -19,7 +19,7 @@ crate::on_both_databases! {
     read_in_a_session_writes_nothing_itself,
 }
 
-async fn events(bed: &Bed, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
+async fn events(setup: &TestEngine, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
     let query = EventQuery {
         page: PageRequest {
             limit: Some(100),
@@ -28,7 +28,8 @@ async fn events(bed: &Bed, engine: &Engine, id: SessionId) -> Vec<SessionEvent> 
         ..EventQuery::default()
     };
     engine
-        .session_events(&bed.principal, id, &query)
+        .events
+        .list(&setup.principal, id, &query)
         .await
         .unwrap()
         .items
@@ -41,10 +42,10 @@ fn inputs(events: &[SessionEvent]) -> Vec<Value> {
         .collect()
 }
 
-async fn every_call_becomes_an_event_without_content(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn every_call_becomes_an_event_without_content(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let principal = holder(&bed.engine, &made).await;
+    let principal = holder(&setup.engine, &made).await;
     let calls = [
         create("/memories/notes/a.md", "secret\n"),
         json!({"command": "str_replace", "path": "/memories/notes/a.md", "old_str": "secret", "new_str": "ö"}),
@@ -55,17 +56,19 @@ async fn every_call_becomes_an_event_without_content(bed: Bed) {
         json!({"command": "view", "path": "/memories"}),
     ];
     for input in calls {
-        bed.clock.advance(Duration::from_millis(1));
-        call(&bed.engine, &principal, id, input).await;
+        setup.clock.advance(Duration::from_millis(1));
+        call(&setup.engine, &principal, id, input).await;
     }
-    bed.clock.advance(Duration::from_millis(1));
+    setup.clock.advance(Duration::from_millis(1));
     // By the store's own route it is the session's call still.
     let by_store = tool_call(None, json!({"command": "view", "path": "/memories/b.md"}));
-    bed.engine
-        .call_tool_named(&principal, bed.store_id, "memory", by_store)
+    setup
+        .engine
+        .tools
+        .call(&principal, setup.store_id, "memory", by_store)
         .await
         .unwrap();
-    let kept = events(&bed, &bed.engine, id).await;
+    let kept = events(&setup, &setup.engine, id).await;
     assert!(kept.iter().all(|event| event.name == "memory"));
     assert!(kept.is_sorted_by_key(|event| event.at));
     assert_eq!(
@@ -86,48 +89,45 @@ async fn every_call_becomes_an_event_without_content(bed: Bed) {
     );
 }
 
-async fn events_are_written_with_the_access_times_and_once(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn events_are_written_with_the_access_times_and_once(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let replica = bed.replica();
+    let replica = setup.replica();
     let principal = holder(&replica, &made).await;
     call(&replica, &principal, id, view("/memories/notes")).await;
-    assert_eq!(events(&bed, &replica, id).await.len(), 1);
-    assert_eq!(events(&bed, &bed.engine, id).await.len(), 0);
-    let session = bed.engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(events(&setup, &replica, id).await.len(), 1);
+    assert_eq!(events(&setup, &setup.engine, id).await.len(), 0);
+    let session = setup.engine.sessions.get(&setup.principal, id).await.unwrap();
     assert_eq!(session.last_used_at, None);
-    replica.flush_access().await.unwrap();
-    let written = events(&bed, &bed.engine, id).await;
+    replica.replica.flush().await.unwrap();
+    let written = events(&setup, &setup.engine, id).await;
     assert_eq!(written.len(), 1);
-    assert_eq!(inputs(&events(&bed, &replica, id).await), inputs(&written));
-    let session = bed.engine.session(&bed.principal, id).await.unwrap();
-    assert_eq!(session.last_used_at, Some(bed.engine_now()));
-    replica.flush_access().await.unwrap();
-    assert_eq!(events(&bed, &bed.engine, id).await, written);
+    assert_eq!(inputs(&events(&setup, &replica, id).await), inputs(&written));
+    let session = setup.engine.sessions.get(&setup.principal, id).await.unwrap();
+    assert_eq!(session.last_used_at, Some(setup.engine_now()));
+    replica.replica.flush().await.unwrap();
+    assert_eq!(events(&setup, &setup.engine, id).await, written);
     // At the end what is noted is written.
-    bed.clock.advance(Duration::from_secs(1));
+    setup.clock.advance(Duration::from_secs(1));
     call(&replica, &principal, id, view("/memories/notes")).await;
     assert!(replica.shut_down(Duration::from_secs(20)).await);
-    assert_eq!(events(&bed, &bed.engine, id).await.len(), 2);
+    assert_eq!(events(&setup, &setup.engine, id).await.len(), 2);
 }
 
-async fn names_that_no_tool_has_are_not_kept(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn names_that_no_tool_has_are_not_kept(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     for name in ["no\0tool", "", "a secret", "some_tool"] {
-        let mounts = bed.engine.session_mounts(&bed.principal, id).await.unwrap();
+        let mounts = setup.engine.sessions.mounts(&setup.principal, id).await.unwrap();
         let odd = tool_call(
             None,
             json!({"command": "a secret", "a\0": "b", "path": "/memories"}),
         );
-        let answer = bed
-            .engine
-            .call_tool_named(&bed.principal, mounts, name, odd)
-            .await;
+        let answer = setup.engine.tools.call(&setup.principal, mounts, name, odd).await;
         assert!(answer.unwrap().is_error);
     }
-    bed.engine.flush_access().await.unwrap();
-    let kept = events(&bed, &bed.replica(), id).await;
+    setup.engine.replica.flush().await.unwrap();
+    let kept = events(&setup, &setup.replica(), id).await;
     let mut names: Vec<_> = kept.iter().map(|event| event.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["some_tool", "unknown", "unknown", "unknown"]);
@@ -135,23 +135,23 @@ async fn names_that_no_tool_has_are_not_kept(bed: Bed) {
     assert!(inputs(&kept).iter().all(|input| *input == without), "{kept:?}");
 }
 
-async fn events_are_paged_in_both_orders(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn events_are_paged_in_both_orders(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     for number in 0..7 {
-        bed.clock.advance(Duration::from_secs(1));
+        setup.clock.advance(Duration::from_secs(1));
         call(
-            &bed.engine,
-            &bed.principal,
+            &setup.engine,
+            &setup.principal,
             id,
             view(&format!("/memories/notes/{number}")),
         )
         .await;
         if number == 3 {
-            bed.engine.flush_access().await.unwrap();
+            setup.engine.replica.flush().await.unwrap();
         }
     }
-    let whole = events(&bed, &bed.engine, id).await;
+    let whole = events(&setup, &setup.engine, id).await;
     assert_eq!(whole.len(), 7);
     for newest_first in [false, true] {
         let mut query = EventQuery {
@@ -164,9 +164,10 @@ async fn events_are_paged_in_both_orders(bed: Bed) {
         };
         let mut seen = Vec::new();
         loop {
-            let page = bed
+            let page = setup
                 .engine
-                .session_events(&bed.principal, id, &query)
+                .events
+                .list(&setup.principal, id, &query)
                 .await
                 .unwrap();
             seen.extend(inputs(&page.items));
@@ -185,23 +186,24 @@ async fn events_are_paged_in_both_orders(bed: Bed) {
         to: Some(whole[5].at),
         ..EventQuery::default()
     };
-    let page = bed
+    let page = setup
         .engine
-        .session_events(&bed.principal, id, &late)
+        .events
+        .list(&setup.principal, id, &late)
         .await
         .unwrap();
     assert_eq!(inputs(&page.items), inputs(&whole[2..=5]));
 }
 
-async fn page_of_events_holds_up_to_a_thousand(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn page_of_events_holds_up_to_a_thousand(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     for number in 0..103 {
-        bed.clock.advance(Duration::from_secs(1));
+        setup.clock.advance(Duration::from_secs(1));
         let path = format!("/memories/notes/{number}");
-        call(&bed.engine, &bed.principal, id, view(&path)).await;
+        call(&setup.engine, &setup.principal, id, view(&path)).await;
     }
-    bed.engine.flush_access().await.unwrap();
+    setup.engine.replica.flush().await.unwrap();
     let page_of = async |limit| {
         let query = EventQuery {
             page: PageRequest {
@@ -210,7 +212,7 @@ async fn page_of_events_holds_up_to_a_thousand(bed: Bed) {
             },
             ..EventQuery::default()
         };
-        bed.engine.session_events(&bed.principal, id, &query).await
+        setup.engine.events.list(&setup.principal, id, &query).await
     };
     assert_eq!(page_of(101).await.unwrap().items.len(), 101);
     assert_eq!(page_of(1_000).await.unwrap().items.len(), 103);
@@ -221,16 +223,16 @@ async fn page_of_events_holds_up_to_a_thousand(bed: Bed) {
     }
 }
 
-async fn read_in_a_session_writes_nothing_itself(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn read_in_a_session_writes_nothing_itself(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let principal = holder(&bed.engine, &made).await;
-    bed.create("/memories/a", "x").await;
+    let principal = holder(&setup.engine, &made).await;
+    setup.create("/memories/a", "x").await;
     for _ in 0..3 {
-        call(&bed.engine, &principal, id, view("/memories/notes/a")).await;
+        call(&setup.engine, &principal, id, view("/memories/notes/a")).await;
     }
-    let replica = bed.replica();
-    assert_eq!(events(&bed, &replica, id).await.len(), 0);
-    let session = replica.session(&bed.principal, id).await.unwrap();
+    let replica = setup.replica();
+    assert_eq!(events(&setup, &replica, id).await.len(), 0);
+    let session = replica.sessions.get(&setup.principal, id).await.unwrap();
     assert_eq!(session.last_used_at, None);
 }

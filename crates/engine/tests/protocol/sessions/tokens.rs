@@ -9,7 +9,7 @@ use keepsake_index::{Access, AttachmentName};
 use keepsake_tokens::TokenError;
 
 use super::{call, holder, try_call};
-use crate::bed::{Bed, create, edit_of, new_memory, tool_call, view};
+use crate::test_engine::{TestEngine, create, edit_of, new_memory, tool_call, view};
 
 crate::on_both_databases! {
     token_works_in_its_session_on_every_replica,
@@ -27,45 +27,45 @@ crate::on_both_databases! {
 /// How long a replica may go on believing.
 const FELT: Duration = Duration::from_secs(5);
 
-async fn token_works_in_its_session_on_every_replica(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn token_works_in_its_session_on_every_replica(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let replica = bed.replica();
+    let replica = setup.replica();
     let principal = holder(&replica, &made).await;
     assert_eq!(principal.actor, Actor::Session(id));
-    assert_eq!(principal.tenant_id, bed.principal.tenant_id);
+    assert_eq!(principal.tenant_id, setup.principal.tenant_id);
     let made_file = call(&replica, &principal, id, create("/memories/notes/a.md", "x")).await;
     assert_eq!(
         made_file.content,
         "File created successfully at: /memories/notes/a.md"
     );
-    let seen = call(&bed.engine, &principal, id, view("/mnt/memory/notes/a.md")).await;
+    let seen = call(&setup.engine, &principal, id, view("/mnt/memory/notes/a.md")).await;
     assert!(seen.content.ends_with("     1\tx"), "{}", seen.content);
-    let version = bed
+    let version = setup
         .index
         .versions
-        .find_at(principal.tenant_id, bed.store_id, 1)
+        .find_at(principal.tenant_id, setup.store_id, 1)
         .await;
     assert_eq!(version.unwrap().unwrap().created_by, Some(Actor::Session(id)));
     // A key that calls in the session writes as itself.
     call(
-        &bed.engine,
-        &bed.principal,
+        &setup.engine,
+        &setup.principal,
         id,
         create("/memories/notes/b.md", "x"),
     )
     .await;
-    let version = bed
+    let version = setup
         .index
         .versions
-        .find_at(principal.tenant_id, bed.store_id, 2)
+        .find_at(principal.tenant_id, setup.store_id, 2)
         .await;
     assert_eq!(
         version.unwrap().unwrap().created_by,
-        Some(bed.principal.actor.clone())
+        Some(setup.principal.actor.clone())
     );
-    let other = bed
-        .open(&[(bed.store_id, Access::ReadWrite)])
+    let other = setup
+        .open(&[(setup.store_id, Access::ReadWrite)])
         .await
         .session
         .session_id;
@@ -74,17 +74,17 @@ async fn token_works_in_its_session_on_every_replica(bed: Bed) {
         matches!(refused, Err(EngineError::SessionNotFound)),
         "{refused:?}"
     );
-    let refused = replica.session(&principal, other).await;
+    let refused = replica.sessions.get(&principal, other).await;
     assert!(
         matches!(refused, Err(EngineError::SessionNotFound)),
         "{refused:?}"
     );
-    assert_eq!(replica.session(&principal, id).await.unwrap(), made.session);
+    assert_eq!(replica.sessions.get(&principal, id).await.unwrap(), made.session);
 }
 
-async fn assert_ends(bed: &Bed, made: &MadeSession, replica: &Engine) {
+async fn assert_ends(setup: &TestEngine, made: &MadeSession, replica: &Engine) {
     let token = made.token.as_deref().unwrap();
-    let refused = bed.engine.authenticate(token).await.unwrap_err();
+    let refused = setup.engine.auth.authenticate(token).await.unwrap_err();
     assert!(
         matches!(
             refused,
@@ -92,8 +92,8 @@ async fn assert_ends(bed: &Bed, made: &MadeSession, replica: &Engine) {
         ),
         "{refused}"
     );
-    bed.clock.advance(FELT);
-    let refused = replica.authenticate(token).await.unwrap_err();
+    setup.clock.advance(FELT);
+    let refused = replica.auth.authenticate(token).await.unwrap_err();
     assert!(
         matches!(
             refused,
@@ -103,25 +103,25 @@ async fn assert_ends(bed: &Bed, made: &MadeSession, replica: &Engine) {
     );
 }
 
-async fn token_of_an_archived_session_is_refused_within_five_seconds(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn token_of_an_archived_session_is_refused_within_five_seconds(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let replica = bed.replica();
-    for engine in [&bed.engine, &replica] {
+    let replica = setup.replica();
+    for engine in [&setup.engine, &replica] {
         holder(engine, &made).await;
     }
-    let archived = bed.engine.archive_session(&bed.principal, id).await.unwrap();
+    let archived = setup.engine.sessions.archive(&setup.principal, id).await.unwrap();
     assert!(archived.archived_at.is_some());
-    assert_ends(&bed, &made, &replica).await;
-    let again = bed.engine.archive_session(&bed.principal, id).await.unwrap();
+    assert_ends(&setup, &made, &replica).await;
+    let again = setup.engine.sessions.archive(&setup.principal, id).await.unwrap();
     assert_eq!(again, archived);
-    let refused = bed.engine.session_token(&bed.principal, id).await;
+    let refused = setup.engine.sessions.issue_token(&setup.principal, id).await;
     assert!(
         matches!(refused, Err(EngineError::SessionArchived)),
         "{refused:?}"
     );
-    for engine in [&bed.engine, &replica] {
-        let refused = try_call(engine, &bed.principal, id, view("/memories")).await;
+    for engine in [&setup.engine, &replica] {
+        let refused = try_call(engine, &setup.principal, id, view("/memories")).await;
         assert!(
             matches!(refused, Err(EngineError::SessionArchived)),
             "{refused:?}"
@@ -129,22 +129,22 @@ async fn token_of_an_archived_session_is_refused_within_five_seconds(bed: Bed) {
     }
 }
 
-async fn token_of_a_deleted_session_is_refused_within_five_seconds(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn token_of_a_deleted_session_is_refused_within_five_seconds(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let replica = bed.replica();
-    for engine in [&bed.engine, &replica] {
+    let replica = setup.replica();
+    for engine in [&setup.engine, &replica] {
         holder(engine, &made).await;
     }
-    bed.engine.delete_session(&bed.principal, id).await.unwrap();
-    assert_ends(&bed, &made, &replica).await;
-    for engine in [&bed.engine, &replica] {
-        let refused = engine.session(&bed.principal, id).await;
+    setup.engine.sessions.delete(&setup.principal, id).await.unwrap();
+    assert_ends(&setup, &made, &replica).await;
+    for engine in [&setup.engine, &replica] {
+        let refused = engine.sessions.get(&setup.principal, id).await;
         assert!(
             matches!(refused, Err(EngineError::SessionNotFound)),
             "{refused:?}"
         );
-        let refused = engine.delete_session(&bed.principal, id).await;
+        let refused = engine.sessions.delete(&setup.principal, id).await;
         assert!(
             matches!(refused, Err(EngineError::SessionNotFound)),
             "{refused:?}"
@@ -152,10 +152,10 @@ async fn token_of_a_deleted_session_is_refused_within_five_seconds(bed: Bed) {
     }
 }
 
-async fn change_of_an_attachment_is_felt_within_five_seconds(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn change_of_an_attachment_is_felt_within_five_seconds(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let replica = bed.replica();
+    let replica = setup.replica();
     let write = async |path: &str| {
         let principal = holder(&replica, &made).await;
         call(&replica, &principal, id, create(path, "x")).await
@@ -165,20 +165,27 @@ async fn change_of_an_attachment_is_felt_within_five_seconds(bed: Bed) {
         access: Some(Access::ReadOnly),
         instructions: None,
     };
-    let name = AttachmentName::Store(bed.store_id);
-    bed.engine
-        .update_attachment(&bed.principal, id, name, edit, None)
+    let name = AttachmentName::Store(setup.store_id);
+    setup
+        .engine
+        .attachments
+        .update(&setup.principal, id, name, edit, None)
         .await
         .unwrap();
-    bed.clock.advance(FELT);
+    setup.clock.advance(FELT);
     let refused = write("/memories/notes/2").await;
     assert!(
         refused.is_error && refused.content.contains("read-only"),
         "{}",
         refused.content
     );
-    bed.engine.detach(&bed.principal, id, name).await.unwrap();
-    bed.clock.advance(FELT);
+    setup
+        .engine
+        .attachments
+        .detach(&setup.principal, id, name)
+        .await
+        .unwrap();
+    setup.clock.advance(FELT);
     let refused = write("/memories/notes/3").await;
     assert!(
         refused.content.contains("None is attached"),
@@ -187,9 +194,10 @@ async fn change_of_an_attachment_is_felt_within_five_seconds(bed: Bed) {
     );
     let principal = holder(&replica, &made).await;
     let refused = replica
-        .memory(
+        .memories
+        .get(
             &principal,
-            bed.store_id,
+            setup.store_id,
             keepsake_core::MemoryId::from_uuid(uuid::Uuid::nil()),
             View::Basic,
         )
@@ -198,9 +206,12 @@ async fn change_of_an_attachment_is_felt_within_five_seconds(bed: Bed) {
 }
 
 /// Everything that changes a memory but by a tool.
-async fn changes(bed: &Bed, principal: &Arc<Principal>) -> Vec<(&'static str, Result<(), EngineError>)> {
-    let engine = &bed.engine;
-    let memory = bed.make("/there.md", "x").await;
+async fn changes(
+    setup: &TestEngine,
+    principal: &Arc<Principal>,
+) -> Vec<(&'static str, Result<(), EngineError>)> {
+    let engine = &setup.engine;
+    let memory = setup.make("/there.md", "x").await;
     let memory_id = memory.memory.head.memory_id;
     let pinned = keepsake_engine::MemoryEdit {
         pinned: Some(true),
@@ -210,55 +221,60 @@ async fn changes(bed: &Bed, principal: &Arc<Principal>) -> Vec<(&'static str, Re
         on_taken: keepsake_engine::OnTaken::Replace,
         ..new_memory("/there.md", "y")
     };
-    let store_id = bed.store_id;
+    let store_id = setup.store_id;
     vec![
         (
             "create",
             engine
-                .create_memory(principal, store_id, new_memory("/new.md", "x"))
+                .memories
+                .create(principal, store_id, new_memory("/new.md", "x"))
                 .await
                 .map(drop),
         ),
         (
             "replace",
             engine
-                .create_memory(principal, store_id, replaced)
+                .memories
+                .create(principal, store_id, replaced)
                 .await
                 .map(drop),
         ),
         (
             "edit",
             engine
-                .update_memory(principal, store_id, memory_id, edit_of(Some("z"), None, None))
+                .memories
+                .update(principal, store_id, memory_id, edit_of(Some("z"), None, None))
                 .await
                 .map(drop),
         ),
         (
             "rename",
             engine
-                .update_memory(principal, store_id, memory_id, edit_of(None, Some("/b"), None))
+                .memories
+                .update(principal, store_id, memory_id, edit_of(None, Some("/b"), None))
                 .await
                 .map(drop),
         ),
         (
             "pin",
             engine
-                .update_memory(principal, store_id, memory_id, pinned)
+                .memories
+                .update(principal, store_id, memory_id, pinned)
                 .await
                 .map(drop),
         ),
         (
             "delete",
-            engine.delete_memory(principal, store_id, memory_id, None).await,
+            engine.memories.delete(principal, store_id, memory_id, None).await,
         ),
     ]
 }
 
-async fn what_is_attached_to_be_read_is_written_on_no_way(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadOnly)]).await;
+async fn what_is_attached_to_be_read_is_written_on_no_way(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadOnly)]).await;
     let id = made.session.session_id;
-    let principal = holder(&bed.engine, &made).await;
-    for (what, outcome) in changes(&bed, &principal).await {
+    let principal = holder(&setup.engine, &made).await;
+    for (what, outcome) in changes(&setup, &principal).await {
         assert!(
             matches!(outcome, Err(EngineError::ReadOnly)),
             "{what}: {outcome:?}"
@@ -267,14 +283,14 @@ async fn what_is_attached_to_be_read_is_written_on_no_way(bed: Bed) {
     let commands = [
         create("/memories/notes/new.md", "x"),
         serde_json::json!({"command": "str_replace", "path": "/memories/notes/there.md", "old_str": "x", "new_str": "y"}),
-        crate::bed::insert("/memories/notes/there.md", 0, "y"),
+        crate::test_engine::insert("/memories/notes/there.md", 0, "y"),
         serde_json::json!({"command": "delete", "path": "/memories/notes/there.md"}),
         serde_json::json!({"command": "rename", "old_path": "/memories/notes/there.md", "new_path": "/memories/notes/b"}),
     ];
     for command in commands {
         // With the token and with a key, by the session and by the store.
-        for caller in [&principal, &bed.principal] {
-            let refused = call(&bed.engine, caller, id, command.clone()).await;
+        for caller in [&principal, &setup.principal] {
+            let refused = call(&setup.engine, caller, id, command.clone()).await;
             assert!(
                 refused.is_error && refused.content.contains("read-only"),
                 "{}",
@@ -283,9 +299,10 @@ async fn what_is_attached_to_be_read_is_written_on_no_way(bed: Bed) {
         }
         let text = command.to_string().replace("/memories/notes/", "/memories/");
         let on_store = tool_call(None, serde_json::from_str(&text).unwrap());
-        let refused = bed
+        let refused = setup
             .engine
-            .call_tool_named(&principal, bed.store_id, "memory", on_store)
+            .tools
+            .call(&principal, setup.store_id, "memory", on_store)
             .await;
         let refused = refused.unwrap();
         assert!(
@@ -294,91 +311,76 @@ async fn what_is_attached_to_be_read_is_written_on_no_way(bed: Bed) {
             refused.content
         );
     }
-    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(setup.operations().await, ["created"]);
     // The same are done where the store is attached to be written.
-    let made = bed
-        .open(&[(bed.store("w").await.store_id, Access::ReadOnly)])
+    let made = setup
+        .open(&[(setup.store("w").await.store_id, Access::ReadOnly)])
         .await;
     drop(made);
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
-    let principal = holder(&bed.engine, &made).await;
-    bed.delete(&bed.make("/gone.md", "x").await, None).await.unwrap();
-    let there = bed.head("/there.md").await.unwrap();
-    bed.engine
-        .delete_memory(&bed.principal, bed.store_id, there.memory_id, None)
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
+    let principal = holder(&setup.engine, &made).await;
+    setup
+        .delete(&setup.make("/gone.md", "x").await, None)
         .await
         .unwrap();
-    for (what, outcome) in changes(&bed, &principal).await {
+    let there = setup.head("/there.md").await.unwrap();
+    setup
+        .engine
+        .memories
+        .delete(&setup.principal, setup.store_id, there.memory_id, None)
+        .await
+        .unwrap();
+    for (what, outcome) in changes(&setup, &principal).await {
         assert!(outcome.is_ok(), "{what}: {outcome:?}");
     }
 }
 
-async fn token_does_nothing_beside_its_memories(bed: Bed) {
-    let memory = bed.make("/a.md", "x").await;
+async fn token_does_nothing_beside_its_memories(setup: TestEngine) {
+    let memory = setup.make("/a.md", "x").await;
     let version_id = memory.memory.head.version_id;
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let principal = holder(&bed.engine, &made).await;
-    let engine = &bed.engine;
+    let principal = holder(&setup.engine, &made).await;
+    let engine = &setup.engine;
     let restoration = keepsake_engine::Restoration {
         precondition: None,
         view: View::Basic,
         idempotency: None,
     };
-    let name = AttachmentName::Store(bed.store_id);
+    let name = AttachmentName::Store(setup.store_id);
+    let (memories, versions, stores) = (&engine.memories, &engine.versions, &engine.stores);
+    let (sessions, store_id) = (&engine.sessions, setup.store_id);
+    let all = keepsake_engine::SessionQuery::default();
+    let restored = memories
+        .restore(&principal, store_id, version_id, restoration)
+        .await;
+    let shown = versions.get(&principal, store_id, version_id, View::Basic).await;
+    let usage = engine.usage.of_store(&principal, store_id, None).await;
+    let created = sessions.create(&principal, super::draft(&[]), None).await;
+    let detached = engine.attachments.detach(&principal, id, name).await;
     let outcomes: Vec<(&str, Result<(), EngineError>)> = vec![
-        (
-            "restore",
-            engine
-                .restore_version(&principal, bed.store_id, version_id, restoration)
-                .await
-                .map(drop),
-        ),
+        ("restore", restored.map(drop)),
         (
             "redact",
-            engine
-                .redact_version(&principal, bed.store_id, version_id)
-                .await
-                .map(drop),
+            versions.redact(&principal, store_id, version_id).await.map(drop),
         ),
-        (
-            "version",
-            engine
-                .version(&principal, bed.store_id, version_id, View::Basic)
-                .await
-                .map(drop),
-        ),
-        ("store", engine.store(&principal, bed.store_id).await.map(drop)),
+        ("version", shown.map(drop)),
+        ("store", stores.get(&principal, store_id).await.map(drop)),
         (
             "archive store",
-            engine.archive_store(&principal, bed.store_id).await.map(drop),
+            stores.archive(&principal, store_id).await.map(drop),
         ),
         (
             "delete store",
-            engine.delete_store(&principal, bed.store_id).await.map(drop),
+            stores.delete(&principal, store_id).await.map(drop),
         ),
-        (
-            "usage",
-            engine.store_usage(&principal, bed.store_id, None).await.map(drop),
-        ),
-        (
-            "sessions",
-            engine
-                .sessions(&principal, &keepsake_engine::SessionQuery::default())
-                .await
-                .map(drop),
-        ),
-        ("token", engine.session_token(&principal, id).await.map(drop)),
-        ("archive", engine.archive_session(&principal, id).await.map(drop)),
-        ("delete", engine.delete_session(&principal, id).await),
-        ("detach", engine.detach(&principal, id, name).await.map(drop)),
-        (
-            "create",
-            engine
-                .create_session(&principal, super::draft(&[]), None)
-                .await
-                .map(drop),
-        ),
+        ("usage", usage.map(drop)),
+        ("sessions", sessions.list(&principal, &all).await.map(drop)),
+        ("token", sessions.issue_token(&principal, id).await.map(drop)),
+        ("archive", sessions.archive(&principal, id).await.map(drop)),
+        ("delete", sessions.delete(&principal, id).await),
+        ("detach", detached.map(drop)),
+        ("create", created.map(drop)),
     ];
     for (what, outcome) in outcomes {
         assert!(
@@ -389,26 +391,31 @@ async fn token_does_nothing_beside_its_memories(bed: Bed) {
             "{what}: {outcome:?}"
         );
     }
-    let other = bed.store("other").await.store_id;
+    let other = setup.store("other").await.store_id;
     let refused = engine
-        .create_memory(&principal, other, new_memory("/a", "x"))
+        .memories
+        .create(&principal, other, new_memory("/a", "x"))
         .await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
     let refused = engine
-        .call_tool(&principal, other, tool_call(None, view("/memories")))
+        .tools
+        .memory
+        .call(&principal, other, tool_call(None, view("/memories")))
         .await;
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
 }
 
-async fn token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it(bed: Bed) {
-    let made = bed.open(&[]).await;
-    bed.clock
+async fn token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it(setup: TestEngine) {
+    let made = setup.open(&[]).await;
+    setup
+        .clock
         .advance(Duration::from_hours(24) - Duration::from_secs(1));
-    holder(&bed.engine, &made).await;
+    holder(&setup.engine, &made).await;
     // A minute is what clocks may differ by.
-    bed.clock.advance(Duration::from_secs(61));
-    let refused = bed
+    setup.clock.advance(Duration::from_secs(61));
+    let refused = setup
         .engine
+        .auth
         .authenticate(made.token.as_deref().unwrap())
         .await
         .unwrap_err();
@@ -417,88 +424,96 @@ async fn token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it(bed: Bed
         "{refused}"
     );
     let new = keepsake_engine::NewKey {
-        tenant_id: bed.principal.tenant_id,
+        tenant_id: setup.principal.tenant_id,
         name: "short".to_owned(),
         scopes: keepsake_index::Scope::ALL.to_vec(),
         store_ids: None,
-        expires_at: Some(bed.engine_now().plus(Duration::from_hours(1))),
+        expires_at: Some(setup.engine_now().plus(Duration::from_hours(1))),
     };
-    let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
-    let short = bed.engine.authenticate(secret.expose()).await.unwrap();
-    let token = bed
+    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
+    let short = setup.engine.auth.authenticate(secret.expose()).await.unwrap();
+    let token = setup
         .engine
-        .session_token(&short, made.session.session_id)
+        .sessions
+        .issue_token(&short, made.session.session_id)
         .await
         .unwrap();
-    bed.clock.advance(Duration::from_mins(59));
-    bed.engine.authenticate(&token).await.unwrap();
-    bed.clock.advance(Duration::from_mins(2));
-    let refused = bed.engine.authenticate(&token).await.unwrap_err();
+    setup.clock.advance(Duration::from_mins(59));
+    setup.engine.auth.authenticate(&token).await.unwrap();
+    setup.clock.advance(Duration::from_mins(2));
+    let refused = setup.engine.auth.authenticate(&token).await.unwrap_err();
     assert!(
         matches!(refused, EngineError::Token(TokenError::Expired)),
         "{refused}"
     );
 }
 
-async fn block_that_is_sent_again_writes_once(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
-    let principal = holder(&bed.engine, &made).await;
-    bed.create("/memories/a", "x\n").await;
-    for engine in [&bed.engine, &bed.replica()] {
+async fn block_that_is_sent_again_writes_once(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
+    let principal = holder(&setup.engine, &made).await;
+    setup.create("/memories/a", "x\n").await;
+    for engine in [&setup.engine, &setup.replica()] {
         let mounts = engine
-            .session_mounts(&principal, made.session.session_id)
+            .sessions
+            .mounts(&principal, made.session.session_id)
             .await
             .unwrap();
-        let block = tool_call(Some("toolu_1"), crate::bed::insert("/memories/notes/a", 1, "y"));
+        let block = tool_call(
+            Some("toolu_1"),
+            crate::test_engine::insert("/memories/notes/a", 1, "y"),
+        );
         let answer = engine
-            .call_tool_named(&principal, mounts, "memory", block)
+            .tools
+            .call(&principal, mounts, "memory", block)
             .await
             .unwrap();
         assert!(!answer.is_error, "{}", answer.content);
     }
-    assert_eq!(bed.text_at(&bed.engine, "/memories/a").await, "x\ny\n");
+    assert_eq!(setup.text_at(&setup.engine, "/memories/a").await, "x\ny\n");
 }
 
-async fn token_ends_with_the_key_that_asked_for_it_within_five_seconds(bed: Bed) {
-    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+async fn token_ends_with_the_key_that_asked_for_it_within_five_seconds(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
-    let other = bed.key_with(&keepsake_index::Scope::ALL, None).await;
-    let token = bed.engine.session_token(&other, id).await.unwrap();
-    let replica = bed.replica();
-    for engine in [&bed.engine, &replica] {
-        engine.authenticate(&token).await.unwrap();
+    let other = setup.key_with(&keepsake_index::Scope::ALL, None).await;
+    let token = setup.engine.sessions.issue_token(&other, id).await.unwrap();
+    let replica = setup.replica();
+    for engine in [&setup.engine, &replica] {
+        engine.auth.authenticate(&token).await.unwrap();
         holder(engine, &made).await;
     }
     let Actor::ApiKey(key) = other.actor else {
         panic!("{:?}", other.actor)
     };
-    bed.engine.revoke_api_key(&bed.principal, key).await.unwrap();
-    bed.clock.advance(FELT);
-    for engine in [&bed.engine, &replica] {
-        let refused = engine.authenticate(&token).await.unwrap_err();
+    setup.engine.keys.revoke(&setup.principal, key).await.unwrap();
+    setup.clock.advance(FELT);
+    for engine in [&setup.engine, &replica] {
+        let refused = engine.auth.authenticate(&token).await.unwrap_err();
         assert!(matches!(refused, EngineError::Unauthenticated(_)), "{refused}");
         // Its session goes on, and so does what was issued to others.
         holder(engine, &made).await;
     }
 }
 
-async fn block_of_another_session_is_another_call(bed: Bed) {
-    bed.create("/memories/a", "x\n").await;
+async fn block_of_another_session_is_another_call(setup: TestEngine) {
+    setup.create("/memories/a", "x\n").await;
     for _ in 0..2 {
-        let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
-        let mounts = bed
+        let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
+        let mounts = setup
             .engine
-            .session_mounts(&bed.principal, made.session.session_id)
+            .sessions
+            .mounts(&setup.principal, made.session.session_id)
             .await
             .unwrap();
         // Harnesses that number their calls begin anew in each session.
-        let block = tool_call(Some("1"), crate::bed::insert("/memories/notes/a", 1, "y"));
-        let answer = bed
+        let block = tool_call(Some("1"), crate::test_engine::insert("/memories/notes/a", 1, "y"));
+        let answer = setup
             .engine
-            .call_tool_named(&bed.principal, mounts, "memory", block)
+            .tools
+            .call(&setup.principal, mounts, "memory", block)
             .await
             .unwrap();
         assert!(!answer.is_error, "{}", answer.content);
     }
-    assert_eq!(bed.text_at(&bed.engine, "/memories/a").await, "x\ny\ny\n");
+    assert_eq!(setup.text_at(&setup.engine, "/memories/a").await, "x\ny\ny\n");
 }

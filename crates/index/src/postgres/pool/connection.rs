@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt, stream};
 use keepsake_core::TenantId;
-use sqlx::postgres::{PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Connection as _, Either, Execute, Executor, Postgres, SqlStr};
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection as _, Executor};
 
 use super::manager::{Manager, Session, Status};
 use super::{Failure, begin_statement, is_connection_lost};
@@ -37,6 +35,20 @@ impl Connection {
             object: Some(object),
             call_timeout,
         }
+    }
+
+    /// Runs a statement; it is answered within the call limit, or the connection is closed.
+    pub(crate) async fn run<T>(
+        &mut self,
+        statement: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        let (raw, status, limit) = self.parts();
+        let answer = status
+            .bounded(limit, statement(raw))
+            .await
+            .map_err(|error| status.in_transaction(error))?;
+        status.is_busy = false;
+        Ok(answer)
     }
 
     fn parts(&mut self) -> (&mut PgConnection, &mut Status, Duration) {
@@ -141,20 +153,6 @@ impl Status {
         Err(error)
     }
 
-    /// As [`Self::bounded`], for a call with only one result.
-    async fn whole<T>(
-        &mut self,
-        limit: Duration,
-        call: impl Future<Output = sqlx::Result<T>>,
-    ) -> sqlx::Result<T> {
-        let answer = self
-            .bounded(limit, call)
-            .await
-            .map_err(|error| self.in_transaction(error))?;
-        self.is_busy = false;
-        Ok(answer)
-    }
-
     /// Adapts an error to the state of the open transaction, if there is one.
     fn in_transaction(&self, error: sqlx::Error) -> sqlx::Error {
         if self.is_lost && self.is_in_transaction {
@@ -162,71 +160,6 @@ impl Status {
         } else {
             error
         }
-    }
-}
-
-impl<'c> Executor<'c> for &'c mut Connection {
-    type Database = Postgres;
-
-    fn execute<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<PgQueryResult>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let (raw, status, limit) = self.parts();
-        Box::pin(status.whole(limit, raw.execute(query)))
-    }
-
-    /// Each row arrives within the call limit.
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Either<PgQueryResult, PgRow>>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let (raw, status, limit) = self.parts();
-        let rows = Some((raw.fetch_many(query), status));
-        let next = move |rows: Option<(BoxStream<'e, _>, &'e mut Status)>| async move {
-            let (mut rows, status) = rows?;
-            match status.bounded(limit, rows.try_next()).await {
-                Ok(Some(row)) => Some((Ok(row), Some((rows, status)))),
-                Ok(None) => {
-                    status.is_busy = false;
-                    None
-                }
-                Err(error) => Some((Err(status.in_transaction(error)), None)),
-            }
-        };
-        stream::unfold(rows, next).boxed()
-    }
-
-    fn fetch_all<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Vec<PgRow>>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let (raw, status, limit) = self.parts();
-        Box::pin(status.whole(limit, raw.fetch_all(query)))
-    }
-
-    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let (raw, status, limit) = self.parts();
-        Box::pin(status.whole(limit, raw.fetch_optional(query)))
-    }
-
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, sqlx::Result<PgStatement>>
-    where
-        'c: 'e,
-    {
-        let (raw, status, limit) = self.parts();
-        Box::pin(status.whole(limit, raw.prepare_with(sql, parameters)))
     }
 }
 
@@ -238,9 +171,8 @@ impl Tx {
     pub(super) async fn begin(mut connection: Connection, tenant_id: Option<TenantId>) -> sqlx::Result<Self> {
         let (_, status, _) = connection.parts();
         status.is_in_transaction = true;
-        connection
-            .execute(sqlx::raw_sql(begin_statement(tenant_id)))
-            .await?;
+        let begin = sqlx::raw_sql(begin_statement(tenant_id));
+        connection.run(|raw| raw.execute(begin)).await?;
         Ok(Self(connection))
     }
 

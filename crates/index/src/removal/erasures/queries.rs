@@ -8,12 +8,12 @@ use uuid::Uuid;
 use super::super::{IS_UNREFERENCED, STORE, StoreRow, plan_by_keys};
 use super::steps::{Progress, Step};
 use super::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure,
-    Receipt, RowsErased, Selector,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, MAX_OPEN_ERASURES, NewErasure, Receipt,
+    RowsErased, Selector,
 };
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Idempotency};
-use crate::database::{Backend, Database, Role, RowLock, Tx};
+use crate::database::{Backend, Database, Role, RowLock, Tx, from_row};
 use crate::model::{AuditAction, AuditObject, Audited};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
@@ -58,8 +58,7 @@ const FAIL: &str = "UPDATE erasure SET attempts = attempts + 1, error = $3, leas
 const FINISH: &str = "UPDATE erasure SET state = 'done', ended_at = $3, counts = $4, selector = NULL, \
     cursor = NULL, lease_until = NULL, error = NULL WHERE tenant_id = $1 AND id = $2";
 
-const QUEUED_BLOBS: &str =
-    "SELECT store_id, blob_id FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
+const QUEUED_BLOBS: &str = "SELECT tenant_id, store_id, blob_id FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
 
 const DELETE_QUEUED: [&str; 2] = [
     "DELETE FROM blob_deletion b USING jsonb_to_recordset($3::jsonb) AS k(store_id uuid, blob_id uuid) \
@@ -75,36 +74,24 @@ const HAS_QUEUED: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasu
 
 /// Erasures: they delete stored data permanently, and keep receipts.
 #[derive(Debug, Clone)]
-pub struct Erasures {
-    database: Database,
-}
+pub struct Erasures(pub(crate) Database);
 
-#[derive(sqlx::FromRow)]
-struct ErasureRow {
-    id: Uuid,
-    kind: Option<String>,
-    store_id: Option<Uuid>,
-    state: String,
-    counts: Option<Json<Receipt>>,
-    created_at: i64,
-    started_at: Option<i64>,
-    ended_at: Option<i64>,
-    attempts: i64,
-    error: Option<String>,
-}
-
-#[derive(sqlx::FromRow)]
+/// The work of an open erasure.
 struct WorkRow {
-    selector: Option<Json<Selector>>,
+    selector: Option<Selector>,
     cursor: Option<String>,
-    counts: Option<Json<Receipt>>,
+    counts: Receipt,
+}
+
+from_row! {
+    Erasure {
+        erasure_id = "id", kind, store_id, state, created_at, started_at, ended_at,
+        failed_attempts = "attempts", error, receipt = "counts",
+    }
+    WorkRow { selector, cursor, counts }
 }
 
 impl Erasures {
-    pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
-    }
-
     /// Records an erasure, in one transaction with its audit entry.
     ///
     /// The affected stores are determined here. A deleted store that is not purged yet
@@ -118,10 +105,7 @@ impl Erasures {
         erasure: &NewErasure,
         idempotency: Option<&Idempotency>,
     ) -> Result<ErasureCreation, IndexError> {
-        let mut tx = self
-            .database
-            .write("create_erasure", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.write("create_erasure", Role::Tenant(tenant_id)).await?;
         if !lock_live_tenant(&mut tx, tenant_id).await? {
             return Ok(ErasureCreation::NoTenant);
         }
@@ -133,7 +117,7 @@ impl Erasures {
                 None => ErasureCreation::KeyReused,
             });
         }
-        let open = tx.query(COUNT_OPEN).bind(tenant_id.uuid()).scalar().await?;
+        let open = tx.query(COUNT_OPEN).bind(tenant_id).scalar().await?;
         if unsigned(open) >= MAX_OPEN_ERASURES {
             return Ok(ErasureCreation::TooMany);
         }
@@ -144,14 +128,14 @@ impl Erasures {
         let (id, at) = (erasure.erasure_id.uuid(), erasure.audited.at);
         record_call(&mut tx, tenant_id, CallMade::object(id), idempotency, at).await?;
         tx.query(INSERT)
-            .bind(tenant_id.uuid())
+            .bind(tenant_id)
             .bind(id)
             .bind(Json(&selector))
             .bind(progress.to_text()?)
             .bind(Json(progress.receipt()))
-            .bind(at.as_micros())
+            .bind(at)
             .bind(erasure.selector.kind())
-            .bind(erasure.selector.store_id().map(StoreId::uuid))
+            .bind(erasure.selector.store_id())
             .execute()
             .await?;
         let (action, object) = (AuditAction::ErasureCreated, AuditObject::new(id));
@@ -169,11 +153,10 @@ impl Erasures {
         tenant_id: TenantId,
         erasure_id: ErasureId,
     ) -> Result<Option<Erasure>, IndexError> {
-        let mut tx = self.database.read("erasure", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(FIND).bind(tenant_id.uuid());
-        let row: Option<ErasureRow> = query.bind(erasure_id.uuid()).optional().await?;
+        let mut tx = self.0.read("erasure", Role::Tenant(tenant_id)).await?;
+        let row: Option<Erasure> = tx.query(FIND).bind((tenant_id, erasure_id)).optional().await?;
         tx.commit().await?;
-        row.map(ErasureRow::into_erasure).transpose()
+        Ok(row)
     }
 
     /// Lists erasures, newest first.
@@ -185,20 +168,17 @@ impl Erasures {
         tenant_id: TenantId,
         listing: &ErasureListing,
     ) -> Result<Vec<Erasure>, IndexError> {
-        let mut tx = self
-            .database
-            .read("list_erasures", Role::Tenant(tenant_id))
-            .await?;
-        let rows: Vec<ErasureRow> = tx
-            .query_with_ids(LIST)
-            .bind(tenant_id.uuid())
+        let mut tx = self.0.read("list_erasures", Role::Tenant(tenant_id)).await?;
+        let rows: Vec<Erasure> = tx
+            .query_with_lists(LIST)
+            .bind(tenant_id)
             .bind(listing.after.map_or(Uuid::max(), ErasureId::uuid))
-            .bind_ids(listing.only.as_deref().map(uuids))
-            .bind(i64::from(listing.limit))
+            .bind_ids(listing.only.as_deref())
+            .bind(listing.limit)
             .all()
             .await?;
         tx.commit().await?;
-        rows.into_iter().map(ErasureRow::into_erasure).collect()
+        Ok(rows)
     }
 
     /// Open erasures of all tenants that no worker holds, oldest first.
@@ -206,13 +186,8 @@ impl Erasures {
     /// # Errors
     /// [`IndexError`].
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
-        let mut tx = self.database.read_one("open_erasures", Role::Job(None)).await?;
-        let query = tx.query(OPEN).bind(now.as_micros());
-        let rows: Vec<(Uuid, Uuid)> = query.bind(i64::from(limit)).all().await?;
-        let ids = rows.into_iter();
-        Ok(ids
-            .map(|(tenant, id)| (TenantId::from_uuid(tenant), ErasureId::from_uuid(id)))
-            .collect())
+        let mut tx = self.0.read_one("open_erasures", Role::Job(None)).await?;
+        tx.query(OPEN).bind((now, limit)).all().await
     }
 
     /// Deletes the next rows, at most about `limit`, in one transaction.
@@ -231,7 +206,7 @@ impl Erasures {
         lease_until: Timestamp,
         limit: u32,
     ) -> Result<RowsErased, IndexError> {
-        let mut tx = self.database.write("erase_rows", Role::Job(None)).await?;
+        let mut tx = self.0.write("erase_rows", Role::Job(None)).await?;
         plan_by_keys(&mut tx).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
             return Ok(RowsErased {
@@ -242,18 +217,18 @@ impl Erasures {
         let mut step = Step {
             tenant_id,
             erasure_id,
-            below: work.selector.and_then(|selector| selector.0.below()),
+            below: work.selector.and_then(|selector| selector.below()),
             progress: Progress::parse(work.cursor)?,
-            receipt: work.counts.map(|counts| counts.0).unwrap_or_default(),
+            receipt: work.counts,
             now,
             limit: limit.max(1),
         };
         step.run(&mut tx).await?;
         tx.query(MOVE)
-            .bind(tenant_id.uuid())
-            .bind(erasure_id.uuid())
-            .bind(now.as_micros())
-            .bind(lease_until.as_micros())
+            .bind(tenant_id)
+            .bind(erasure_id)
+            .bind(now)
+            .bind(lease_until)
             .bind(step.progress.selects_more())
             .bind(step.progress.to_text()?)
             .bind(Json(&step.receipt))
@@ -273,16 +248,9 @@ impl Erasures {
         erasure_id: ErasureId,
         limit: u32,
     ) -> Result<Vec<BlobKey>, IndexError> {
-        let mut tx = self.database.read_one("queued_blobs", Role::Job(None)).await?;
-        let query = tx.query(QUEUED_BLOBS).bind(tenant_id.uuid());
-        let query = query.bind(erasure_id.uuid()).bind(i64::from(limit));
-        let rows: Vec<(Uuid, Uuid)> = query.all().await?;
-        let key = |(store_id, blob_id)| BlobKey {
-            tenant_id,
-            store_id: StoreId::from_uuid(store_id),
-            blob_id: VersionId::from_uuid(blob_id),
-        };
-        Ok(rows.into_iter().map(key).collect())
+        let mut tx = self.0.read_one("queued_blobs", Role::Job(None)).await?;
+        let query = tx.query(QUEUED_BLOBS).bind((tenant_id, erasure_id, limit));
+        query.all().await
     }
 
     /// Removes blobs from the queue and counts each of them once.
@@ -296,21 +264,19 @@ impl Erasures {
         blobs: &ErasedBlobs,
         lease_until: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write("blobs_erased", Role::Job(None)).await?;
+        let mut tx = self.0.write("blobs_erased", Role::Job(None)).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
             return Ok(());
         };
         let key =
             |key: &BlobKey| json!({"store_id": hex(key.store_id.uuid()), "blob_id": hex(key.blob_id.uuid())});
         let keys: Value = blobs.keys.iter().map(key).collect();
-        let query = tx.query(tx.choose(DELETE_QUEUED)).bind(tenant_id.uuid());
-        let query = query.bind(erasure_id.uuid()).bind(keys.to_string());
-        let removed = query.execute().await?;
-        let mut receipt = work.counts.map(|counts| counts.0).unwrap_or_default();
+        let query = tx.query(tx.choose(DELETE_QUEUED)).bind((tenant_id, erasure_id));
+        let removed = query.bind(keys.to_string()).execute().await?;
+        let mut receipt = work.counts;
         receipt.count_blobs(removed + blobs.orphans, blobs.object_versions);
-        let query = tx.query(COUNT).bind(tenant_id.uuid()).bind(erasure_id.uuid());
-        let query = query.bind(lease_until.as_micros()).bind(Json(&receipt));
-        query.execute().await?;
+        let query = tx.query(COUNT).bind((tenant_id, erasure_id, lease_until));
+        query.bind(Json(&receipt)).execute().await?;
         tx.commit().await
     }
 
@@ -330,12 +296,9 @@ impl Erasures {
              AND NOT EXISTS (SELECT 1 FROM blob_deletion d WHERE d.tenant_id = $1 AND d.store_id = $2 \
                  AND d.blob_id = ids.id)"
         );
-        let blobs = blobs.iter().map(|blob| blob.uuid()).collect();
-        let mut tx = self.database.read_one("forgotten_blobs", Role::Job(None)).await?;
-        let query = tx.query_with_ids(&text).bind(tenant_id.uuid());
-        let query = query.bind(store_id.uuid()).bind_ids(Some(blobs));
-        let forgotten: Vec<Uuid> = query.scalars().await?;
-        Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
+        let mut tx = self.0.read_one("forgotten_blobs", Role::Job(None)).await?;
+        let query = tx.query_with_lists(&text).bind((tenant_id, store_id));
+        query.bind_ids(Some(blobs)).scalars().await
     }
 
     /// Overwrites remains of deleted rows in the database file, if there is one.
@@ -347,13 +310,13 @@ impl Erasures {
     /// [`IndexError`].
     pub async fn overwrite_deleted(&self) -> Result<(), IndexError> {
         let overwrite = async {
-            match self.database.backend() {
+            match self.0.backend() {
                 Backend::Postgres(_) => Ok(()),
                 Backend::Sqlite(index) => index.vacuum().await,
             }
         };
         let role = Role::Job(None);
-        self.database.measure("overwrite_deleted", role, overwrite).await
+        self.0.measure("overwrite_deleted", role, overwrite).await
     }
 
     /// Empties the log beside the database file, if there is one; `false`: a reader
@@ -363,12 +326,12 @@ impl Erasures {
     /// [`IndexError`].
     pub async fn empty_log(&self) -> Result<bool, IndexError> {
         let empty = async {
-            match self.database.backend() {
+            match self.0.backend() {
                 Backend::Postgres(_) => Ok(true),
                 Backend::Sqlite(index) => index.truncate_log().await,
             }
         };
-        self.database.measure("empty_log", Role::Job(None), empty).await
+        self.0.measure("empty_log", Role::Job(None), empty).await
     }
 
     /// Records a failed attempt; the next attempt is at `retry_at`.
@@ -382,9 +345,9 @@ impl Erasures {
         error: &'static str,
         retry_at: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one("erasure_failed", Role::Job(None)).await?;
-        let query = tx.query(FAIL).bind(tenant_id.uuid()).bind(erasure_id.uuid());
-        query.bind(error).bind(retry_at.as_micros()).execute().await?;
+        let mut tx = self.0.write_one("erasure_failed", Role::Job(None)).await?;
+        let query = tx.query(FAIL).bind((tenant_id, erasure_id, error, retry_at));
+        query.execute().await?;
         tx.commit().await
     }
 
@@ -403,46 +366,23 @@ impl Erasures {
         erasure_id: ErasureId,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.database.write("finish_erasure", Role::Job(None)).await?;
+        let mut tx = self.0.write("finish_erasure", Role::Job(None)).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
             return Ok(false);
         };
-        let mut receipt = work.counts.map(|counts| counts.0).unwrap_or_default();
-        let query = tx.query_with_ids(HAS_QUEUED).bind(tenant_id.uuid());
-        let query = query.bind(erasure_id.uuid());
-        let query = query.bind_ids(Some(uuids(&receipt.memory_store_ids)));
-        let has_blobs: bool = query.scalar().await?;
+        let mut receipt = work.counts;
+        let query = tx.query_with_lists(HAS_QUEUED).bind((tenant_id, erasure_id));
+        let has_blobs: bool = query.bind_ids(Some(&receipt.memory_store_ids)).scalar().await?;
         if has_blobs || !Progress::parse(work.cursor)?.is_done() {
             return Ok(false);
         }
         receipt.end(audited.at);
-        let query = tx.query(FINISH).bind(tenant_id.uuid()).bind(erasure_id.uuid());
-        let query = query.bind(audited.at.as_micros()).bind(Json(&receipt));
-        query.execute().await?;
+        let query = tx.query(FINISH).bind((tenant_id, erasure_id, audited.at));
+        query.bind(Json(&receipt)).execute().await?;
         let (action, object) = (AuditAction::ErasureFinished, AuditObject::new(erasure_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
         Ok(true)
-    }
-}
-
-impl ErasureRow {
-    fn into_erasure(self) -> Result<Erasure, IndexError> {
-        Ok(Erasure {
-            erasure_id: ErasureId::from_uuid(self.id),
-            kind: self.kind.unwrap_or_default(),
-            store_id: self.store_id.map(StoreId::from_uuid),
-            state: ErasureState::parse(&self.state).ok_or(IndexError::Corrupt {
-                table: "erasure",
-                what: "unknown state",
-            })?,
-            receipt: self.counts.map(|counts| counts.0).unwrap_or_default(),
-            created_at: Timestamp::from_micros(self.created_at),
-            started_at: self.started_at.map(Timestamp::from_micros),
-            ended_at: self.ended_at.map(Timestamp::from_micros),
-            failed_attempts: unsigned(self.attempts),
-            error: self.error,
-        })
     }
 }
 
@@ -456,16 +396,14 @@ async fn select(
 ) -> Result<Option<(Selector, Progress)>, IndexError> {
     let scope = call.map(|call| &call.scope_sha256);
     if let Selector::StoreMetadata(pairs) = selector {
-        let query = tx.query(tx.choose(STORES_WITH)).bind(tenant_id.uuid());
-        let stores: Vec<Uuid> = query.bind(Json(pairs)).scalars().await?;
-        let stores = stores.into_iter().map(StoreId::from_uuid).collect();
+        let query = tx.query(tx.choose(STORES_WITH)).bind((tenant_id, Json(pairs)));
+        let stores = query.scalars().await?;
         return Ok(Some((selector.clone(), Progress::new(stores, true, 0, scope))));
     }
     let Some(store_id) = selector.store_id() else {
         return Ok(None);
     };
-    let query = tx.query(STORE).bind(tenant_id.uuid()).bind(store_id.uuid());
-    let store: Option<StoreRow> = query.optional().await?;
+    let store: Option<StoreRow> = tx.query(STORE).bind((tenant_id, store_id)).optional().await?;
     Ok(store.map(|store| {
         // A store that is already deleted is erased as a whole.
         let selector = if store.is_deleted {
@@ -487,10 +425,6 @@ async fn lock(
     tenant_id: TenantId,
     erasure_id: ErasureId,
 ) -> Result<Option<WorkRow>, IndexError> {
-    let query = tx.query_locking(WORK, RowLock::Update).bind(tenant_id.uuid());
-    query.bind(erasure_id.uuid()).optional().await
-}
-
-fn uuids(stores: &[StoreId]) -> Vec<Uuid> {
-    stores.iter().map(|store_id| store_id.uuid()).collect()
+    let query = tx.query_locking(WORK, RowLock::Update).bind(tenant_id);
+    query.bind(erasure_id).optional().await
 }

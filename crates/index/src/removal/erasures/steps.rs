@@ -12,12 +12,11 @@ use std::collections::BTreeSet;
 
 use keepsake_core::{DirPath, ErasureId, MemoryId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::super::{Queue, Removal, Versions, stores};
 use super::{FORGOTTEN, Receipt, RowsErased};
 use crate::IndexError;
-use crate::database::{RowLock, Tx};
+use crate::database::{RowLock, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::DeletionReason;
 use crate::numbers::signed;
@@ -161,10 +160,6 @@ impl Progress {
             whole_stores: self.whole,
         }
     }
-
-    fn pending(&self) -> Vec<Uuid> {
-        self.pending.iter().map(|memory_id| memory_id.uuid()).collect()
-    }
 }
 
 /// One step of an erasure under its lock.
@@ -182,12 +177,17 @@ pub(super) struct Step {
     pub(super) limit: u32,
 }
 
-#[derive(sqlx::FromRow)]
 struct HistoryRow {
     seq: i64,
-    memory_id: Uuid,
+    memory_id: MemoryId,
     is_below: bool,
 }
+
+from_row!(HistoryRow {
+    seq,
+    memory_id,
+    is_below
+});
 
 impl Step {
     /// Executes the step.
@@ -270,9 +270,8 @@ impl Step {
     /// `with_orphans` includes orphans; allowed only for a deleted store. In a live
     /// store, a slow commit must still find them condemned.
     async fn claim_blobs(&self, removal: &mut Removal<'_>, with_orphans: bool) -> Result<(), IndexError> {
-        let query = removal.query(CLAIM_BLOBS).bind(self.erasure_id.uuid());
-        let query = query.bind(NEVER.as_micros()).bind(with_orphans);
-        query.execute().await?;
+        let query = removal.query(CLAIM_BLOBS).bind((self.erasure_id, NEVER));
+        query.bind(with_orphans).execute().await?;
         Ok(())
     }
 
@@ -283,20 +282,14 @@ impl Step {
         below: &DirPath,
     ) -> Result<Vec<MemoryId>, IndexError> {
         let progress = &mut self.progress;
-        let rows: Vec<HistoryRow> = removal
-            .query(HISTORY)
-            .bind(progress.seq)
-            .bind(progress.through)
-            .bind(i64::from(self.limit))
-            .bind(below.as_str())
-            .bind(end_of(below))
-            .all()
-            .await?;
+        let query = removal.query(HISTORY).bind((progress.seq, progress.through));
+        let query = query.bind((self.limit, below.as_str(), end_of(below)));
+        let rows: Vec<HistoryRow> = query.all().await?;
         let at_most = (self.limit as usize / ROWS_OF_A_MEMORY).max(1);
         let is_last = rows.len() < self.limit as usize;
         let mut found = BTreeSet::new();
         for row in rows {
-            let memory_id = MemoryId::from_uuid(row.memory_id);
+            let memory_id = row.memory_id;
             if row.is_below && !found.contains(&memory_id) {
                 if found.len() == at_most {
                     return Ok(found.into_iter().collect());
@@ -326,7 +319,7 @@ impl Step {
         if !self.lock(removal).await? {
             return Ok(());
         }
-        let deleted = removal.delete_memories(&self.progress.pending()).await?;
+        let deleted = removal.delete_memories(&self.progress.pending).await?;
         let [memories, live_bytes] = deleted.live;
         removal.count([memories, live_bytes, 0, 0]).await?;
         self.receipt.memories += deleted.memories;
@@ -339,11 +332,11 @@ impl Step {
         if !self.lock(removal).await? {
             return Ok(());
         }
-        let (memories, limit) = (self.progress.pending(), i64::from(self.limit));
+        let (memories, limit) = (self.progress.pending.clone(), i64::from(self.limit));
         // Events come first, because the versions are the only record of the memories'
         // other paths.
-        let query = removal.query_with_ids(DELETE_EVENTS_OF);
-        let query = query.bind_ids(Some(memories.clone())).bind(limit);
+        let query = removal.query_with_lists(DELETE_EVENTS_OF);
+        let query = query.bind_ids(Some(&memories)).bind(limit);
         let events = query.execute().await?;
         self.receipt.session_events += events;
         if signed(events) >= limit {
@@ -379,7 +372,7 @@ impl Step {
             .bind(below.as_str().trim_end_matches('/'))
             .bind(below.as_str())
             .bind(end_of(below))
-            .bind(i64::from(self.limit))
+            .bind(self.limit)
             .execute()
             .await?;
         self.receipt.session_events += deleted;
@@ -390,24 +383,18 @@ impl Step {
     /// next records.
     async fn erase_calls(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
         let (tenant_id, progress) = (self.tenant_id, &mut self.progress);
-        let query = tx.query(CALLS_THROUGH).bind(tenant_id.uuid());
-        let query = query.bind(&progress.calls_after).bind(i64::from(self.limit) - 1);
-        let through: Option<Vec<u8>> = query.optional_scalar().await?;
-        let stores = progress.stores.iter().map(|store_id| store_id.uuid()).collect();
-        let query = tx.query_with_ids(DELETE_CALLS).bind(tenant_id.uuid());
-        let query = query.bind(&progress.calls_after).bind(&through);
-        self.receipt.idempotency_records += query.bind_ids(Some(stores)).execute().await?;
+        let query = tx.query(CALLS_THROUGH).bind((tenant_id, &progress.calls_after));
+        let through: Option<Vec<u8>> = query.bind(i64::from(self.limit) - 1).optional_scalar().await?;
+        let query = tx.query_with_lists(DELETE_CALLS).bind(tenant_id);
+        let query = query.bind((&progress.calls_after, through.as_deref()));
+        self.receipt.idempotency_records += query.bind_ids(Some(&progress.stores)).execute().await?;
         if let Some(through) = through {
             progress.calls_after = through;
             return Ok(());
         }
         if let Some(call) = progress.call.take() {
-            let query = tx.query(FORGET_REQUEST).bind(tenant_id.uuid());
-            query
-                .bind(call.as_slice())
-                .bind(FORGOTTEN.as_slice())
-                .execute()
-                .await?;
+            let query = tx.query(FORGET_REQUEST).bind((tenant_id, call.as_slice()));
+            query.bind(FORGOTTEN.as_slice()).execute().await?;
         }
         progress.phase = Phase::Blobs;
         progress.calls_after.clear();

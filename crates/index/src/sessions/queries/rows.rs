@@ -1,126 +1,13 @@
 //! Rows of sessions, their attachments and events.
 
-use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
-use serde_json::{Map, Value, json};
-use sqlx::types::Json;
-use uuid::Uuid;
+use keepsake_core::SessionId;
+use serde_json::{Value, json};
 
 use crate::IndexError;
-use crate::numbers::{hex, unsigned};
-use crate::sessions::{Access, Attachment, FoundSession, Session, SessionEvent};
-
-#[derive(sqlx::FromRow)]
-pub(super) struct SessionRow {
-    session_id: Uuid,
-    agent: String,
-    environment_id: String,
-    title: Option<String>,
-    metadata: Json<Map<String, Value>>,
-    vault_ids: Json<Vec<String>>,
-    created_at: i64,
-    updated_at: i64,
-    archived_at: Option<i64>,
-    last_used_at: Option<i64>,
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct FoundRow {
-    session_id: Uuid,
-    created_at: i64,
-    agent_bytes: i64,
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct AttachmentRow {
-    pub(super) session_id: Uuid,
-    resource_id: Uuid,
-    store_id: Uuid,
-    position: i64,
-    slug: String,
-    access: String,
-    instructions: Option<String>,
-    name: String,
-    description: String,
-    created_at: i64,
-    updated_at: i64,
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct EventRow {
-    event_id: Uuid,
-    at: i64,
-    name: String,
-    input: String,
-}
-
-impl From<FoundRow> for FoundSession {
-    fn from(row: FoundRow) -> Self {
-        Self {
-            session_id: SessionId::from_uuid(row.session_id),
-            created_at: Timestamp::from_micros(row.created_at),
-            agent_bytes: unsigned(row.agent_bytes),
-        }
-    }
-}
-
-impl From<SessionRow> for Session {
-    fn from(row: SessionRow) -> Self {
-        Self {
-            session_id: SessionId::from_uuid(row.session_id),
-            agent: JsonText::from_trusted(&row.agent),
-            environment_id: row.environment_id,
-            title: row.title,
-            metadata: row.metadata.0,
-            vault_ids: row.vault_ids.0,
-            attachments: Vec::new(),
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
-            archived_at: row.archived_at.map(Timestamp::from_micros),
-            last_used_at: row.last_used_at.map(Timestamp::from_micros),
-        }
-    }
-}
-
-impl AttachmentRow {
-    pub(super) fn into_attachment(self) -> Result<Attachment, IndexError> {
-        Ok(Attachment {
-            resource_id: ResourceId::from_uuid(self.resource_id),
-            store_id: StoreId::from_uuid(self.store_id),
-            position: self.position,
-            slug: self.slug,
-            access: Access::parse(&self.access).ok_or(IndexError::Corrupt {
-                table: "session_resource",
-                what: "unknown access",
-            })?,
-            instructions: self.instructions,
-            name: self.name,
-            description: self.description,
-            created_at: Timestamp::from_micros(self.created_at),
-            updated_at: Timestamp::from_micros(self.updated_at),
-        })
-    }
-}
-
-impl EventRow {
-    pub(super) fn into_event(
-        self,
-        tenant_id: TenantId,
-        session_id: SessionId,
-    ) -> Result<SessionEvent, IndexError> {
-        Ok(SessionEvent {
-            tenant_id,
-            session_id,
-            event_id: EventId::from_uuid(self.event_id),
-            at: Timestamp::from_micros(self.at),
-            name: self.name,
-            input: serde_json::from_str(&self.input).map_err(|_| IndexError::Corrupt {
-                table: "session_event",
-                what: "text that is not a JSON object",
-            })?,
-            place: None,
-        })
-    }
-}
+use crate::database::{FromRow, Row, from_row};
+use crate::numbers::hex;
+use crate::sessions::change::StoreToAttach;
+use crate::sessions::{Attachment, FoundSession, Session, SessionEvent};
 
 /// An event as the statement that writes it reads it.
 pub(super) fn row_of_event(event: &SessionEvent) -> Value {
@@ -136,4 +23,57 @@ pub(super) fn row_of_event(event: &SessionEvent) -> Value {
         "name": event.name,
         "input": Value::Object(event.input.clone()).to_string(),
     })
+}
+
+/// An attachment and its session.
+pub(super) struct AttachmentRow {
+    pub(super) session_id: SessionId,
+    pub(super) attachment: Attachment,
+}
+
+from_row! {
+    FoundSession { session_id, created_at, agent_bytes }
+    Attachment {
+        resource_id, store_id, position, slug, access, instructions, name, description, created_at, updated_at,
+    }
+    AttachmentRow { session_id; attachment }
+    StoreToAttach { name, description, is_archived }
+}
+
+/// Without its attachments.
+impl FromRow for Session {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            session_id: row.get("session_id")?,
+            agent: row.get("agent")?,
+            environment_id: row.get("environment_id")?,
+            title: row.get("title")?,
+            metadata: row.get("metadata")?,
+            vault_ids: row.get("vault_ids")?,
+            attachments: Vec::new(),
+            created_at: row.get("created_at")?,
+            updated_at: row.get("updated_at")?,
+            archived_at: row.get("archived_at")?,
+            last_used_at: row.get("last_used_at")?,
+        })
+    }
+}
+
+/// Without its place.
+impl FromRow for SessionEvent {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        let input: String = row.get("input")?;
+        Ok(Self {
+            tenant_id: row.get("tenant_id")?,
+            session_id: row.get("session_id")?,
+            event_id: row.get("event_id")?,
+            at: row.get("at")?,
+            name: row.get("name")?,
+            input: serde_json::from_str(&input).map_err(|_| IndexError::Corrupt {
+                table: "session_event",
+                what: "text that is not a JSON object",
+            })?,
+            place: None,
+        })
+    }
 }

@@ -19,7 +19,7 @@ pub(super) const COUNTERS: &str = "SELECT sessions, session_bytes FROM tenant_co
 pub(super) const DELETE: &str =
     "UPDATE session SET deleted_at = $3 WHERE tenant_id = $1 AND session_id = $2 AND deleted_at IS NULL";
 
-pub(super) const STORE_TO_ATTACH: &str = "SELECT name, description, archived_at IS NOT NULL FROM store \
+pub(super) const STORE_TO_ATTACH: &str = "SELECT name, description, archived_at IS NOT NULL AS is_archived FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 /// Inserts an attachment, or changes it.
@@ -52,34 +52,31 @@ const HAS_ONLY: &str = "$10 IS NULL OR (EXISTS (SELECT 1 FROM session_resource o
         ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
         WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND NOT (o.store_id IN_IDS($10))))";
 
+/// The rows of the JSON parameter of [`flush_events`].
+pub(super) const EVENTS: [&str; 2] = [
+    "jsonb_to_recordset($1::jsonb) AS e(tenant_id uuid, session_id uuid, at bigint, event_id uuid, store_id uuid, \
+        path text, new_path text, name text, input text)",
+    "(SELECT unhex(r.value ->> 'tenant_id') AS tenant_id, unhex(r.value ->> 'session_id') AS session_id, \
+        r.value ->> 'at' AS at, unhex(r.value ->> 'event_id') AS event_id, unhex(r.value ->> 'store_id') AS store_id, \
+        r.value ->> 'path' AS path, r.value ->> 'new_path' AS new_path, r.value ->> 'name' AS name, \
+        r.value ->> 'input' AS input FROM json_each($1) r) e",
+];
+
 /// Inserts each event once. Leaves out events of sessions and stores that were deleted,
 /// and events from before an erasure.
-pub(super) const FLUSH_EVENTS: [&str; 2] = [
-    "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
-    SELECT e.* FROM jsonb_to_recordset($1::jsonb) AS e(tenant_id uuid, session_id uuid, at bigint, event_id uuid, \
-        store_id uuid, path text, new_path text, name text, input text) \
-    WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
-            AND s.deleted_at IS NULL) \
-        AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
-            AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
-        AND NOT EXISTS (SELECT 1 FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
-            AND x.created_at >= e.at) \
-    ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING",
-    "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
-    SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input FROM ( \
-        SELECT unhex(r.value ->> 'tenant_id') AS tenant_id, unhex(r.value ->> 'session_id') AS session_id, \
-            r.value ->> 'at' AS at, unhex(r.value ->> 'event_id') AS event_id, \
-            unhex(r.value ->> 'store_id') AS store_id, r.value ->> 'path' AS path, \
-            r.value ->> 'new_path' AS new_path, r.value ->> 'name' AS name, r.value ->> 'input' AS input \
-        FROM json_each($1) r) e \
-    WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
-            AND s.deleted_at IS NULL) \
-        AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
-            AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
-        AND NOT EXISTS (SELECT 1 FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
-            AND x.created_at >= e.at) \
-    ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING",
-];
+pub(super) fn flush_events(events: &str) -> String {
+    format!(
+        "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
+        SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input FROM {events} \
+        WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
+                AND s.deleted_at IS NULL) \
+            AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
+                AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
+            AND NOT EXISTS (SELECT 1 FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
+                AND x.created_at >= e.at) \
+        ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING"
+    )
+}
 
 /// Sessions by their time of creation, from the index that the listing needs: that of
 /// a store, of an agent, or of all sessions.
@@ -122,7 +119,7 @@ pub(super) fn find_sessions(listing: &SessionListing) -> String {
 pub(super) fn list_events(newest_first: bool) -> String {
     let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
     format!(
-        "SELECT event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
+        "SELECT tenant_id, session_id, event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
          AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
          AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
          ORDER BY at {order}, event_id {order} LIMIT $7"

@@ -31,6 +31,8 @@ pub(crate) struct Version {
 pub(crate) struct Model {
     pub(crate) memories: Vec<Memory>,
     pub(crate) versions: Vec<Version>,
+    /// Batches that were sent, refused ones included.
+    pub(crate) batches: usize,
 }
 
 /// The behaviour of a creation if the path is taken.
@@ -75,6 +77,12 @@ pub(crate) enum Call {
         precondition: Option<Precondition>,
     },
     Tool(Tool),
+    /// The call as an operation of a batch, before another that makes a memory.
+    Batched {
+        call: Box<Call>,
+        is_atomic: bool,
+        beside: String,
+    },
 }
 
 /// A call of the memory tool, or of an agent tool; paths are those of the store.
@@ -107,7 +115,7 @@ pub(crate) enum Answer {
     Conflict,
 }
 
-/// What is in the way of a path.
+/// Why a path is not available.
 enum Obstacle {
     /// A memory at it, or below it.
     Taken { memory: usize, is_directory: bool },
@@ -212,6 +220,18 @@ impl Model {
                 version,
                 precondition,
             } => self.apply_restore(*version, precondition.as_ref(), by),
+            Call::Batched {
+                call,
+                is_atomic,
+                beside,
+            } => {
+                self.batches += 1;
+                let answer = self.apply(call, by);
+                if !is_atomic || matches!(answer, Answer::Memory(_) | Answer::Deleted(_)) {
+                    self.create(beside, "", by);
+                }
+                answer
+            }
             Call::Tool(tool) => Answer::Tool {
                 is_error: self.apply_tool(tool, by).is_none(),
             },

@@ -10,7 +10,7 @@ use super::support::{
 use crate::support::Client;
 use crate::support::client::send;
 
-/// A body that a route takes, and one that none does.
+/// A valid body of a route, and an invalid one.
 fn bodies(path: &str) -> [Value; 2] {
     let good = if path.ends_with("/memories") {
         json!({"path": "/new", "content": "x"})
@@ -103,7 +103,7 @@ pub(super) async fn foreign_ids_answer_like_ids_that_never_existed(place: Place)
     );
     assert_eq!(foreign.version_count().await, 1);
 
-    // Their memory and version, in one's own store.
+    // The other tenant's memory and version, below the caller's store.
     let path_of = |memory: &str, version: &str| {
         let path = &own.path;
         [

@@ -289,7 +289,7 @@ pub(super) async fn pin_writes_no_version(place: Place) {
     assert_eq!(head(&pinned), head(&made));
     assert_eq!(store.version_count().await, 1);
     assert_eq!(basic(&store, &made).await["pinned"], true);
-    // With other changes it goes along; without, it stays.
+    // An update with a pin and content changes both; one without a pin keeps it.
     let edited = store
         .update(&made, &json!({"pinned": false, "content": "two"}))
         .await;

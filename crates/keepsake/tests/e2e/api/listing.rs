@@ -64,7 +64,7 @@ fn below(paths: &[String], prefix: &str) -> Vec<String> {
     below.cloned().collect()
 }
 
-/// What is directly in a directory; deeper ones by their directories.
+/// The files directly in a directory, and its subdirectories.
 fn children(paths: &[String], prefix: &str) -> Vec<String> {
     let mut children: Vec<_> = below(paths, prefix)
         .iter()

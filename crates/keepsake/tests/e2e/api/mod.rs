@@ -1,10 +1,11 @@
-//! The memory stores API, rule by rule, on both main pairs.
+//! The rules of the memory stores API, on both main pairs.
 //!
 //! The facts of an area share one server; each has a separate tenant.
 
 mod access;
 mod audit;
 mod backend_faults;
+mod batches;
 mod bodies;
 mod changes;
 mod contents;
@@ -15,6 +16,7 @@ mod idempotency;
 mod listing;
 mod outage;
 mod paths;
+mod prompts;
 mod queries;
 mod quotas;
 mod races;
@@ -67,6 +69,7 @@ area!(
         queries::bad_parameters_are_refused_by_name,
         queries::limit_is_1_to_100,
         queries::view_shows_content_or_not,
+        queries::every_store_that_the_credential_may_read_is_searched,
     ]
 );
 
@@ -101,6 +104,8 @@ area!(
     sessions_behave_on_postgres_and_s3,
     sessions_behave_on_sqlite,
     [
+        prompts::text_for_models_has_its_options_everywhere,
+        prompts::options_of_the_text_are_checked,
         sessions::session_has_the_fields_that_clients_know,
         sessions::what_is_not_of_memory_is_refused_by_name,
         sessions::sessions_are_listed_with_every_filter,
@@ -128,6 +133,7 @@ area!(
         stores::deleted_store_is_gone_everywhere_and_its_name_free,
         settings::counts_follow_the_live_memories,
         settings::expiry_and_policy_are_set_and_cleared,
+        settings::expiry_time_of_a_memory_is_set_and_removed,
         settings::expiry_and_policy_need_the_scope_of_stores,
         settings::expiry_is_told_of_memories,
         settings::reading_content_is_access_and_listing_is_not,
@@ -161,6 +167,18 @@ area!(
         contents::content_is_kept_byte_for_byte,
         contents::content_is_bounded_in_bytes,
         contents::content_refused_changes_nothing,
+    ]
+);
+
+area!(
+    batches_behave_on_postgres_and_s3,
+    batches_behave_on_sqlite,
+    [
+        batches::results_come_in_the_order_sent,
+        batches::atomic_batch_fails_with_its_first_refused_operation,
+        batches::body_of_a_batch_may_have_eight_mebibytes,
+        batches::batch_with_a_key_is_made_once,
+        batches::batch_needs_the_scope_to_write,
     ]
 );
 

@@ -86,7 +86,7 @@ pub(super) async fn bad_paths_are_refused_wherever_they_come(place: Place) {
         // A letter and its accent, where one character has both.
         "/e\u{301}".to_owned(),
         "/\u{1112}\u{1161}\u{11ab}".to_owned(),
-        // A character that has another one for its normal form.
+        // A character whose normal form is another character.
         "/\u{212b}".to_owned(),
         "/.anthropic-memory-store".to_owned(),
         "/.anthropic-memory-store/state".to_owned(),

@@ -4,7 +4,8 @@ use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
 use super::support::{
-    PREVIEW, Place, STORES, all, delete, invalid, ok, page_of, patch, post_with, strings, text,
+    PREVIEW, Place, STORES, all, delete, invalid, not_found, ok, page_of, patch, post_with, refused, strings,
+    text,
 };
 use crate::support::Client;
 
@@ -331,4 +332,34 @@ pub(super) async fn view_shows_content_or_not(place: Place) {
             assert_eq!(json!(shown), contents);
         }
     }
+}
+
+pub(super) async fn every_store_that_the_credential_may_read_is_searched(place: Place) {
+    let (own, other) = (place.store(), place.new_store("other").await);
+    for store in [&own, &other] {
+        store.create("/found.md", "a zebra").await;
+    }
+    let search = "/v1/search?query=zebra";
+    let found = async |client: &Client, path: &str| {
+        let hits = all(client, path).await;
+        let mut stores = strings(&hits, "memory_store_id");
+        stores.sort();
+        stores
+    };
+    let mut both = vec![own.id.clone(), other.id.clone()];
+    both.sort();
+    for client in [&place.client, &place.reader] {
+        assert_eq!(found(client, search).await, both);
+    }
+    assert_eq!(found(&place.bound, search).await, std::slice::from_ref(&own.id));
+    assert!(found(&place.stranger, search).await.is_empty());
+    let chosen = format!("{search}&memory_store_ids[]={}", other.id);
+    assert_eq!(
+        found(&place.client, &chosen).await,
+        std::slice::from_ref(&other.id)
+    );
+    for client in [&place.bound, &place.stranger] {
+        not_found(&client.get(&chosen).await);
+    }
+    refused(&place.writer.get(search).await, 403, "permission_error");
 }

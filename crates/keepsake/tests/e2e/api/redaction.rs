@@ -7,7 +7,7 @@ use super::support::{Place, Store, invalid, not_found, ok, refused, strings};
 /// The texts of a store's blobs.
 async fn blobs(place: &Place, store: &Store) -> Vec<String> {
     let mut texts = Vec::new();
-    for listed in place.blobs.list(None, 100_000).await.unwrap() {
+    for listed in place.blobs.list(None, None, 100_000).await.unwrap() {
         if listed.key.store_id.to_string() != store.id {
             continue;
         }
@@ -190,7 +190,7 @@ pub(super) async fn path_of_a_deletion_goes_too(place: Place) {
     store.redact(&history[1]["id"]).await;
     let listed = place.client.get(&store.versions()).await;
     assert!(!listed.text.contains("secret-name"), "{}", listed.text);
-    // The memory can be brought back from neither.
+    // Neither version can be restored.
     for version in history {
         refused(
             &store.try_restore(&version["id"], &json!({})).await,

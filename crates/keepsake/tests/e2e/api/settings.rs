@@ -181,3 +181,33 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
     assert!(text(&third) > text(&second));
     assert_eq!(store.version_count().await, 1);
 }
+
+pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
+    let store = place.new_store("timed").await;
+    let time = "2999-12-31T00:00:00.000000Z";
+    let new = json!({"path": "/a", "content": "a", "expires_at": "2999-12-31"});
+    let memory = ok(&place.client.post(&store.memories(), &new).await);
+    assert_eq!(memory["expires_at"], time);
+    for (edit, expected) in [
+        (json!({"expires_at": null, "content": "b"}), json!(time)),
+        (json!({"path": "/b"}), json!(time)),
+        (json!({"pinned": true}), Value::Null),
+        (json!({"pinned": false}), json!(time)),
+        (json!({"expires_at": "never"}), Value::Null),
+        (json!({"expires_at": time}), json!(time)),
+    ] {
+        let edited = store.update(&memory, &edit).await;
+        assert_eq!(edited["expires_at"], expected, "{edit}");
+        assert_eq!(store.read(&memory).await["expires_at"], expected, "{edit}");
+    }
+    assert_eq!(store.version_count().await, 3);
+    for wrong in ["", "soon", "2020-01-01", "9999-12-31"] {
+        let edit = json!({"expires_at": wrong, "content": "c"});
+        invalid(&store.try_update(&memory, &edit).await, "`expires_at`");
+        let new = json!({"path": "/new", "content": "", "expires_at": wrong});
+        invalid(&place.client.post(&store.memories(), &new).await, "`expires_at`");
+    }
+    let both = json!({"expires_at": time, "pinned": true});
+    invalid(&store.try_update(&memory, &both).await, "`expires_at`");
+    assert_eq!(store.version_count().await, 3, "a refused change changes nothing");
+}

@@ -1,4 +1,4 @@
-//! Stores: what they are made with, how they change, how they end.
+//! Stores: creation, changes, archiving and deletion.
 
 use serde_json::{Map, Value, json};
 
@@ -75,7 +75,7 @@ pub(super) async fn name_and_description_are_bounded_in_characters(place: Place)
         invalid(&client.post(STORES, &name).await, "name");
         invalid(&client.post(&store.path, &name).await, "name");
     }
-    // What one field breaks keeps the others from changing.
+    // One invalid field prevents the change of all others.
     let before = store.object().await;
     let half = json!({"name": "changed", "description": "x".repeat(1025)});
     invalid(&client.post(&store.path, &half).await, "description");

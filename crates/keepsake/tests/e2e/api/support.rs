@@ -40,7 +40,7 @@ pub(super) struct Place {
     pub(super) admin: Client,
     /// With all scopes, limited to the tenant's first store.
     pub(super) bound: Client,
-    /// With another tenant's key.
+    /// A client with another tenant's key.
     pub(super) stranger: Client,
 }
 
@@ -340,7 +340,7 @@ pub(super) async fn all(client: &Client, path: &str) -> Vec<Value> {
     }
 }
 
-/// A page's items and its cursor; before another one it must not be empty.
+/// A page's items and its cursor; only the last page may be empty.
 #[track_caller]
 pub(super) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
     let body = ok(answer);

@@ -68,8 +68,8 @@ impl Chart {
         Self { objects, folder }
     }
 
-    /// Runs the containers of the hooks of an event, those of lower weight first,
-    /// with nothing there but what hooks before them have made.
+    /// Runs the containers of an event's hooks, lower weights first. They find only
+    /// the objects that earlier hooks created.
     pub(crate) async fn run_hooks(&self, event: &str) -> Vec<Run> {
         let mut hooks: Vec<_> = self
             .objects
@@ -145,8 +145,8 @@ impl Chart {
         self.url(&format!("{RELEASE}-operator"))
     }
 
-    /// What `keepsake config check` says in the place of a Deployment's first
-    /// pod, with the variables of Secrets that are not the release's made up.
+    /// The output of `keepsake config check` with the environment of a Deployment's
+    /// first pod. Values of Secrets outside the release are invented.
     pub(crate) async fn check_config(&self) -> Run {
         let deployment = self.ordinary().find(|object| object["kind"] == "Deployment");
         let spec = pod_spec(deployment.unwrap()).unwrap();
@@ -160,7 +160,7 @@ impl Chart {
         keepsake_with(&["config", "check", "--config", file], &variables).await
     }
 
-    /// What is there when no hook runs.
+    /// The objects other than hooks.
     fn ordinary(&self) -> impl Iterator<Item = &Value> {
         self.objects
             .iter()
@@ -250,7 +250,7 @@ impl Pod {
         assert!(is_met.await.is_ok(), "{path} fails: {}", self.process.output());
     }
 
-    /// What it wrote so far.
+    /// The output so far.
     pub(crate) fn output(&self) -> String {
         self.process.output()
     }
@@ -290,7 +290,7 @@ fn find<'a>(objects: impl IntoIterator<Item = &'a Value>, kind: &str, name: &str
     objects.find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
-/// What a variable holds: its value, or that of a key of a Secret.
+/// The value of a variable, which may come from a Secret.
 fn value_of(variable: &Value, there: &[&Value]) -> String {
     if let Some(value) = variable["value"].as_str() {
         return value.to_owned();

@@ -30,7 +30,8 @@ const fn body(kinds: &'static [Kind], of: fn(&Ids) -> Value) -> Body {
 }
 
 /// Operations that anyone may ask.
-pub(super) const OPEN: [&str; 4] = [
+pub(super) const OPEN: [&str; 5] = [
+    "mcp.protected_resource",
     "health.live",
     "health.ready",
     "reference.document",
@@ -49,7 +50,19 @@ const MEMORY_UPDATES: &[Body] = &[
         |ids| json!({"content": "new", "precondition": holds(ids)}),
     ),
     body(&[], |_| json!({"path": "/moved"})),
+    body(&[], |_| json!({"expires_at": "2999-01-01"})),
     body(&[], |_| json!({"pinned": true})),
+];
+const BATCHES: &[Body] = &[
+    body(&[Kind::Memory, Kind::Hash], |ids| {
+        let update = json!({"type": "update", "memory_id": ids.get(Kind::Memory), "content": "new",
+            "precondition": holds(ids)});
+        json!({"operations": [{"type": "create", "path": "/batch/made", "content": "x"}, update]})
+    }),
+    body(&[Kind::Memory], |ids| {
+        let pin = json!({"type": "update", "memory_id": ids.get(Kind::Memory), "pinned": true});
+        json!({"atomic": true, "operations": [{"type": "upsert", "path": "/batch/made", "content": "y"}, pin]})
+    }),
 ];
 const RESTORATIONS: &[Body] = &[
     body(&[Kind::Hash], |ids| json!({"precondition": holds(ids)})),
@@ -171,17 +184,23 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
     ("memory_stores.usage", NO_BODY),
+    (
+        "memory_stores.import",
+        &[body(&[], |_| json!({"position": 0, "versions": []}))],
+    ),
     ("memory_stores.delete", NO_BODY),
     (
         "memories.create",
         &[body(&[], |_| json!({"path": "/made", "content": "x"}))],
     ),
+    ("memories.batch", BATCHES),
     ("memories.list", NO_BODY),
     ("memories.retrieve", NO_BODY),
     ("memories.update", MEMORY_UPDATES),
     ("memories.update_by_patch", MEMORY_UPDATES),
     ("memories.delete", NO_BODY),
     ("memories.search", NO_BODY),
+    ("memory_stores.search", NO_BODY),
     ("memory_versions.list", NO_BODY),
     ("memory_versions.retrieve", NO_BODY),
     ("memory_versions.redact", EMPTY),
@@ -247,7 +266,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
 /// What a parameter of a path, a query or a header stands for.
 pub(super) fn meaning(parameter: &str) -> Meaning {
     match parameter {
-        "memory_store_id" | "object_id" => Meaning::Of(Kind::Store),
+        "memory_store_id" | "memory_store_ids[]" | "object_id" => Meaning::Of(Kind::Store),
         "memory_id" => Meaning::Of(Kind::Memory),
         "memory_version_id" => Meaning::Of(Kind::Version),
         "api_key_id" | "actor_id" => Meaning::Of(Kind::ApiKey),
@@ -255,6 +274,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "session_id" => Meaning::Of(Kind::Session),
         "resource_id" => Meaning::Of(Kind::Resource),
         "expected_content_sha256" => Meaning::Of(Kind::Hash),
+        "path" => Meaning::Of(Kind::ApiPath),
         "path_prefix" => Meaning::Of(Kind::Directory),
         "page" => Meaning::Of(Kind::Page),
         // A name that whoever issues tokens gives; tenants may have the same.
@@ -268,9 +288,10 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "statuses[]" => Meaning::Plain("idle"),
         "types[]" => Meaning::Plain("agent.tool_use"),
         "order" => Meaning::Plain("asc"),
-        "include_archived" => Meaning::Plain("true"),
+        "include_archived" | "keep_tidy" | "file_index" => Meaning::Plain("true"),
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
+        "topic" => Meaning::Plain("gardens"),
         "action" => Meaning::Plain("memory_store.create"),
         "view" => Meaning::Plain("full"),
         // The name of both memories of the fixture.

@@ -29,10 +29,12 @@ pub(super) enum Kind {
     Spare,
     /// The path of the memory in the session.
     MountedPath,
-    /// Of a memory's content.
+    /// The hash of a memory's content.
     Hash,
     /// Of a memory, as the tool knows it.
     Path,
+    /// Of a memory, in the API.
+    ApiPath,
     /// That a memory is in.
     Directory,
     /// Of the list that is asked for.
@@ -59,6 +61,7 @@ impl Ids {
             (Kind::MountedPath, "/memories/nora/nora/one".to_owned()),
             (Kind::Hash, ContentHash::of(b"nobody's").to_string()),
             (Kind::Path, "/memories/nora/one".to_owned()),
+            (Kind::ApiPath, "/nora/one".to_owned()),
             (Kind::Directory, "/nora/".to_owned()),
         ]))
     }
@@ -82,7 +85,7 @@ impl Ids {
         self.get(Kind::Path)
     }
 
-    /// These, with some kinds taken from others.
+    /// These values, with those of some kinds replaced by the values of `others`.
     pub(super) fn with(&self, kinds: &[Kind], others: &Self) -> Self {
         let mut mixed = self.clone();
         for kind in kinds {
@@ -99,7 +102,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// Makes one; all its texts have `label` in them.
+    /// Creates the fixture; all its texts contain `label`.
     pub(super) async fn new(client: &Client, label: &str) -> Self {
         let new = async |what: &str| {
             let store = made(client, STORES, &json!({"name": format!("{what} of {label}")})).await;
@@ -150,6 +153,7 @@ impl Fixture {
                 (Kind::MountedPath, format!("{mounted}/{label}/one")),
                 (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
                 (Kind::Path, format!("/memories/{label}/one")),
+                (Kind::ApiPath, format!("/{label}/one")),
                 (Kind::Directory, format!("/{label}/")),
             ])),
         }
@@ -212,7 +216,7 @@ pub(super) async fn snapshot_of_store(client: &Client, store: &str) -> Vec<Value
     all
 }
 
-/// The same, but for when memories were last read.
+/// The same, without the times when memories were last read.
 pub(super) fn unread(mut items: Vec<Value>) -> Vec<Value> {
     for item in &mut items {
         if let Some(time) = item.get_mut("last_accessed_at") {
@@ -272,7 +276,7 @@ pub(super) fn secrets_of(items: &[Value]) -> Vec<String> {
 impl Deployment {
     /// The keys of a tenant's blobs, in order.
     pub(super) async fn blob_keys(&self, tenant_id: TenantId) -> Vec<BlobKey> {
-        let listed = self.blobs().await.list(None, 100_000).await.unwrap();
+        let listed = self.blobs().await.list(None, None, 100_000).await.unwrap();
         let keys = listed.into_iter().map(|blob| blob.key);
         let mut keys: Vec<_> = keys.filter(|key| key.tenant_id == tenant_id).collect();
         keys.sort();

@@ -14,9 +14,10 @@ use super::sweep::ask;
 use crate::support::{Answer, Client, Deployment, Pair, secrets};
 
 /// What reads, and what a token may read.
-const READS: [&str; 8] = [
+const READS: [&str; 9] = [
     "memories.list",
     "memories.search",
+    "memory_stores.search",
     "memories.retrieve",
     "sessions.retrieve",
     "sessions.events.list",
@@ -25,7 +26,8 @@ const READS: [&str; 8] = [
     "tools.list",
 ];
 /// What changes a memory, each of its requests.
-const WRITES: [&str; 4] = [
+const WRITES: [&str; 5] = [
+    "memories.batch",
     "memories.create",
     "memories.update",
     "memories.update_by_patch",
@@ -38,7 +40,7 @@ const TOOLS: [&str; 3] = [
     "mcp.of_session",
 ];
 /// What is not for sessions.
-const OTHERS: [&str; 30] = [
+const OTHERS: [&str; 31] = [
     "mcp.of_store",
     "memory_stores.create",
     "memory_stores.list",
@@ -47,6 +49,7 @@ const OTHERS: [&str; 30] = [
     "memory_stores.update_by_patch",
     "memory_stores.archive",
     "memory_stores.usage",
+    "memory_stores.import",
     "memory_stores.delete",
     "memory_versions.list",
     "memory_versions.retrieve",

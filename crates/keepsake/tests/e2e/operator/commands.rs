@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Operator, STORES, assert_nothing_is_left, ok, refused, remove, text, write};
-use crate::support::command::{Run, keepsake, keepsake_with};
+use crate::support::command::{Run, keepsake, keepsake_in_terminal, keepsake_with};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Client, Deployment, Pair, Server, eventually, secrets};
 
@@ -53,13 +53,13 @@ async fn commands_say_the_same_on_both_sides() {
     let beside = async |line: &str| sides.beside(line).await;
     let remote = async |line: &str| sides.remote(line).await;
 
-    let made = beside("tenant create --name one --json").await.json();
-    let other = remote("tenant create --name two --external-id t+w&o --json")
+    let made = beside("tenant create --name one -o json").await.json();
+    let other = remote("tenant create --name two --external-id t+w&o -o json")
         .await
         .json();
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
     let key = remote(&format!(
-        "key create --tenant {id} --name k --expires-in-days 1 --json"
+        "key create --tenant {id} --name k --expires-in-days 1 -o json"
     ))
     .await
     .json();
@@ -83,7 +83,7 @@ async fn commands_say_the_same_on_both_sides() {
             .contains("suspended")
     );
 
-    for json in ["", " --json"] {
+    for output in ["table", "json", "jsonl"] {
         for line in [
             "tenant list",
             "tenant list --limit 1",
@@ -94,21 +94,27 @@ async fn commands_say_the_same_on_both_sides() {
             "tenant audit",
             &format!("key list --tenant {id}"),
         ] {
-            let line = format!("{line}{json}");
-            let (one, two) = (beside(&line).await.ok(), remote(&line).await.ok());
-            assert_eq!(one, two, "{line}");
-            assert!(one.contains("_0"), "{line} shows no id: {one}");
+            let line = format!("{line} -o {output}");
+            let (one, two) = (beside(&line).await, remote(&line).await);
+            assert_eq!(without_times(&one.stdout), without_times(&two.stdout), "{line}");
+            let next = line.contains("--limit 1") && output != "json";
+            assert_eq!(
+                one.stderr.contains("repeat the command with --page page_"),
+                next,
+                "{line}"
+            );
+            assert!(two.ok().contains("_0"), "{line} shows no id");
         }
     }
-    let shown = remote(&format!("tenant get {id} --json")).await.json();
+    let shown = remote(&format!("tenant get {id} -o json")).await.json();
     assert_eq!(
         (&shown["name"], &shown["status"]),
         (&json!("uno"), &json!("suspended"))
     );
     assert_eq!(shown["limits"], json!({"max_view_chars": 7}));
-    let listed = remote("tenant list --limit 1 --json").await.json();
+    let listed = remote("tenant list --limit 1 -o json").await.json();
     let next = text(&listed["next_page"]);
-    let rest = beside(&format!("tenant list --page {next} --json")).await.json();
+    let rest = beside(&format!("tenant list --page {next} -o json")).await.json();
     assert_eq!(
         (&listed["data"][0]["id"], &rest["data"][0]["id"]),
         (&json!(other_id), &json!(id))
@@ -121,18 +127,24 @@ async fn commands_say_the_same_on_both_sides() {
             .contains("resumed")
     );
     assert!(
-        beside(&format!("key revoke --tenant {id} {key_id}"))
+        beside(&format!("key revoke --tenant {id} {key_id} --yes"))
             .await
             .ok()
             .contains("revoked")
     );
-    let unsure = remote(&format!("tenant delete {other_id}")).await;
-    assert_eq!(unsure.code, Some(1));
-    assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
+    for line in [
+        &format!("tenant delete {other_id}"),
+        &format!("key revoke --tenant {id} {key_id}"),
+        "token-key rotate --compromised",
+    ] {
+        let unsure = remote(line).await;
+        assert_eq!(unsure.code, Some(2), "{line}");
+        assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
+    }
     remote(&format!("tenant delete {other_id} --yes")).await.ok();
     for run in [
-        beside(&format!("tenant deletion {other_id} --json")).await,
-        remote(&format!("tenant deletion {other_id} --json")).await,
+        beside(&format!("tenant deletion {other_id} -o json")).await,
+        remote(&format!("tenant deletion {other_id} -o json")).await,
     ] {
         assert_eq!(run.json()["id"], other_id);
     }
@@ -151,20 +163,128 @@ async fn commands_say_what_is_wrong_on_both_sides() {
     assert!(
         errors
             .iter()
-            .all(|run| run.code == Some(1) && run.stderr.contains("not found"))
+            .all(|run| run.code == Some(3) && run.stderr.contains("not found"))
     );
     let wrong = [("KEEPSAKE_OPERATOR_TOKEN", "not-the-token")];
     let wrong = keepsake_with(&["tenant", "list", "--server", &sides.operator.url()], &wrong).await;
     assert!(
-        wrong.code == Some(1) && wrong.stderr.contains("token"),
+        wrong.code == Some(5) && wrong.stderr.contains("token"),
         "{}",
         wrong.stderr
     );
+    // The public listener does not have the operator's routes, and the other way round.
+    let token = [("KEEPSAKE_OPERATOR_TOKEN", sides.operator.token.as_str())];
+    let public = keepsake_with(&["tenant", "list", "--server", &sides.server.url()], &token).await;
+    assert_eq!(public.code, Some(3), "{}", public.stderr);
+    assert!(public.stderr.contains("(operator.listen)"), "{}", public.stderr);
+    let person = [
+        "store",
+        "list",
+        "--url",
+        &sides.operator.url(),
+        "--api-key",
+        "ks_live_x",
+    ];
+    let person = keepsake(&person).await;
+    assert_eq!(person.code, Some(3), "{}", person.stderr);
+    assert!(person.stderr.contains("(server.listen)"), "{}", person.stderr);
+    for (url, code, cause) in [
+        ("localhost:8081", 2, "it must start with http:// or https://"),
+        ("http://127.0.0.1:9", 6, "http://127.0.0.1:9 cannot be reached: "),
+    ] {
+        let failed = keepsake_with(&["tenant", "list", "--server", url], &token).await;
+        assert_eq!(failed.code, Some(code), "{}", failed.stderr);
+        assert!(failed.stderr.contains(cause), "{}", failed.stderr);
+        assert!(
+            !failed.stderr.contains("error sending request"),
+            "{}",
+            failed.stderr
+        );
+    }
     let without = keepsake(&["tenant", "list", "--server", &sides.operator.url()]).await;
+    assert_eq!(without.code, Some(2));
     assert!(
         without.stderr.contains("KEEPSAKE_OPERATOR_TOKEN"),
         "{}",
         without.stderr
+    );
+}
+
+/// A table or JSON without relative times, which change between two runs, and without
+/// the widths that depend on them.
+fn without_times(printed: &str) -> Vec<String> {
+    let is_time = |word: &str| {
+        word.parse::<u32>().is_ok()
+            || word.starts_with("second")
+            || ["now", "ago", "in", "minute"].contains(&word)
+    };
+    let line = |line: &str| {
+        let words = line.split_whitespace().filter(|word| !is_time(word));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    printed.lines().map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_tables_have_headers_and_no_json() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let command = deployment.command(&ServerConfig::default());
+    let file = command.config_file().display().to_string();
+    let run = async |line: &str| {
+        let words: Vec<_> = line.split(' ').chain(["--config", &file]).collect();
+        keepsake_in_terminal(&words, &[], 200, "y\n").await
+    };
+    let made = run("tenant create --name one --limit bytes_per_memory=2048")
+        .await
+        .ok();
+    let id = made
+        .split("created the tenant ")
+        .nth(1)
+        .unwrap()
+        .trim()
+        .to_owned();
+    run("job run reconcile-usage").await.ok();
+    for (line, shown) in [
+        (
+            "tenant list",
+            vec!["ID ", "STATUS", "NAME", "EXTERNAL ID", "CREATED", "active"],
+        ),
+        (&format!("tenant get {id}"), vec!["bytes_per_memory=2.00 KiB"]),
+        (
+            &format!("tenant usage {id}"),
+            vec!["LIMIT", "bytes_per_memory", "2.00 KiB", "30 days"],
+        ),
+        ("tenant audit", vec!["ACTOR", "operator_cli", "tenant.create"]),
+        (
+            "job list",
+            vec![
+                "SCHEDULE",
+                "daily at 00:05 UTC, next in ",
+                "every minute",
+                "stores=",
+            ],
+        ),
+        (
+            "job history reconcile-usage",
+            vec!["ASKED FOR BY", "done", "drifted_stores=0"],
+        ),
+        ("verify", vec!["0 blobs of 0 B, ", "1 tenant: all is well"]),
+        (
+            "config check --connect",
+            vec!["[index]", "KEY ", "STEP", "RESULT", "index.url", "connect"],
+        ),
+    ] {
+        let printed = console::strip_ansi_codes(&run(line).await.ok()).into_owned();
+        for words in shown {
+            assert!(printed.contains(words), "{line} lacks {words}: {printed}");
+        }
+        assert!(!printed.contains("{\""), "{line}: {printed}");
+    }
+    // A person confirms at the terminal.
+    let deleted = run(&format!("tenant delete {id}")).await.ok();
+    assert!(
+        deleted.contains("with all its data, permanently? [y/N]") && deleted.contains("is being deleted"),
+        "{deleted}"
     );
 }
 
@@ -194,7 +314,7 @@ async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
     let command = deployment.command(&ServerConfig::default());
     let file = command.config_file().display().to_string();
     let run = async |arguments: &[&str]| {
-        keepsake(&[arguments, &["--config", &file, "--json"]].concat())
+        keepsake(&[arguments, &["--config", &file, "-o", "json"]].concat())
             .await
             .json()
     };
@@ -253,17 +373,23 @@ async fn key_that_signs_tokens_is_changed_on_both_sides_and_audited() {
     let issued = async || ok(&client.post(&format!("{path}/token"), &json!({})).await)["token"].clone();
 
     // One that is planned ends no token.
-    let rotated = sides.remote("token-key rotate --json").await.json();
+    let rotated = sides.remote("token-key rotate -o json").await.json();
     assert_eq!(
         (&rotated["type"], &rotated["id"]),
         (&json!("token_key"), &json!("token-2"))
     );
     ok(&old.get(&path).await);
     let shown = sides.beside("token-key rotate").await.ok();
-    assert!(shown.starts_with("id: token-3\nsigns_from: "), "{shown}");
+    assert!(
+        shown.starts_with("the new token signing key is token-3, which signs from "),
+        "{shown}"
+    );
     ok(&holder_of(&issued().await).get(&path).await);
 
-    let rotated = sides.remote("token-key rotate --compromised --json").await.json();
+    let rotated = sides
+        .remote("token-key rotate --compromised --yes -o json")
+        .await
+        .json();
     assert_eq!(rotated["id"], "token-4");
     // A verified token is cached as long as a key.
     let is_refused = async || old.get(&path).await.status == 401;

@@ -143,7 +143,7 @@ impl Answer {
         (self.status, headers, text)
     }
 
-    /// A header's value; empty where there is none.
+    /// A header's value; empty if the header is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }

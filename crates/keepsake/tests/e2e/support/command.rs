@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
 
 use super::binary;
 
@@ -22,20 +23,69 @@ pub(crate) async fn keepsake(arguments: &[&str]) -> Run {
 
 /// Runs `keepsake` with only these of Keepsake's variables.
 pub(crate) async fn keepsake_with(arguments: &[&str], variables: &[(&str, &str)]) -> Run {
+    keepsake_reading(arguments, variables, "").await
+}
+
+/// Runs `keepsake` with this on its stdin.
+pub(crate) async fn keepsake_reading(arguments: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     let mut command = Command::new(binary());
+    command.args(arguments);
+    run(command, variables, input).await
+}
+
+/// Runs `keepsake` in a pseudo-terminal of this width, where a person types `input`.
+///
+/// Its stdout and stderr are one.
+pub(crate) async fn keepsake_in_terminal(
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    width: u16,
+    input: &str,
+) -> Run {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let arguments: Vec<_> = arguments.iter().map(|argument| quoted(argument)).collect();
+    let line = format!(
+        "stty -echo rows 24 cols {width}; exec {} {}",
+        quoted(&binary().to_string_lossy()),
+        arguments.join(" ")
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
+    let mut run = run(command, variables, input).await;
+    run.stdout = run.stdout.replace("\r\n", "\n");
+    run
+}
+
+/// Starts `keepsake`, which is killed when this value is dropped.
+pub(crate) fn start_keepsake(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(binary());
+    command.args(arguments);
+    start(command, variables)
+}
+
+fn start(mut command: Command, variables: &[(&str, &str)]) -> Child {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KEEPSAKE_") {
             command.env_remove(name);
         }
     }
-    let output = command
-        .args(arguments)
+    command
         .envs(variables.iter().copied())
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
+        .spawn()
+        .unwrap()
+}
+
+async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
+    let mut child = start(command, variables);
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that ends without reading its input breaks the pipe.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = child.wait_with_output().await.unwrap();
     Run {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -50,7 +100,7 @@ impl Run {
         self.stdout
     }
 
-    /// The JSON object it printed, for a run that must succeed.
+    /// The JSON object that the command printed; it must have succeeded.
     pub(crate) fn json(self) -> Value {
         let printed = self.ok();
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("not JSON ({error}): {printed}"))

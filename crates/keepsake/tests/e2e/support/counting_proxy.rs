@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 type Bodies = Arc<Mutex<Vec<String>>>;
 
-/// A running proxy; it ends with this value.
+/// A running proxy; stops when dropped.
 #[derive(Debug)]
 pub(crate) struct CountingProxy {
     url: String,
@@ -36,7 +36,7 @@ impl CountingProxy {
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (upstream, bodies) = (upstream.clone(), Arc::clone(&bodies));
-                // A connection that breaks is the client's to notice.
+                // The client notices a broken connection itself.
                 tokio::spawn(async move { drop(pass(client, &upstream, &bodies).await) });
             }
         });
@@ -101,7 +101,7 @@ async fn pass_requests(from: OwnedReadHalf, mut to: OwnedWriteHalf, bodies: &Bod
     }
 }
 
-fn content_length(head: &str) -> usize {
+pub(super) fn content_length(head: &str) -> usize {
     let value = head.lines().find_map(|line| line.strip_prefix("content-length:"));
     value.map_or(0, |value| value.trim().parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! One index of a test's own, with content in it or in an object store.
+//! An index for one test, with content in the index or in an object store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ impl Deployment {
         Some(Arc::new(store.unwrap()))
     }
 
-    /// Opens what has the content, wherever it is; a server may run meanwhile.
+    /// Opens the object store, or the content in the index; a server may run meanwhile.
     pub(crate) async fn blobs(&self) -> Arc<dyn BlobStore> {
         match self.object_store().await {
             Some(store) => store,

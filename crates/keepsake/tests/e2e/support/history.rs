@@ -181,7 +181,7 @@ pub(crate) async fn orphans(
     versions: &[Version],
 ) -> Vec<BlobKey> {
     let named: BTreeSet<_> = versions.iter().filter_map(|version| version.blob_id).collect();
-    let listed = deployment.blobs().await.list(None, 100_000).await.unwrap();
+    let listed = deployment.blobs().await.list(None, None, 100_000).await.unwrap();
     assert!(listed.len() < 100_000);
     let keys = listed.into_iter().map(|blob| blob.key);
     keys.filter(|key| key.tenant_id == tenant_id && !named.contains(&key.blob_id.uuid()))

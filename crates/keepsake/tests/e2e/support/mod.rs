@@ -6,6 +6,7 @@ pub(crate) mod command;
 pub(crate) mod counting_proxy;
 pub(crate) mod deployment;
 pub(crate) mod history;
+pub(crate) mod holding_proxy;
 pub(crate) mod provision;
 pub(crate) mod script;
 pub(crate) mod secrets;

@@ -57,7 +57,7 @@ impl Provision {
             external_id: None,
             limits,
         };
-        let id = self.engine.operator().create_tenant(new).await.unwrap().tenant_id;
+        let id = self.engine.operator.tenants.create(new).await.unwrap().tenant_id;
         Tenant {
             id,
             key: self.key(id, &Scope::ALL, None).await,
@@ -71,13 +71,13 @@ impl Provision {
             limits: limits.as_object().unwrap().clone(),
             ..TenantEdit::default()
         };
-        let operator = self.engine.operator();
-        operator.update_tenant(tenant_id, edit).await.unwrap();
+        let operator = &self.engine.operator;
+        operator.tenants.update(tenant_id, edit).await.unwrap();
     }
 
     /// Makes a store.
     pub(crate) async fn store(&self, tenant_id: TenantId) -> StoreId {
-        let operator = self.engine.operator();
+        let operator = &self.engine.operator;
         operator.create_store(tenant_id, "notes").await.unwrap().store_id
     }
 
@@ -106,12 +106,12 @@ impl Provision {
     }
 
     async fn make_key(&self, new: NewKey) -> String {
-        let (_, secret) = self.engine.operator().create_key(new).await.unwrap();
+        let (_, secret) = self.engine.operator.keys.create(new).await.unwrap();
         secrets::remember(secret.expose(), "an API key");
         secret.expose().to_owned()
     }
 
-    /// Gives the stores back.
+    /// Closes the index.
     pub(crate) async fn close(self) {
         self.index.close().await;
     }

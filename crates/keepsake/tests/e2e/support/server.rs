@@ -80,7 +80,7 @@ impl Server {
         self.running.terminate().await;
     }
 
-    /// Waits until it has ended, as it should.
+    /// Waits for the end of the process, which must be a success.
     pub(crate) async fn ended(&mut self) {
         let status = self.running.wait().await;
         assert_eq!(status.code(), Some(0), "{}", self.running.output());

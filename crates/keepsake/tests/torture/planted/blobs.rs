@@ -94,17 +94,13 @@ impl BlobStore for LateBlobs {
         self.inner.erase_tenant(tenant_id, after, limit).await
     }
 
-    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        self.inner.list(after, limit).await
-    }
-
-    async fn list_tenant(
+    async fn list(
         &self,
-        tenant_id: TenantId,
+        tenant_id: Option<TenantId>,
         after: Option<&BlobKey>,
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
-        self.inner.list_tenant(tenant_id, after, limit).await
+        self.inner.list(tenant_id, after, limit).await
     }
 
     async fn check(&self) -> Result<(), BlobError> {

@@ -19,7 +19,7 @@ pub(super) enum Bug {
     LeaksATransaction,
 }
 
-/// Every so many commits meet the bug.
+/// One commit in this many has the bug.
 const EVERY: u64 = 20;
 /// Commits of one leaked transaction.
 const LEAKED: u64 = 3;
@@ -78,7 +78,7 @@ impl BuggyIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The acknowledgement of a commit that meets the bug.
+    /// The acknowledgement of a commit with the bug.
     fn acknowledge(&self, tenant_id: TenantId, commit: &Commit) -> Option<CommitOutcome> {
         let mut state = self.state();
         state.commits += 1;

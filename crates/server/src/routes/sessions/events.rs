@@ -2,19 +2,18 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{EventId, Timestamp};
-use keepsake_engine::{Engine, EventQuery, Page, PageRequest};
+use keepsake_core::{EventId, SessionId};
+use keepsake_engine::{Engine, EventQuery, Page};
 use keepsake_index::SessionEvent as Kept;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::{Order, within};
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::path::OfSession;
-use crate::query::{FromQuery, Query, QueryParams};
-use crate::routes::list::List;
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::routes::list::{CreatedInOrder, List, Order, SessionPage};
 use crate::schemas::{self, ToolUseType};
 
 /// The type of every event.
@@ -41,7 +40,7 @@ impl From<Kept> for SessionEvent {
     fn from(event: Kept) -> Self {
         Self {
             id: event.event_id,
-            r#type: ToolUseType::ToolUse,
+            r#type: ToolUseType,
             name: event.name,
             input: event.input,
             processed_at: event.at.to_rfc3339(),
@@ -49,48 +48,12 @@ impl From<Kept> for SessionEvent {
     }
 }
 
-/// Filters of an event listing.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListEvents {
-    /// Events of this type; may be repeated. The only type is `agent.tool_use`.
-    #[param(rename = "types[]", value_type = Option<Vec<String>>)]
-    types: Vec<String>,
-    /// After this time; `created_at_gt` is an alias.
-    #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
-    after: Option<Timestamp>,
-    /// At or after this time; `created_at_gte` is an alias.
-    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
-    from: Option<Timestamp>,
-    /// Before this time; `created_at_lt` is an alias.
-    #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
-    before: Option<Timestamp>,
-    /// At or before this time; `created_at_lte` is an alias.
-    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
-    to: Option<Timestamp>,
-    /// Order by time; `asc` by default.
-    #[param(value_type = Option<schemas::Order>)]
-    order: Option<Order>,
-    /// Items per page; 20 by default.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListEvents {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            types: query.words("types", |text| Some(text.to_owned()), "an event's type")?,
-            after: query.time("created_at", "gt")?,
-            from: query.time("created_at", "gte")?,
-            before: query.time("created_at", "lt")?,
-            to: query.time("created_at", "lte")?,
-            order: Order::from_query(query)?,
-            limit: query.session_limit()?,
-            page: query.text("page")?,
-        })
+query_params! {
+    /// Filters of an event listing.
+    ListEvents {
+        /// Events of this type; may be repeated. The only type is `agent.tool_use`.
+        #[param(rename = "types[]", value_type = Option<Vec<String>>)]
+        types: Vec<String> = words("types", |text| Some(text.to_owned()), "an event's type"),
     }
 }
 
@@ -101,27 +64,23 @@ impl FromQuery for ListEvents {
     get,
     path = "/sessions/{session_id}/events",
     operation_id = "sessions.events.list",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session."), ListEvents),
+    params(ListEvents, CreatedInOrder, SessionPage),
     responses((status = 200, description = "A page of events.", body = List<SessionEvent>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    OfSession(session_id): OfSession,
-    QueryParams(params): QueryParams<ListEvents>,
+    Path(session_id): Path<SessionId>,
+    QueryParams((params, created, page)): QueryParams<(ListEvents, CreatedInOrder, SessionPage)>,
 ) -> Result<Json<List<SessionEvent>>, ApiError> {
-    let (from, to) = within((params.after, params.from), (params.before, params.to));
+    let (from, to) = created.bounds();
     let query = EventQuery {
         from,
         to,
-        newest_first: params.order == Some(Order::Descending),
-        page: PageRequest {
-            limit: params.limit,
-            page: params.page,
-        },
+        newest_first: created.order == Some(Order::Descending),
+        page: page.into(),
     };
-    let mut events = engine.session_events(&principal, session_id, &query).await?;
+    let mut events = engine.events.list(&principal, session_id, &query).await?;
     if !params.types.is_empty() && !params.types.iter().any(|name| name == TOOL_USE) {
         events = Page {
             items: Vec::new(),

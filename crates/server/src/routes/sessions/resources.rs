@@ -2,22 +2,23 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{ResourceId, StoreId};
-use keepsake_engine::{AttachmentDraft, AttachmentEdit, Engine, PageRequest, mount_path};
-use keepsake_index::{Access, Attachment};
+use keepsake_core::{ResourceId, SessionId, StoreId};
+use keepsake_engine::{AttachmentDraft, AttachmentEdit, Engine, mount_path};
+use keepsake_index::{Access, Attachment, AttachmentName};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::refuse;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Object};
 use crate::error::ApiError;
-use crate::path::{InResource, OfSession};
-use crate::query::{FromQuery, NoParams, Query, QueryParams};
-use crate::routes::list::List;
-use crate::schemas::{self, DeletedSessionResourceType, MemoryStoreResourceType};
+use crate::path::Path;
+use crate::query::QueryParams;
+use crate::routes::deleted::DeletedSessionResource;
+use crate::routes::list::{List, SessionPage};
+use crate::schemas::{self, MemoryStoreResourceType};
 
 /// A memory store to attach.
 #[derive(Debug, ToSchema)]
@@ -66,7 +67,7 @@ impl<'de> Deserialize<'de> for AttachStore {
             ));
         }
         Ok(Self {
-            r#type: MemoryStoreResourceType::MemoryStore,
+            r#type: MemoryStoreResourceType,
             memory_store_id: fields.memory_store_id,
             access: fields.access.as_deref().map(parse_access).transpose()?,
             instructions: fields.instructions.or(fields.prompt),
@@ -135,7 +136,7 @@ impl From<Attachment> for Resource {
         Self {
             mount_path: mount_path(&attachment),
             id: attachment.resource_id,
-            r#type: MemoryStoreResourceType::MemoryStore,
+            r#type: MemoryStoreResourceType,
             memory_store_id: attachment.store_id,
             access: attachment.access.name(),
             instructions: attachment.instructions,
@@ -147,57 +148,23 @@ impl From<Attachment> for Resource {
     }
 }
 
-/// The response to a deletion.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DeletedSessionResource)]
-pub(crate) struct DeletedResource {
-    #[schema(value_type = schemas::SessionResourceId)]
-    id: ResourceId,
-    #[schema(inline)]
-    r#type: DeletedSessionResourceType,
-}
-
-/// Parameters of a page of attachments.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListResources {
-    /// Items per page; all items by default.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u64>,
-    /// The `next_page` of the previous page.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListResources {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            limit: query.session_limit()?,
-            page: query.text("page")?,
-        })
-    }
-}
-
 /// Attach a memory store
 #[utoipa::path(
     post,
     path = "/sessions/{session_id}/resources",
     operation_id = "sessions.resources.add",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = AttachStore,
     responses((status = 200, description = "The attachment.", body = Resource)),
 )]
 pub(crate) async fn add(
     State(engine): State<Engine>,
-    OfSession(session_id): OfSession,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<AttachStore>,
+    Path(session_id): Path<SessionId>,
+    JsonBody(principal, body, call): JsonBody<AttachStore>,
 ) -> Result<Json<Resource>, ApiError> {
-    let attached = engine.attach(&principal, session_id, body.draft(), call).await?;
+    let attached = engine
+        .attachments
+        .attach(&principal, session_id, body.draft(), call)
+        .await?;
     Ok(Json(attached.into()))
 }
 
@@ -208,21 +175,19 @@ pub(crate) async fn add(
     get,
     path = "/sessions/{session_id}/resources",
     operation_id = "sessions.resources.list",
-    tag = "Sessions",
-    params(("session_id" = schemas::SessionId, Path, description = "The session."), ListResources),
+    params(SessionPage),
     responses((status = 200, description = "A page of attachments.", body = List<Resource>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    OfSession(session_id): OfSession,
-    QueryParams(params): QueryParams<ListResources>,
+    Path(session_id): Path<SessionId>,
+    QueryParams(page): QueryParams<SessionPage>,
 ) -> Result<Json<List<Resource>>, ApiError> {
-    let page = PageRequest {
-        limit: params.limit,
-        page: params.page,
-    };
-    let attached = engine.attachments(&principal, session_id, &page).await?;
+    let attached = engine
+        .attachments
+        .list(&principal, session_id, &page.into())
+        .await?;
     Ok(Json(List::of(attached, Resource::from)))
 }
 
@@ -233,20 +198,15 @@ pub(crate) async fn list(
     get,
     path = "/sessions/{session_id}/resources/{resource_id}",
     operation_id = "sessions.resources.retrieve",
-    tag = "Sessions",
-    params(
-        ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
-    ),
     responses((status = 200, description = "The attachment.", body = Resource)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InResource(session_id, name): InResource,
+    Path((session_id, name)): Path<(SessionId, AttachmentName)>,
 ) -> Result<Json<Resource>, ApiError> {
     Ok(Json(
-        engine.attachment(&principal, session_id, name).await?.into(),
+        engine.attachments.get(&principal, session_id, name).await?.into(),
     ))
 }
 
@@ -257,22 +217,13 @@ pub(crate) async fn retrieve(
     post,
     path = "/sessions/{session_id}/resources/{resource_id}",
     operation_id = "sessions.resources.update",
-    tag = "Sessions",
-    params(
-        ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
-    ),
     request_body = UpdateResource,
     responses((status = 200, description = "The updated attachment.", body = Resource)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    InResource(session_id, name): InResource,
-    JsonBody {
-        principal,
-        body,
-        call,
-    }: JsonBody<UpdateResource>,
+    Path((session_id, name)): Path<(SessionId, AttachmentName)>,
+    JsonBody(principal, body, call): JsonBody<UpdateResource>,
 ) -> Result<Json<Resource>, ApiError> {
     refuse("authorization_token", body.authorization_token.as_ref())?;
     let access = body.access.as_deref().map(parse_access::<serde_json::Error>);
@@ -283,7 +234,8 @@ pub(crate) async fn update(
         instructions: body.instructions,
     };
     let attached = engine
-        .update_attachment(&principal, session_id, name, edit, call)
+        .attachments
+        .update(&principal, session_id, name, edit, call)
         .await?;
     Ok(Json(attached.into()))
 }
@@ -293,22 +245,14 @@ pub(crate) async fn update(
     delete,
     path = "/sessions/{session_id}/resources/{resource_id}",
     operation_id = "sessions.resources.delete",
-    tag = "Sessions",
-    params(
-        ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
-    ),
-    responses((status = 200, description = "The memory store was detached.", body = DeletedResource)),
+    responses((status = 200, description = "The memory store was detached.", body = DeletedSessionResource)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    InResource(session_id, name): InResource,
-    QueryParams(NoParams): QueryParams<NoParams>,
-) -> Result<Json<DeletedResource>, ApiError> {
-    let gone = engine.detach(&principal, session_id, name).await?;
-    Ok(Json(DeletedResource {
-        id: gone.resource_id,
-        r#type: DeletedSessionResourceType::Deleted,
-    }))
+    Path((session_id, name)): Path<(SessionId, AttachmentName)>,
+    _: QueryParams<()>,
+) -> Result<Json<DeletedSessionResource>, ApiError> {
+    let gone = engine.attachments.detach(&principal, session_id, name).await?;
+    Ok(Json(gone.resource_id.into()))
 }

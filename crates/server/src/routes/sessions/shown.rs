@@ -1,7 +1,7 @@
 //! A session in the form of the clients' protocol.
 
 use keepsake_core::{JsonText, SessionId, Timestamp};
-use keepsake_engine::{MadeSession, system_prompt};
+use keepsake_engine::{MadeSession, PromptOptions, system_prompt};
 use keepsake_index::Session as Kept;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -86,10 +86,18 @@ pub(crate) struct NewSession {
 
 impl From<Kept> for Session {
     fn from(session: Kept) -> Self {
+        let system_prompt = system_prompt(&session, &PromptOptions::default());
+        Self::with_prompt(session, system_prompt)
+    }
+}
+
+impl Session {
+    /// Shows a session with this text for its agent.
+    pub(crate) fn with_prompt(session: Kept, system_prompt: String) -> Self {
         Self {
-            system_prompt: system_prompt(&session),
+            system_prompt,
             id: session.session_id,
-            r#type: SessionType::Session,
+            r#type: SessionType,
             agent: session.agent,
             environment_id: session.environment_id,
             title: session.title,
@@ -116,10 +124,11 @@ impl From<Kept> for Session {
     }
 }
 
-impl From<MadeSession> for NewSession {
-    fn from(made: MadeSession) -> Self {
+impl NewSession {
+    /// Shows a created session with this text for its agent.
+    pub(crate) fn with_prompt(made: MadeSession, system_prompt: String) -> Self {
         Self {
-            session: made.session.into(),
+            session: Session::with_prompt(made.session, system_prompt),
             token: made.token,
         }
     }

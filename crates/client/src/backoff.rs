@@ -1,0 +1,65 @@
+//! The waits between the attempts of a call.
+
+use std::time::Duration;
+
+/// Attempts of a call, the first included.
+const MAX_ATTEMPTS: u32 = 6;
+/// The longest wait before the second attempt; each further one may be twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// The longest wait.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Exponential backoff with jitter, bounded in number and time.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    pub(crate) const fn new() -> Self {
+        Self { attempts: 1 }
+    }
+
+    /// Waits before the next attempt; `false`: there is none.
+    pub(crate) async fn wait(&mut self, retry_after: Option<Duration>) -> bool {
+        if self.attempts == MAX_ATTEMPTS {
+            return false;
+        }
+        let longest = FIRST_WAIT * 2_u32.pow(self.attempts - 1);
+        let jittered = longest.mul_f64(rand::random_range(0.5..=1.0));
+        self.attempts += 1;
+        tokio::time::sleep(
+            retry_after
+                .map_or(jittered, |least| least.max(jittered))
+                .min(MAX_WAIT),
+        )
+        .await;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_end_and_waits_grow() {
+        let (mut backoff, started) = (Backoff::new(), Instant::now());
+        let mut waits = 0;
+        while backoff.wait(None).await {
+            waits += 1;
+        }
+        assert_eq!(waits, MAX_ATTEMPTS - 1);
+        let longest = FIRST_WAIT * 31;
+        assert!((longest / 2..=longest).contains(&started.elapsed()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_sets_the_least_wait() {
+        let started = Instant::now();
+        assert!(Backoff::new().wait(Some(Duration::from_secs(3))).await);
+        assert_eq!(started.elapsed(), Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,235 @@
+//! Why a call failed.
+
+use std::error::Error as _;
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use keepsake_core::causes;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The client cannot be used with this setting.
+    #[error("{name}{value}: {reason}")]
+    Setting {
+        /// The setting's name.
+        name: &'static str,
+        /// A space and the value; empty if it is secret.
+        value: String,
+        /// The rule that the value breaks.
+        reason: String,
+    },
+    /// The server cannot be reached, or did not answer.
+    #[error("{url} cannot be reached: {cause}")]
+    Unreachable {
+        /// The server.
+        url: String,
+        /// All causes.
+        cause: String,
+        /// Whether no byte of the request was sent.
+        is_unsent: bool,
+    },
+    /// The server refused the call.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The answer is not one of this API.
+    #[error("{url} answered with status {status}, but not in the form of this API: {reason}")]
+    Unreadable {
+        /// The URL of the request, without its query.
+        url: String,
+        /// The status of the answer.
+        status: StatusCode,
+        /// What is wrong with the body.
+        reason: String,
+    },
+}
+
+/// An error that the server states.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The type, such as `not_found_error`.
+    pub kind: String,
+    /// The reason, for people.
+    pub message: String,
+    /// The id of the request, as in the server's log.
+    pub request_id: Option<String>,
+    /// Further fields, such as `current_content_sha256`.
+    pub details: Map<String, Value>,
+    /// Whether the server forbids another attempt.
+    is_final: bool,
+    retry_after: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    error: Body,
+    request_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    #[serde(rename = "type")]
+    kind: String,
+    message: String,
+    #[serde(flatten)]
+    details: Map<String, Value>,
+}
+
+impl Refusal {
+    pub(crate) fn parse(
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Self, serde_json::Error> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let Envelope { error, request_id } = serde_json::from_slice(body)?;
+        Ok(Self {
+            status,
+            kind: error.kind,
+            message: error.message,
+            request_id,
+            details: error.details,
+            is_final: text("x-should-retry") == Some("false"),
+            retry_after: text(RETRY_AFTER.as_str())
+                .and_then(|seconds| seconds.parse().ok())
+                .map(Duration::from_secs),
+        })
+    }
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match (&self.request_id, self.status.is_server_error()) {
+            (Some(id), true) => write!(f, " ({id})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ClientError {
+    pub(crate) fn setting(name: &'static str, value: &str, reason: &dyn Display) -> Self {
+        let value = if value.is_empty() {
+            String::new()
+        } else {
+            format!(" {value}")
+        };
+        let reason = reason.to_string();
+        Self::Setting { name, value, reason }
+    }
+
+    pub(crate) fn unreachable(url: impl Into<String>, error: &reqwest::Error) -> Self {
+        Self::Unreachable {
+            url: url.into(),
+            // The error itself only repeats the URL.
+            cause: causes(error.source().unwrap_or(error)).replace("client error (Connect): ", ""),
+            is_unsent: error.is_connect(),
+        }
+    }
+
+    pub(crate) fn unreadable(url: &Url, status: StatusCode, reason: &dyn Display) -> Self {
+        let mut url = url.clone();
+        url.set_query(None);
+        Self::Unreadable {
+            url: url.into(),
+            status,
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The HTTP status of the answer, if there was one.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.status),
+            Self::Unreadable { status, .. } => Some(*status),
+            Self::Setting { .. } | Self::Unreachable { .. } => None,
+        }
+    }
+
+    /// Whether the call may succeed if it is sent again unchanged.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Setting { .. } | Self::Refused(Refusal { is_final: true, .. }) => false,
+            Self::Unreachable { .. } => true,
+            // From a proxy in front of the server, a status may come without the API's error.
+            Self::Refused(_) | Self::Unreadable { .. } => {
+                let status = self.status().map(|status| status.as_u16());
+                matches!(status, Some(408 | 429 | 502 | 503 | 504 | 529))
+            }
+        }
+    }
+
+    /// Whether the server certainly did not apply the call.
+    pub(crate) fn is_certainly_not_applied(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Unreachable { is_unsent, .. } => *is_unsent,
+            Self::Refused(refusal) => refusal.status != StatusCode::GATEWAY_TIMEOUT,
+            Self::Unreadable { .. } => false,
+        }
+    }
+
+    /// How long the server asks to wait before the next attempt.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused(refusal) => refusal.retry_after,
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> ClientError {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
+        let status = StatusCode::from_u16(status).unwrap();
+        ClientError::Refused(Refusal::parse(status, &headers, body.as_bytes()).unwrap())
+    }
+
+    const CONFLICT: &str = r#"{"type":"error","error":{"type":"memory_path_conflict_error",
+        "message":"the path is taken","conflicting_path":"/a"},"request_id":"req_1"}"#;
+
+    #[test]
+    fn refusal_keeps_what_the_server_states() {
+        let ClientError::Refused(refusal) = refusal(409, &[], CONFLICT) else {
+            panic!("not a refusal");
+        };
+        assert_eq!(refusal.kind, "memory_path_conflict_error");
+        assert_eq!(refusal.details["conflicting_path"], "/a");
+        assert_eq!(refusal.to_string(), "the path is taken");
+    }
+
+    #[test]
+    fn request_id_is_shown_with_errors_of_the_server() {
+        let error = refusal(500, &[], CONFLICT);
+        assert_eq!(error.to_string(), "the path is taken (req_1)");
+    }
+
+    #[test]
+    fn only_transient_errors_are_worth_another_attempt() {
+        for (status, headers, is_transient) in [
+            (409, &[] as &[_], false),
+            (429, &[("retry-after", "3")], true),
+            (429, &[("x-should-retry", "false")], false),
+            (503, &[], true),
+            (529, &[], true),
+            (500, &[], false),
+        ] {
+            let error = refusal(status, headers, CONFLICT);
+            assert_eq!(error.is_transient(), is_transient, "{status} {headers:?}");
+        }
+        let error = refusal(429, &[("retry-after", "3")], CONFLICT);
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+    }
+}

@@ -1,0 +1,335 @@
+//! The HTTP client of Keepsake's API that commands, archives and sync share.
+//!
+//! Every call has a time limit. A call whose outcome is unknown is sent again: a
+//! `POST` with the same `Idempotency-Key`, so that the server applies it once. The
+//! operator's API has no such keys, so its changes are sent again only if they were
+//! certainly not applied.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), keepsake_client::ClientError> {
+//! use keepsake_client::Client;
+//!
+//! let client = Client::new("http://127.0.0.1:8080", &"ks_live_…".into())?;
+//! let store: serde_json::Value = client.get(&["memory_stores", "memstore_…"], &[]).await?;
+//! println!("{}", store["name"]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod backoff;
+mod error;
+mod pages;
+
+use std::time::Duration;
+
+pub use keepsake_core::causes;
+pub use reqwest::{Method, StatusCode, Url};
+
+use reqwest::Response;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use uuid::Uuid;
+
+use backoff::Backoff;
+pub use error::{ClientError, Refusal};
+pub use pages::Pages;
+
+/// The time limit of one attempt.
+const ATTEMPT_LIMIT: Duration = Duration::from_mins(2);
+/// The time limit for connecting.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The header whose value makes the server apply a `POST` once.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The header of an API key on servers of any maker.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Headers that servers of any maker may require.
+const EDITION: [(&str, &str); 2] = [
+    ("anthropic-version", "2023-06-01"),
+    (
+        "anthropic-beta",
+        "managed-agents-2026-04-01,agent-memory-2026-07-22",
+    ),
+];
+
+/// A query parameter that is sent if it has a value.
+pub type Parameter<'a> = (&'a str, Option<&'a str>);
+
+/// Calls the API of one server with one credential; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    api: Api,
+}
+
+/// The API that a client calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    /// `/v1`, for API keys and tokens.
+    Public,
+    /// `/v1` on a server of any maker, for API keys.
+    Compatible,
+    /// `/admin/v1`, for the operator's token.
+    Operator,
+}
+
+impl Api {
+    /// The headers of each call.
+    fn headers(self, credential: &SecretString) -> Result<HeaderMap, InvalidHeaderValue> {
+        let secret = credential.expose_secret().trim();
+        let (name, value) = match self {
+            Self::Public | Self::Operator => (AUTHORIZATION, format!("Bearer {secret}")),
+            Self::Compatible => (API_KEY, secret.to_owned()),
+        };
+        let mut value = HeaderValue::from_str(&value)?;
+        value.set_sensitive(true);
+        let mut headers = HeaderMap::from_iter([(name, value)]);
+        if self == Self::Compatible {
+            let edition =
+                EDITION.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            headers.extend(edition);
+        }
+        Ok(headers)
+    }
+}
+
+impl Client {
+    /// A client of the server at `url`, which sends the API key or token with each
+    /// call.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if the URL or the key is malformed.
+    pub fn new(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
+        Self::of_api(Api::Public, url, "api_key", api_key)
+    }
+
+    /// A client of a server of any maker that has the memory stores API.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if the URL or the key is malformed.
+    pub fn of_compatible(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
+        Self::of_api(Api::Compatible, url, "api_key", api_key)
+    }
+
+    /// A client of the operator's listener at `url`, which sends the operator's token
+    /// with each call.
+    ///
+    /// # Errors
+    /// [`ClientError::Setting`] if the URL or the token is malformed.
+    pub fn of_operator(url: &str, token: &SecretString) -> Result<Self, ClientError> {
+        Self::of_api(Api::Operator, url, "token", token)
+    }
+
+    fn of_api(
+        api: Api,
+        url: &str,
+        name: &'static str,
+        credential: &SecretString,
+    ) -> Result<Self, ClientError> {
+        let base = Url::parse(url).map_err(|error| ClientError::setting("url", url, &error))?;
+        if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
+            return Err(ClientError::setting(
+                "url",
+                url,
+                &"it must start with http:// or https://",
+            ));
+        }
+        let headers = api
+            .headers(credential)
+            .map_err(|_| ClientError::setting(name, "", &"it has characters that no credential has"))?;
+        let http = reqwest::Client::builder()
+            .default_headers(headers)
+            .user_agent(concat!("keepsake/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_LIMIT)
+            .timeout(ATTEMPT_LIMIT)
+            // A redirect must not send the credential to another server.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| ClientError::setting("url", url, &causes(&error)))?;
+        Ok(Self { http, base, api })
+    }
+
+    /// The URL of the server.
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// The host of the server.
+    pub fn host(&self) -> &str {
+        self.base.host_str().unwrap_or_default()
+    }
+
+    /// The client for other requests to the server: with the credential and the time
+    /// limits, without repetitions.
+    pub const fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
+    /// Reads the object at a path below `/v1`, given by its segments.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<T, ClientError> {
+        self.send(Method::GET, path, query, None).await
+    }
+
+    /// Sends a `POST`, which the server applies once.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_value(body).map_err(|error| ClientError::setting("body", "", &error))?;
+        self.send(Method::POST, path, &[], Some(&body)).await
+    }
+
+    /// Deletes the object at a path.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn delete<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[Parameter<'_>],
+    ) -> Result<T, ClientError> {
+        self.send(Method::DELETE, path, query, None).await
+    }
+
+    /// The pages of a list.
+    pub fn pages<'a>(&'a self, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Pages<'a> {
+        Pages::new(self, path, query)
+    }
+
+    /// Sends a request until it is answered or the attempts end.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        body: Option<&Value>,
+    ) -> Result<T, ClientError> {
+        let url = self.url_of(path, query);
+        let idempotency_key = Uuid::new_v4().to_string();
+        let mut backoff = Backoff::new();
+        loop {
+            let mut request = self.http.request(method.clone(), url.clone());
+            if method == Method::POST && self.api != Api::Operator {
+                request = request.header(IDEMPOTENCY_KEY, &idempotency_key);
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            let error = match request.send().await {
+                Ok(response) => match answer_of(response).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => error,
+                },
+                Err(error) => ClientError::unreachable(self.url(), &error),
+            };
+            // A `DELETE` that is repeated could report that its object is missing.
+            let is_idempotent = match method {
+                Method::GET => true,
+                Method::POST => self.api != Api::Operator,
+                _ => false,
+            };
+            let is_repeatable = is_idempotent || error.is_certainly_not_applied();
+            if !(is_repeatable && error.is_transient() && backoff.wait(error.retry_after()).await) {
+                return Err(error);
+            }
+        }
+    }
+
+    fn url_of(&self, path: &[&str], query: &[Parameter<'_>]) -> Url {
+        let root: &[&str] = match self.api {
+            Api::Public | Api::Compatible => &["v1"],
+            Api::Operator => &["admin", "v1"],
+        };
+        extended(&self.base, &[root, path].concat(), query)
+    }
+}
+
+/// A URL with further segments of its path, and with parameters.
+pub fn extended(base: &Url, path: &[&str], query: &[Parameter<'_>]) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path);
+    }
+    let given = query.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+    let given: Vec<_> = given.collect();
+    if !given.is_empty() {
+        url.query_pairs_mut().extend_pairs(given);
+    }
+    url
+}
+
+/// The answer, or the error that it states.
+async fn answer_of<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
+    let url = response.url().clone();
+    let status = response.status();
+    let headers = response.headers().clone();
+    let body = response
+        .bytes()
+        .await
+        .map_err(|error| ClientError::unreachable(url.origin().ascii_serialization(), &error))?;
+    if status.is_success() {
+        serde_json::from_slice(&body).map_err(|error| ClientError::unreadable(&url, status, &error))
+    } else {
+        Err(Refusal::parse(status, &headers, &body).map_or_else(
+            |error| ClientError::unreadable(&url, status, &error),
+            ClientError::Refused,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(url: &str) -> Result<Client, ClientError> {
+        Client::new(url, &"ks_live_x".into())
+    }
+
+    #[test]
+    fn segments_and_parameters_are_encoded() {
+        let client = client("http://host:8080/keepsake/").unwrap();
+        let url = client.url_of(&["a", "b/c ?"], &[("page", Some("x&y")), ("limit", None)]);
+        assert_eq!(
+            url.as_str(),
+            "http://host:8080/keepsake/v1/a/b%2Fc%20%3F?page=x%26y"
+        );
+        assert_eq!(client.url(), "http://host:8080/keepsake");
+        let operator = Client::of_operator("http://host:8081", &"token".into()).unwrap();
+        let url = operator.url_of(&["jobs", "../tenants?", "run"], &[]);
+        assert_eq!(url.as_str(), "http://host:8081/admin/v1/jobs/..%2Ftenants%3F/run");
+    }
+
+    #[test]
+    fn malformed_settings_are_refused_by_name() {
+        for (url, reason) in [
+            ("localhost:8080", "it must start with http:// or https://"),
+            ("ftp://host", "it must start with http:// or https://"),
+            ("", "relative URL without a base"),
+        ] {
+            let error = client(url).unwrap_err().to_string();
+            assert!(error.starts_with("url") && error.contains(reason), "{error}");
+        }
+        let error = Client::new("http://h", &"line\nbreak".into())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("api_key") && !error.contains("line"), "{error}");
+    }
+}

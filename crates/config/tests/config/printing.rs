@@ -1,0 +1,101 @@
+//! The printed configuration, which never shows a secret.
+
+use super::*;
+
+#[test]
+fn printed_configuration_hides_secrets_and_shows_origins() {
+    let file = File::new(COMPLETE);
+    let printed = file
+        .sources(&[("KEEPSAKE_SERVER_LISTEN", "host:1")])
+        .merge()
+        .to_toml();
+    let path = file.path();
+    for line in [
+        "role = \"gateway\" # {file}, line 2",
+        "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
+        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 16",
+        "secret_access_key = \"***\" # {file}, line 28",
+        "access_key_id = \"***\" # {file}, line 27",
+        "bytes_per_memory = 1 # {file}, line 38",
+        "path_style = true # {file}, line 26",
+        "\n[limits]",
+    ] {
+        let line = line.replace("{file}", &path.display().to_string());
+        assert!(
+            printed.contains(&format!("{line}\n")),
+            "{line} is not in\n{printed}"
+        );
+    }
+    assert!(!printed.contains(SECRET), "{printed}");
+    assert!(toml::from_str::<toml::Table>(&printed).is_ok(), "{printed}");
+    assert!(file.settings(&[]).is_ok());
+}
+
+#[test]
+fn printed_defaults_parse_to_the_same_settings() {
+    let printed = Sources {
+        data_dir: Some(PathBuf::from("/d")),
+        ..Sources::default()
+    }
+    .merge()
+    .to_toml();
+    assert!(printed.contains("max_connections = 16 # default\n"), "{printed}");
+    let again = settings(&printed, &[]).unwrap();
+    assert_eq!(again.limits, Limits::default());
+    assert_eq!(again.index.url.to_string(), "sqlite:///d/index.db");
+}
+
+#[test]
+fn secrets_never_show_in_debug() {
+    let file = File::new(COMPLETE);
+    let settings = file.settings(&[]).unwrap();
+    assert!(!format!("{settings:?}").contains(SECRET), "{settings:?}");
+}
+
+#[test]
+fn bad_values_never_show_their_secret() {
+    let secret_keys = [
+        "index.url",
+        "index.migrate_url",
+        "index.jobs_url",
+        "blobs.url",
+        "blobs.endpoint",
+        "blobs.access_key_id",
+        "blobs.secret_access_key",
+        "operator.token",
+    ];
+    let values = [
+        "'hunter2'",
+        "'postgres://app:hunter2'",
+        "'postgres://app@db/k?passwrod=hunter2'",
+        "'postgres://app@db/k?port=hunter2'",
+        "'postgres://app:hun?hunter2@db'",
+        "'mysql://app:hunter2@db'",
+        "'s3://key:hunter2@memories'",
+        "'https://key:hunter2@s3.example.com'",
+        "'https://s3.example.com?token=hunter2'",
+        "['hunter2']",
+        "{ hunter2 = 'hunter2' }",
+        "\"hunter2\nb\"",
+        "\"hunter2",
+        "hunter2",
+        "'hunter2' hunter2",
+    ];
+    for key in secret_keys {
+        for value in values {
+            let file = File::new(&format!("{key} = {value}"));
+            let merged = file.sources(&[]).merge();
+            let error = merged.settings().unwrap_err();
+            let migration = merged.migration().map_err(|error| error.to_string());
+            let shown = format!("{error} {error:?} {} {migration:?}", merged.to_toml());
+            assert!(!shown.contains(SECRET), "{key} = {value}: {shown}");
+
+            let value = value.trim_matches('\'');
+            let variable = variable_of(key);
+            let merged = File::new("").sources(&[(&variable, value)]).merge();
+            let error = merged.settings().unwrap_err();
+            let shown = format!("{error} {error:?} {}", merged.to_toml());
+            assert!(!shown.contains(SECRET), "{variable}={value}: {shown}");
+        }
+    }
+}

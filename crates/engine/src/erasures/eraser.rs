@@ -1,0 +1,392 @@
+//! Carries out erasures: rows first, then blobs.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use keepsake_blobs::{BlobError, Erased};
+use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
+use keepsake_index::{Auditor, ErasedBlobs, IndexError, ObjectVersions, RowsErased};
+use tracing::Instrument;
+
+use crate::EngineError;
+use crate::context::Context;
+use crate::jobs::Lease;
+
+/// Rows of one batch: one transaction, which may block other writers.
+const BATCH_ROWS: u32 = 1000;
+/// Blobs of one batch.
+const BATCH_BLOBS: u32 = 100;
+/// Blobs erased concurrently.
+const BLOBS_AT_ONCE: usize = 16;
+/// How long a worker holds an erasure after its last batch.
+const HELD_FOR: Duration = Duration::from_mins(2);
+/// Delay before a failed attempt is retried.
+const RETRY_AFTER: Duration = Duration::from_secs(45);
+
+/// Erasures that this replica received. It works on one at a time, so that many
+/// erasures load the database like a single client.
+#[derive(Debug, Default)]
+struct Queue(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    erasures: VecDeque<(TenantId, ErasureId)>,
+    has_worker: bool,
+    /// Erasures whose rows are overwritten but whose log is not yet empty.
+    rewritten: HashSet<ErasureId>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an erasure to the queue; `true`: a worker must be started.
+    fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
+        let mut waiting = self.lock();
+        waiting.erasures.push_back(erasure);
+        !std::mem::replace(&mut waiting.has_worker, true)
+    }
+
+    /// The next erasure; `None` ends the worker.
+    fn next(&self) -> Option<(TenantId, ErasureId)> {
+        let mut waiting = self.lock();
+        let next = waiting.erasures.pop_front();
+        waiting.has_worker = next.is_some();
+        next
+    }
+}
+
+/// Carries out erasures; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Eraser {
+    context: Arc<Context>,
+    queue: Arc<Queue>,
+}
+
+impl Eraser {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let queue = Arc::default();
+        Self { context, queue }
+    }
+
+    /// Starts an erasure in this replica in the background.
+    pub(super) fn begin(&self, tenant_id: TenantId, erasure_id: ErasureId) {
+        if !self.queue.push((tenant_id, erasure_id)) {
+            return;
+        }
+        let eraser = self.clone();
+        self.context.writes.spawn(async move {
+            while let Some((tenant_id, erasure_id)) = eraser.queue.next() {
+                // On shutdown the job finishes them on any replica.
+                if eraser.context.writes.is_closed() {
+                    return;
+                }
+                let span = tracing::info_span!("engine.erase", tenant.id = %tenant_id);
+                let attempt = eraser.attempt(None, tenant_id, erasure_id);
+                if let Err(error) = attempt.instrument(span).await {
+                    tracing::warn!(
+                        tenant.id = %tenant_id, erasure.id = %erasure_id, error = %error,
+                        "engine.erase could not continue; the job does"
+                    );
+                }
+            }
+        });
+    }
+
+    /// Finishes an erasure, or records the error in it.
+    pub(crate) async fn attempt(
+        &self,
+        lease: Option<&Lease<'_>>,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+    ) -> Result<Attempt, EngineError> {
+        let work = Work {
+            eraser: self,
+            lease,
+            tenant_id,
+            erasure_id,
+        };
+        work.attempt().await
+    }
+}
+
+/// The result of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    Done,
+    /// The error is recorded; a later attempt retries.
+    Failed,
+    /// Another worker finished it, or another erasure still has blobs of its
+    /// stores: a later attempt checks again.
+    NotEnded,
+    /// The process is shutting down, or the lease was lost.
+    Stopped,
+}
+
+/// One erasure, and the lease to work on it.
+#[derive(Debug, Clone, Copy)]
+struct Work<'a> {
+    eraser: &'a Eraser,
+    /// `None` in the replica that received the request: it needs no lease.
+    lease: Option<&'a Lease<'a>>,
+    tenant_id: TenantId,
+    erasure_id: ErasureId,
+}
+
+impl Work<'_> {
+    fn context(&self) -> &Context {
+        &self.eraser.context
+    }
+
+    /// Finishes the erasure, or records the error in it.
+    async fn attempt(self) -> Result<Attempt, EngineError> {
+        let error = match self.run().await {
+            Ok(attempt) => return Ok(attempt),
+            Err(error) => error,
+        };
+        tracing::warn!(
+            tenant.id = %self.tenant_id, erasure.id = %self.erasure_id, error = %error,
+            "job.erase: an erasure was broken off; it is tried again"
+        );
+        let retry_at = self.context().now().plus(RETRY_AFTER);
+        let index = &self.context().index;
+        index
+            .erasures
+            .fail(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
+            .await?;
+        Ok(Attempt::Failed)
+    }
+
+    async fn run(self) -> Result<Attempt, EngineError> {
+        let Some(erased) = self.erase_rows().await? else {
+            return Ok(Attempt::Stopped);
+        };
+        if !self.erase_blobs().await? {
+            return Ok(Attempt::Stopped);
+        }
+        for store_id in erased.whole_stores {
+            self.erase_rest_of(store_id).await?;
+            if !self.goes_on().await? {
+                return Ok(Attempt::Stopped);
+            }
+        }
+        for store_id in erased.part_stores {
+            if !self.erase_older_versions(store_id).await? {
+                return Ok(Attempt::Stopped);
+            }
+        }
+        self.overwrite_rows().await?;
+        let index = &self.context().index;
+        let audited = self.context().audited(Auditor::Job);
+        let has_ended = index
+            .erasures
+            .finish(self.tenant_id, self.erasure_id, &audited)
+            .await?;
+        Ok(if has_ended {
+            Attempt::Done
+        } else {
+            Attempt::NotEnded
+        })
+    }
+
+    /// Makes the database overwrite the deleted rows in its files and log.
+    async fn overwrite_rows(self) -> Result<(), EngineError> {
+        let index = &self.context().index;
+        let found = index.erasures.find(self.tenant_id, self.erasure_id).await?;
+        if !found.is_some_and(|erasure| erasure.receipt.has_rows()) {
+            return Ok(());
+        }
+        let queue = &self.eraser.queue;
+        // This blocks all writers, so it runs once per erasure.
+        if !queue.lock().rewritten.contains(&self.erasure_id) {
+            index.erasures.overwrite_deleted().await?;
+            queue.lock().rewritten.insert(self.erasure_id);
+        }
+        if !index.erasures.empty_log().await? {
+            return Err(EngineError::Conflict("the index is read without a pause"));
+        }
+        queue.lock().rewritten.remove(&self.erasure_id);
+        Ok(())
+    }
+
+    /// Whether to continue with another batch.
+    async fn goes_on(self) -> Result<bool, EngineError> {
+        match self.lease {
+            Some(lease) => lease.renew(None).await,
+            None => Ok(!self.context().writes.is_closed()),
+        }
+    }
+
+    /// Deletes the rows; returns the stores of the erasure, or `None` when the
+    /// run must stop.
+    async fn erase_rows(self) -> Result<Option<RowsErased>, EngineError> {
+        loop {
+            let now = self.context().now();
+            let step = self.context().index.erasures.erase_rows(
+                self.tenant_id,
+                self.erasure_id,
+                now,
+                now.plus(HELD_FOR),
+                BATCH_ROWS,
+            );
+            let step = step.await?;
+            if step.is_done {
+                return Ok(Some(step));
+            }
+            if !self.goes_on().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Erases the queued blobs; `false`: the run must stop.
+    async fn erase_blobs(self) -> Result<bool, EngineError> {
+        let index = &self.context().index;
+        loop {
+            let keys = index
+                .erasures
+                .queued_blobs(self.tenant_id, self.erasure_id, BATCH_BLOBS)
+                .await?;
+            if keys.is_empty() {
+                return Ok(true);
+            }
+            self.erase_keys(keys, true).await?;
+            if !self.goes_on().await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Erases blobs and counts them. `are_queued` says whether they have rows
+    /// in the deletion queue.
+    async fn erase_keys(self, keys: Vec<BlobKey>, are_queued: bool) -> Result<(), EngineError> {
+        let outcomes: Vec<_> = stream::iter(keys)
+            .map(|key| async move { (key, self.erase_blob(&key).await) })
+            .buffer_unordered(BLOBS_AT_ONCE)
+            .collect()
+            .await;
+        for became in [
+            Erased::EveryVersion,
+            Erased::NotVersioned,
+            Erased::OlderVersionsKept,
+        ] {
+            let same = outcomes
+                .iter()
+                .filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
+            let keys: Vec<_> = same.map(|(key, _)| *key).collect();
+            if keys.is_empty() {
+                continue;
+            }
+            let many = keys.len() as u64;
+            if are_queued {
+                self.count(keys, 0, became).await?;
+            } else {
+                self.count(Vec::new(), many, became).await?;
+            }
+        }
+        match outcomes.into_iter().find(|(_, outcome)| outcome.is_err()) {
+            Some((_, Err(error))) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Erases older object versions of blobs that were deleted earlier, for
+    /// example by retention, from a store that stays; `false`: the run must
+    /// stop.
+    ///
+    /// No row records the paths of these blobs any longer, so all of them are
+    /// erased. A blob that a version names is kept, and so is an orphan with a
+    /// tombstone.
+    async fn erase_older_versions(self, store_id: StoreId) -> Result<bool, EngineError> {
+        let shared = self.context();
+        let mut after = None;
+        loop {
+            let listed = shared
+                .blobs
+                .list_removed(self.tenant_id, store_id, after.as_ref(), BATCH_BLOBS as usize)
+                .await?;
+            let Some(removed) = listed else {
+                self.count(Vec::new(), 0, Erased::OlderVersionsKept).await?;
+                return Ok(true);
+            };
+            let Some(last) = removed.last().copied() else {
+                return Ok(true);
+            };
+            let ids: Vec<_> = removed.iter().map(|key| key.blob_id).collect();
+            let forgotten = shared
+                .index
+                .erasures
+                .forgotten_blobs(self.tenant_id, store_id, &ids)
+                .await?;
+            let mut keys = removed;
+            keys.retain(|key| forgotten.contains(&key.blob_id));
+            self.erase_keys(keys, false).await?;
+            after = Some(last);
+            if !self.goes_on().await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Erases one blob and checks that it no longer exists.
+    async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
+        let blobs = &self.context().blobs;
+        let erased = blobs.erase(key).await?;
+        if blobs.contains(key).await? {
+            return Err(BlobError::Unavailable(
+                "a blob is there after it was erased".to_owned(),
+            ));
+        }
+        Ok(erased)
+    }
+
+    /// Erases blobs of a deleted store that no row names: blobs of writes that
+    /// were never committed, and older object versions of deleted blobs.
+    async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
+        let rest = self.context().blobs.erase_store(self.tenant_id, store_id).await?;
+        let of_gone = match rest.became {
+            Erased::NotVersioned => Erased::NotVersioned,
+            Erased::EveryVersion | Erased::OlderVersionsKept => Erased::EveryVersion,
+        };
+        self.count(Vec::new(), rest.gone, of_gone).await?;
+        if rest.became == Erased::OlderVersionsKept {
+            self.count(Vec::new(), rest.kept, rest.became).await?;
+        }
+        Ok(())
+    }
+
+    async fn count(self, keys: Vec<BlobKey>, orphans: u64, became: Erased) -> Result<(), EngineError> {
+        let blobs = ErasedBlobs {
+            keys,
+            orphans,
+            object_versions: match became {
+                Erased::EveryVersion => ObjectVersions::Deleted,
+                Erased::NotVersioned => ObjectVersions::NotVersioned,
+                Erased::OlderVersionsKept => ObjectVersions::Kept,
+            },
+        };
+        let until = self.context().now().plus(HELD_FOR);
+        let index = &self.context().index;
+        index
+            .erasures
+            .blobs_erased(self.tenant_id, self.erasure_id, &blobs, until)
+            .await?;
+        Ok(())
+    }
+}
+
+/// The error code in a receipt; it contains no text from users.
+const fn word_of(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::Blobs(BlobError::Denied(_)) => "object_store_denied",
+        EngineError::Blobs(BlobError::Misconfigured(_)) => "object_store_misconfigured",
+        EngineError::Index(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => "disk_full",
+        EngineError::Blobs(_) => "object_store_unavailable",
+        EngineError::Index(_) => "index_unavailable",
+        EngineError::Conflict(_) => "index_busy",
+        _ => "internal",
+    }
+}

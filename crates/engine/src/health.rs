@@ -1,0 +1,159 @@
+//! Readiness: whether index and blob store are available.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_blobs::BlobError;
+use keepsake_core::Timestamp;
+use tokio::sync::Mutex;
+
+use crate::Replica;
+use crate::context::Context;
+
+/// How long a result is cached. Probes need no credential, so frequent probes
+/// must not cost more.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+/// Time limit of the blob store check. It is shorter than the time limits of
+/// the blob store client, which an unavailable store would use up.
+const BLOBS_AWAITED_FOR: Duration = Duration::from_secs(1);
+/// Time limit of a test write to a disk that was full.
+const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
+
+/// The state of a store, as a probe reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// It is available.
+    Ok,
+    /// It does not answer, or reports that it is unavailable.
+    Unavailable,
+    /// It rejects the server's credentials.
+    AccessDenied,
+    /// The settings do not match it, for example a missing bucket.
+    Misconfigured,
+    /// It can be read, but its disk is full, read-only or failing.
+    DiskFull,
+}
+
+impl StoreHealth {
+    /// The word for this state in the readiness answer.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unavailable => "unavailable",
+            Self::AccessDenied => "access_denied",
+            Self::Misconfigured => "misconfigured",
+            Self::DiskFull => "disk_full",
+        }
+    }
+}
+
+impl From<&BlobError> for StoreHealth {
+    fn from(error: &BlobError) -> Self {
+        match error {
+            BlobError::Denied(_) => Self::AccessDenied,
+            BlobError::Misconfigured(_) => Self::Misconfigured,
+            BlobError::Unavailable(_) | BlobError::TooLarge { .. } | BlobError::Unexpected(_) => {
+                Self::Unavailable
+            }
+        }
+    }
+}
+
+/// The readiness of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// The state of the index: it answers, its schema is new enough, and this
+    /// replica's heartbeats arrive. Without it nothing is served; with a full
+    /// disk reads are served.
+    pub index: StoreHealth,
+    /// The state of the blob store; without it cached content is still served.
+    pub blobs: StoreHealth,
+}
+
+impl Readiness {
+    /// Whether the index serves at least reads.
+    pub const fn has_index(&self) -> bool {
+        matches!(self.index, StoreHealth::Ok | StoreHealth::DiskFull)
+    }
+}
+
+/// Checks whether index and blob store are available.
+#[derive(Debug)]
+pub struct Health {
+    context: Arc<Context>,
+    replica: Replica,
+    /// The cached result.
+    last: Mutex<Option<(Timestamp, Readiness)>>,
+}
+
+impl Health {
+    pub(crate) fn new(context: Arc<Context>, replica: Replica) -> Self {
+        let last = Mutex::default();
+        Self {
+            context,
+            replica,
+            last,
+        }
+    }
+
+    /// Checks both stores, at most once a second.
+    pub async fn check(&self) -> Readiness {
+        // The lock is held during the check, so that concurrent probes share
+        // it.
+        let mut last = self.last.lock().await;
+        let now = self.context.now();
+        if let Some((asked_at, readiness)) = *last
+            && asked_at <= now
+            && now < asked_at.plus(GOOD_FOR)
+        {
+            return readiness;
+        }
+        let (index, blobs) = tokio::join!(self.index_health(), self.blob_health());
+        let readiness = Readiness { index, blobs };
+        // A failure is not cached, so that the end of an outage shows at once.
+        *last = readiness.has_index().then(|| (self.context.now(), readiness));
+        readiness
+    }
+
+    async fn index_health(&self) -> StoreHealth {
+        if let Err(error) = self.context.index.check().await {
+            tracing::warn!(error = %error, "engine.readiness: the index cannot serve");
+            return StoreHealth::Unavailable;
+        }
+        self.replica.end_cut_off().await;
+        if self.replica.is_cut_off() {
+            return StoreHealth::Unavailable;
+        }
+        // Whether the index's disk accepts writes.
+        let disk = self.context.index.disk();
+        if !disk.is_full() {
+            return StoreHealth::Ok;
+        }
+        // A test write shows whether the disk has space again.
+        let _ = tokio::time::timeout(WRITE_AWAITED_FOR, self.replica.heartbeat()).await;
+        if disk.is_full() {
+            tracing::warn!("engine.readiness: the database's disk takes no writes");
+            return StoreHealth::DiskFull;
+        }
+        StoreHealth::Ok
+    }
+
+    async fn blob_health(&self) -> StoreHealth {
+        // In a task, so that a check that outlasts the probe still finishes and
+        // is counted by the store's circuit breaker.
+        let blobs = Arc::clone(&self.context.blobs);
+        let check = tokio::spawn(async move { blobs.check().await });
+        let checked = tokio::time::timeout(BLOBS_AWAITED_FOR, check).await;
+        let Ok(Ok(checked)) = checked else {
+            tracing::warn!("engine.readiness: the object store does not answer");
+            return StoreHealth::Unavailable;
+        };
+        match checked {
+            Ok(()) => StoreHealth::Ok,
+            Err(error) => {
+                tracing::warn!(error = %error, "engine.readiness: the object store cannot be used");
+                StoreHealth::from(&error)
+            }
+        }
+    }
+}

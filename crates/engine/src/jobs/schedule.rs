@@ -1,0 +1,99 @@
+//! When a job runs next.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use croner::parser::{CronParser, Seconds};
+use keepsake_core::Timestamp;
+use keepsake_index::{FAILED_RUN_RESTS, JobRun};
+
+use super::Job;
+use super::lease::slot_of;
+
+/// When a worker runs the job next, by its last runs.
+pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Timestamp {
+    let slot = slot_of(now, job.period());
+    let earliest = match runs.iter().find(|run| run.slot == slot) {
+        // The slot is run once.
+        Some(run) if run.is_running || (run.ended_at.is_some() && run.error.is_none()) => {
+            slot.plus(job.period())
+        }
+        Some(JobRun {
+            ended_at: Some(ended_at),
+            ..
+        }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
+        _ => now,
+    };
+    next_trigger(job.schedule(), earliest).unwrap_or(earliest)
+}
+
+/// The first trigger of a schedule that is not before `earliest`; `None` if there is none.
+fn next_trigger(schedule: &str, earliest: Timestamp) -> Option<Timestamp> {
+    // The scheduler reads patterns in the same way.
+    let parser = CronParser::builder()
+        .seconds(Seconds::Required)
+        .dom_and_dow(true)
+        .build();
+    let pattern = parser.parse(schedule).ok()?;
+    // Triggers are whole seconds.
+    let from = earliest.plus(Duration::from_micros(999_999)).as_micros() / 1_000_000;
+    let from = DateTime::<Utc>::from_timestamp_secs(from)?;
+    let next = pattern.find_next_occurrence(&from, true).ok()?;
+    Some(Timestamp::from_micros(next.timestamp_micros()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::{DrainDeletions, Prune};
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn run(slot: &str, ended_at: Option<&str>, error: Option<&str>, is_running: bool) -> JobRun {
+        JobRun {
+            slot: at(slot),
+            started_at: at(slot),
+            ended_at: ended_at.map(at),
+            is_running,
+            by_hand: false,
+            is_dry_run: false,
+            owner: None,
+            counts: None,
+            error: error.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn daily_job_runs_at_the_first_trigger_of_a_day_without_a_run() {
+        let (now, day) = (at("2026-03-01T14:00:00Z"), "2026-03-01T00:00:00Z");
+        let done = run(day, Some("2026-03-01T00:08:00Z"), None, false);
+        let running = run(day, None, None, true);
+        let interrupted = run(day, None, None, false);
+        let failed = run(day, Some("2026-03-01T13:59:00Z"), Some("no"), false);
+        let yesterday = run("2026-02-28T00:00:00Z", Some("2026-02-28T00:08:00Z"), None, false);
+        for (runs, expected) in [
+            (vec![], "2026-03-01T14:07:30Z"),
+            (vec![yesterday.clone()], "2026-03-01T14:07:30Z"),
+            (vec![interrupted], "2026-03-01T14:07:30Z"),
+            (vec![failed], "2026-03-01T14:07:30Z"),
+            (vec![running], "2026-03-02T00:07:30Z"),
+            (vec![done, yesterday], "2026-03-02T00:07:30Z"),
+        ] {
+            assert_eq!(
+                next_run_at(&Prune::default(), now, &runs),
+                at(expected),
+                "{runs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn job_of_each_minute_runs_in_the_next_minute() {
+        let now = at("2026-03-01T14:00:00.000001Z");
+        assert_eq!(next_run_at(&DrainDeletions, now, &[]), at("2026-03-01T14:01:00Z"));
+        let exact = at("2026-03-01T14:01:00Z");
+        assert_eq!(next_run_at(&DrainDeletions, exact, &[]), exact);
+    }
+}

@@ -1,0 +1,415 @@
+//! Several changes of one store's memories in one call and one commit.
+//!
+//! Each operation is decided as its single call, on one read of all memories and paths
+//! that the batch names. A commit that is refused because of some operations is made
+//! without them, unless the batch is atomic.
+
+mod over_limit;
+mod request;
+mod results;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepsake_core::{MemoryPath, StoreId};
+use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, Kept, MemoryTarget};
+
+use super::Memories;
+use super::decisions::{Creation, Place, Updated, error_of};
+use super::receipt::{Sent, conceal_refusal};
+use super::{OnTaken, Precondition};
+use crate::write::{Change, Decision, Origin, Proposal, Proposed, Refusal, Write};
+use crate::{EngineError, Principal};
+
+use over_limit::{Measure, over_limit};
+use request::{Parsed, parse, require_apart};
+use results::{Answers, record};
+
+pub use request::{MAX_OPERATIONS, MemoryBatch, MemoryOperation};
+pub use results::{BatchStatus, OperationResult};
+
+/// The changes of a batch.
+struct Batch {
+    operations: Vec<Parsed>,
+    is_atomic: bool,
+    /// Whether the call is recorded.
+    is_recorded: bool,
+    /// Operations that a commit was refused for.
+    refused: Mutex<BTreeMap<usize, Arc<EngineError>>>,
+}
+
+/// An operation that is decided as the single call.
+enum Operation {
+    Put(Creation),
+    Update(Updated),
+}
+
+/// What becomes of an operation, as far as the read shows.
+type Decided = Result<Decision, Arc<EngineError>>;
+
+/// What was read for a batch, and what it means for each operation.
+struct BatchRead {
+    found: FoundMemories,
+    decided: Vec<Decided>,
+}
+
+/// The memories that were read, by path.
+type ByPath<'a> = HashMap<&'a str, &'a FoundMemory>;
+
+impl Memories {
+    /// Carries out several operations in one commit, and returns a result for each, in
+    /// their order.
+    ///
+    /// An atomic batch is made as a whole or not at all. Otherwise operations that are
+    /// refused are left out.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for a batch without or with too many operations, or with
+    /// two on one memory or path; [`EngineError::OfOperation`] for the first refused
+    /// operation of an atomic batch; [`EngineError::Contended`], and those of every
+    /// write. After a failure of the index the operations may have been carried out.
+    #[tracing::instrument(name = "engine.batch", level = "debug", skip_all)]
+    pub async fn batch(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        batch: MemoryBatch,
+    ) -> Result<Vec<OperationResult>, EngineError> {
+        principal.require_writable(store_id)?;
+        let idempotency = batch.idempotency;
+        let operations = parse(principal, batch.operations, self.context.now())?;
+        require_apart(&operations)?;
+        let batch = Batch {
+            operations,
+            is_atomic: batch.is_atomic,
+            is_recorded: idempotency.is_some(),
+            refused: Mutex::default(),
+        };
+        batch.require_parsed()?;
+        let (memories, owner) = (self.clone(), Arc::clone(principal));
+        self.context
+            .run_to_end(async move {
+                let write = memories.writer.write(&owner, store_id, idempotency);
+                let outcome = write.run_once(&batch).await?;
+                let answers = Answers {
+                    memories: &memories,
+                    batch: &batch,
+                    write: &write,
+                };
+                answers.to(outcome).await
+            })
+            .await
+    }
+}
+
+impl Batch {
+    fn refused(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<EngineError>>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails an atomic batch with an operation that no state of the store allows.
+    fn require_parsed(&self) -> Result<(), EngineError> {
+        let parsed = self
+            .operations
+            .iter()
+            .map(|operation| operation.operation.as_ref());
+        for (place, parsed) in parsed.enumerate() {
+            if let (true, Err(error)) = (self.is_atomic, parsed) {
+                return Err(of_operation(place, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of each operation, after the refusals of commits.
+    fn settled<'a>(&self, read: &'a BatchRead) -> Vec<Result<&'a Decision, Arc<EngineError>>> {
+        let refused = self.refused();
+        let decided = read.decided.iter().enumerate();
+        decided
+            .map(|(place, decided)| match (refused.get(&place), decided) {
+                (Some(error), _) | (None, Err(error)) => Err(Arc::clone(error)),
+                (None, Ok(decision)) => Ok(decision),
+            })
+            .collect()
+    }
+
+    /// The operations that are part of the commit, with their changes.
+    fn committed<'a>(&self, read: &'a BatchRead) -> Vec<(usize, &'a Proposed)> {
+        let settled = self.settled(read).into_iter().enumerate();
+        settled
+            .filter_map(|(place, settled)| match settled {
+                Ok(Decision::Commit(proposal)) => Some((place, proposal.changes.first()?)),
+                Ok(_) | Err(_) => None,
+            })
+            .collect()
+    }
+
+    async fn read_all(&self, write: &Write<'_>) -> Result<FoundMemories, EngineError> {
+        let mut ids = Vec::new();
+        let mut paths = Vec::new();
+        for operation in &self.operations {
+            ids.extend(operation.memory_id);
+            if let Some(path) = &operation.sent.path {
+                paths.extend(path.ancestor_files());
+                paths.push(path.as_str());
+            }
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        write.memories(&ids, &paths).await
+    }
+
+    /// Decides one operation on the memories that were read.
+    async fn decide_one(
+        &self,
+        write: &Write<'_>,
+        found: &FoundMemories,
+        by_path: &ByPath<'_>,
+        operation: &Parsed,
+    ) -> Result<Decided, EngineError> {
+        let obstacle = |decision: &Decision| obstacle(found, by_path, decision);
+        let decided = match &operation.operation {
+            Err(error) => return Ok(Err(Arc::clone(error))),
+            Ok(Operation::Put(creation)) => {
+                let there = by_path.get(creation.path.as_str());
+                let replaces = creation.on_taken == OnTaken::Replace;
+                let read = Place {
+                    store: Some(found.store),
+                    found: there.filter(|_| replaces).map(|found| (*found).clone()),
+                };
+                decide_as_single(write, creation, &read, obstacle).await
+            }
+            Ok(Operation::Update(updated)) => {
+                let missing = FoundMemory {
+                    store: found.store,
+                    expiry: found.expiry,
+                    target: MemoryTarget::Missing,
+                };
+                let read = found.memories.get(&updated.0).unwrap_or(&missing);
+                decide_as_single(write, updated, read, obstacle).await
+            }
+        };
+        match decided {
+            Err(error) if is_refusal(&error) => Ok(Err(operation.refusal(write.principal, error))),
+            Err(error) => Err(error),
+            Ok(decision) => Ok(Ok(decision)),
+        }
+    }
+}
+
+impl Parsed {
+    /// An error of this operation, without what the credential may not read.
+    fn refusal(&self, principal: &Principal, error: EngineError) -> Arc<EngineError> {
+        Arc::new(conceal_refusal(principal, error, self.sent.path.as_ref()))
+    }
+}
+
+impl Change for Batch {
+    type Read = BatchRead;
+    type Error = EngineError;
+
+    async fn read(&self, write: &Write<'_>) -> Result<BatchRead, EngineError> {
+        let found = self.read_all(write).await?;
+        let mut by_path = ByPath::new();
+        for found in found.memories.values() {
+            if let MemoryTarget::Live(memory) = &found.target {
+                by_path.insert(memory.head.path.as_str(), found);
+            }
+        }
+        let mut decided = Vec::with_capacity(self.operations.len());
+        for operation in &self.operations {
+            decided.push(self.decide_one(write, &found, &by_path, operation).await?);
+        }
+        drop(by_path);
+        Ok(BatchRead { found, decided })
+    }
+
+    fn decide(&self, read: &BatchRead) -> Result<Decision, EngineError> {
+        let settled = self.settled(read);
+        let (mut changes, mut kept) = (Vec::new(), Vec::new());
+        let (mut sets_expiry, mut by_memory) = (false, HashMap::new());
+        for (place, settled) in settled.iter().enumerate() {
+            let memory_id = match settled {
+                Err(error) if self.is_atomic => return Err(of_operation(place, error)),
+                Err(_) => continue,
+                Ok(Decision::Commit(proposal)) => {
+                    changes.extend(proposal.changes.iter().cloned());
+                    let change = proposal.changes.first();
+                    change.and_then(Proposed::head).map(|head| head.memory_id)
+                }
+                Ok(Decision::Pin(memory, expiry)) => {
+                    let is_applied = expiry.is_applied_to(memory);
+                    let expiry = if is_applied {
+                        ExpiryChange::default()
+                    } else {
+                        *expiry
+                    };
+                    sets_expiry |= !is_applied;
+                    kept.push(Kept {
+                        memory_id: memory.head.memory_id,
+                        expected: memory.head.version_id,
+                        expiry,
+                    });
+                    Some(memory.head.memory_id)
+                }
+                Ok(Decision::Nothing) => None,
+                Ok(Decision::ReadAgain) => return Ok(Decision::ReadAgain),
+            };
+            let earlier = memory_id.and_then(|memory_id| by_memory.insert(memory_id, place));
+            if let Some(earlier) = earlier {
+                return Err(together(earlier, place, "are about the same memory"));
+            }
+        }
+        let is_recorded = self.is_recorded && !(changes.is_empty() && kept.is_empty());
+        if changes.is_empty() && !sets_expiry && !is_recorded {
+            return Ok(Decision::Nothing);
+        }
+        Ok(Decision::Commit(Proposal {
+            store: Some(read.found.store),
+            changes,
+            guard: None,
+            kept,
+            results: is_recorded.then(|| record(&settled)).transpose()?,
+        }))
+    }
+
+    /// A refusal because of some operations leaves them out; any other is shown by the
+    /// next read.
+    async fn refused(
+        &self,
+        write: &Write<'_>,
+        read: &BatchRead,
+        refusal: Refusal,
+    ) -> Result<Decision, EngineError> {
+        let committed = self.committed(read);
+        let limits = &write.principal.limits;
+        let over = match refusal {
+            Refusal::Contended => return Err(EngineError::Contended),
+            Refusal::Archived | Refusal::PathTaken { .. } | Refusal::ParentIsFile { .. } => {
+                return Ok(Decision::ReadAgain);
+            }
+            Refusal::Contents(refusals) => {
+                for (change, refusal) in refusals {
+                    self.refuse(write, committed.get(change), refusal).await?;
+                }
+                return self.decide(read);
+            }
+            Refusal::Content(_) | Refusal::Sensitive(..) => {
+                self.refuse(write, committed.first(), refusal).await?;
+                return self.decide(read);
+            }
+            Refusal::TooManyMemories { count } => {
+                over_limit(&committed, Measure::Memories, count, limits.memories_per_store)
+            }
+            Refusal::StoreFull { size_bytes } => {
+                over_limit(&committed, Measure::Bytes, size_bytes, limits.bytes_per_store)
+            }
+            Refusal::TenantFull { size_bytes } => {
+                over_limit(&committed, Measure::Bytes, size_bytes, limits.bytes_per_tenant)
+            }
+        };
+        let error = Arc::new(conceal_refusal(
+            write.principal,
+            error_of(write, refusal).await?,
+            None,
+        ));
+        let refused = over.into_iter().map(|place| (place, Arc::clone(&error)));
+        self.refused().extend(refused);
+        self.decide(read)
+    }
+}
+
+impl Batch {
+    /// Leaves an operation out that the commit was refused for.
+    async fn refuse(
+        &self,
+        write: &Write<'_>,
+        committed: Option<&(usize, &Proposed)>,
+        refusal: Refusal,
+    ) -> Result<(), EngineError> {
+        let Some((place, _)) = committed else {
+            return Err(EngineError::Internal("a refused change has no operation"));
+        };
+        let error = error_of(write, refusal).await?;
+        let error = self.operations[*place].refusal(write.principal, error);
+        self.refused().insert(*place, error);
+        Ok(())
+    }
+}
+
+/// Decides as the single call does. An obstacle, which the commit of a single call would
+/// meet, is known already.
+async fn decide_as_single<C: Change<Error = EngineError>>(
+    write: &Write<'_>,
+    change: &C,
+    read: &C::Read,
+    obstacle: impl Fn(&Decision) -> Option<Refusal> + Send,
+) -> Result<Decision, EngineError> {
+    let decision = change.decide(read)?;
+    match obstacle(&decision) {
+        Some(refusal) => change.refused(write, read, refusal).await,
+        None => Ok(decision),
+    }
+}
+
+/// The obstacle to a change that takes a path, in the order of the commit's checks.
+fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) -> Option<Refusal> {
+    let Decision::Commit(proposal) = decision else {
+        return None;
+    };
+    let change = proposal.changes.first()?;
+    let path = &change.to.as_ref()?.path;
+    if found.store.is_archived {
+        return Some(Refusal::Archived);
+    }
+    if change.head().is_some_and(|head| head.path == *path) {
+        return None;
+    }
+    let memory_at = |path: &str| match &by_path.get(path)?.target {
+        MemoryTarget::Live(memory) => Some(memory.head.memory_id),
+        MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
+    };
+    let taken = |memory_id| Refusal::PathTaken {
+        path: path.as_str().to_owned(),
+        memory_id,
+    };
+    if let Some(memory_id) = memory_at(path.as_str()) {
+        return Some(taken(Some(memory_id)));
+    }
+    if found.directories.contains(&path.as_dir()) {
+        return Some(taken(None));
+    }
+    path.ancestor_files().find_map(|file| {
+        let memory_id = memory_at(file)?;
+        let file = MemoryPath::from_trusted(file.to_owned());
+        Some(Refusal::ParentIsFile { file, memory_id })
+    })
+}
+
+/// Whether an error is about one operation, not about the whole call.
+const fn is_refusal(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Invalid { .. }
+            | EngineError::MemoryNotFound
+            | EngineError::PreconditionFailed { .. }
+            | EngineError::PathConflict { .. }
+            | EngineError::StoreArchived
+    )
+}
+
+/// The error of an atomic batch because of one operation.
+fn of_operation(operation: usize, error: &Arc<EngineError>) -> EngineError {
+    EngineError::OfOperation {
+        operation,
+        refusal: Arc::clone(error),
+    }
+}
+
+/// The error of two operations that do not go into one batch.
+fn together(one: usize, other: usize, why: &str) -> EngineError {
+    EngineError::Invalid {
+        field: "operations",
+        rule: format!("{one} and {other} {why}: send one of them in another call"),
+    }
+}

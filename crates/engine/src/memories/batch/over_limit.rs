@@ -1,0 +1,88 @@
+//! Which operations of a batch a limit leaves out.
+
+use crate::write::{NewContent, Origin, Proposed};
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Measure {
+    Memories,
+    Bytes,
+}
+
+impl Measure {
+    /// What a change adds; negative if it frees.
+    fn of(self, change: &Proposed) -> i128 {
+        let before = change.head();
+        let before_bytes = before.map_or(0, |head| i128::from(head.size_bytes));
+        match self {
+            Self::Memories => {
+                i128::from(change.to.is_some()) - i128::from(matches!(change.from, Origin::Live(_)))
+            }
+            Self::Bytes => {
+                let after_bytes = change.to.as_ref().map_or(0, |to| match &to.content {
+                    NewContent::Kept => before_bytes,
+                    NewContent::Exact(content) => i128::from(content.size_bytes()),
+                    NewContent::Edited(edit) => edit.content.len() as i128,
+                    NewContent::Restored(stored, _) => i128::from(stored.size_bytes),
+                });
+                after_bytes - before_bytes
+            }
+        }
+    }
+}
+
+/// The operations that are refused when all changes together would reach `wanted` and
+/// the limit is `limit`. Room that other operations free counts for all; operations that
+/// add get the room in their order, each if it fits.
+pub(super) fn over_limit(
+    committed: &[(usize, &Proposed)],
+    measure: Measure,
+    wanted: u64,
+    limit: u64,
+) -> Vec<usize> {
+    let adding = committed.iter().filter_map(|(place, change)| {
+        let adds = measure.of(change);
+        (adds > 0).then_some((*place, adds))
+    });
+    let adding: Vec<_> = adding.collect();
+    let all: i128 = adding.iter().map(|(_, adds)| adds).sum();
+    let mut room = all - (i128::from(wanted) - i128::from(limit));
+    let mut refused = Vec::new();
+    for (place, adds) in adding {
+        if adds <= room {
+            room -= adds;
+        } else {
+            refused.push(place);
+        }
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{Content, MemoryPath};
+
+    use super::*;
+
+    fn new(bytes: usize) -> Proposed {
+        let path = MemoryPath::parse("/a").unwrap();
+        let content = Content::new("x".repeat(bytes), 1_000).unwrap();
+        Proposed::store(Origin::New, path, NewContent::Exact(content))
+    }
+
+    #[test]
+    fn room_goes_to_operations_that_fit_in_their_order() {
+        let changes = [new(5), new(50), new(5), new(4)];
+        let committed: Vec<_> = changes.iter().enumerate().collect();
+        for (measure, wanted, limit, refused) in [
+            (Measure::Memories, 14, 12, vec![2, 3]),
+            (Measure::Memories, 14, 14, vec![]),
+            // There are 64 new bytes, and 36 that were there.
+            (Measure::Bytes, 100, 50, vec![1]),
+            (Measure::Bytes, 100, 45, vec![1, 2]),
+            (Measure::Bytes, 100, 20, vec![0, 1, 2, 3]),
+        ] {
+            assert_eq!(over_limit(&committed, measure, wanted, limit), refused, "{limit}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Requests of several operations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use keepsake_core::{Content, ContentHash, MemoryId, Timestamp};
+use keepsake_index::{ExpiryChange, Idempotency};
+
+use super::{Creation, OnTaken, Operation, Precondition, Sent, Updated, together};
+use crate::memories::decisions::Update;
+use crate::memories::requests::{parse_content, parse_path, parse_update};
+use crate::{EngineError, Principal};
+
+/// Maximum number of operations of a batch.
+pub const MAX_OPERATIONS: usize = 500;
+
+/// Operations on memories of one store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryBatch {
+    /// The operations; at most one for each memory and path.
+    pub operations: Vec<MemoryOperation>,
+    /// Whether one refused operation refuses all.
+    pub is_atomic: bool,
+    /// Makes the call idempotent.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryOperation {
+    /// Creates a memory, or replaces the content of the memory at the path.
+    Put {
+        /// Its path.
+        path: String,
+        /// Its content.
+        content: String,
+        /// Whether it never expires; `None`: it may, or unchanged.
+        pinned: Option<bool>,
+        /// What to do when a memory exists at the path.
+        on_taken: OnTaken,
+        /// The hash that the content to replace must have.
+        expected: Option<ContentHash>,
+    },
+    /// Changes a memory; `None` leaves a field unchanged.
+    Update {
+        /// The memory.
+        memory_id: MemoryId,
+        /// The new content.
+        content: Option<String>,
+        /// The new path.
+        path: Option<String>,
+        /// Whether the memory never expires.
+        pinned: Option<bool>,
+        /// The condition for the change.
+        precondition: Option<Precondition>,
+    },
+    /// Deletes a memory.
+    Delete {
+        /// The memory.
+        memory_id: MemoryId,
+        /// The hash that its content must have.
+        expected: Option<ContentHash>,
+    },
+}
+
+/// A checked operation, or why it is refused whatever the store holds.
+pub(super) struct Parsed {
+    pub(super) operation: Result<Operation, Arc<EngineError>>,
+    pub(super) sent: Sent,
+    /// The memory that the request names.
+    pub(super) memory_id: Option<MemoryId>,
+}
+
+/// Checks the operations of a batch.
+pub(super) fn parse(
+    principal: &Principal,
+    operations: Vec<MemoryOperation>,
+    now: Timestamp,
+) -> Result<Vec<Parsed>, EngineError> {
+    if !(1..=MAX_OPERATIONS).contains(&operations.len()) {
+        return Err(EngineError::Invalid {
+            field: "operations",
+            rule: format!("must be 1 to {MAX_OPERATIONS} operations"),
+        });
+    }
+    let parsed = operations.into_iter().map(|operation| {
+        let memory_id = match &operation {
+            MemoryOperation::Put { .. } => None,
+            MemoryOperation::Update { memory_id, .. } | MemoryOperation::Delete { memory_id, .. } => {
+                Some(*memory_id)
+            }
+        };
+        let parsed = parse_one(principal, operation, now).map_err(Arc::new);
+        Parsed {
+            sent: parsed.as_ref().map(sent_by).unwrap_or_default(),
+            operation: parsed,
+            memory_id,
+        }
+    });
+    Ok(parsed.collect())
+}
+
+fn parse_one(
+    principal: &Principal,
+    operation: MemoryOperation,
+    now: Timestamp,
+) -> Result<Operation, EngineError> {
+    Ok(match operation {
+        MemoryOperation::Put {
+            path,
+            content,
+            pinned,
+            on_taken,
+            expected,
+        } => Operation::Put(Creation {
+            path: parse_path(&path)?,
+            content: parse_content(principal, content)?,
+            expiry: pin_of(pinned),
+            on_taken,
+            expected,
+            now,
+        }),
+        MemoryOperation::Update {
+            memory_id,
+            content,
+            path,
+            pinned,
+            precondition,
+        } => {
+            let (path, expiry) = (path.as_deref(), pin_of(pinned));
+            let update = parse_update(principal, content, path, expiry, precondition, now)?;
+            Operation::Update(Updated(memory_id, update))
+        }
+        MemoryOperation::Delete { memory_id, expected } => {
+            Operation::Update(Updated(memory_id, Update::deletion(expected)))
+        }
+    })
+}
+
+const fn pin_of(is_pinned: Option<bool>) -> ExpiryChange {
+    ExpiryChange {
+        is_pinned,
+        expires_at: None,
+    }
+}
+
+fn sent_by(operation: &Operation) -> Sent {
+    match operation {
+        Operation::Put(creation) => Sent {
+            is_creation: creation.on_taken != OnTaken::Replace,
+            path: Some(creation.path.clone()),
+            content: Some(creation.content.hash()),
+            pinned: creation.expiry.is_pinned,
+            expires_at: creation.expiry.expires_at,
+        },
+        Operation::Update(Updated(_, update)) => Sent {
+            is_creation: false,
+            path: update.path.clone(),
+            content: update.content.as_ref().map(Content::hash),
+            pinned: update.expiry.is_pinned,
+            expires_at: update.expiry.expires_at,
+        },
+    }
+}
+
+/// Refuses two operations that name one memory, one path, or a path and one below it.
+pub(super) fn require_apart(operations: &[Parsed]) -> Result<(), EngineError> {
+    let (mut by_id, mut by_path) = (HashMap::new(), HashMap::new());
+    for (place, operation) in operations.iter().enumerate() {
+        let earlier = operation.memory_id.and_then(|id| by_id.insert(id, place));
+        if let Some(earlier) = earlier {
+            return Err(together(earlier, place, "are about the same memory"));
+        }
+        let path = operation.sent.path.as_ref();
+        let earlier = path.and_then(|path| by_path.insert(path.as_str(), place));
+        if let Some(earlier) = earlier {
+            return Err(together(earlier, place, "are about the same path"));
+        }
+    }
+    for (place, operation) in operations.iter().enumerate() {
+        let mut above = operation
+            .sent
+            .path
+            .iter()
+            .flat_map(keepsake_core::MemoryPath::ancestor_files);
+        if let Some(file) = above.find_map(|file| by_path.get(file)) {
+            let (one, other) = ((*file).min(place), (*file).max(place));
+            let why = "need one path as a memory and as a directory";
+            return Err(together(one, other, why));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The import of a history into an empty store.
+
+use std::sync::Arc;
+
+use keepsake_core::actor::ActorKind;
+use keepsake_core::{Actor, ContentHash, MemoryId, StoreId, Timestamp};
+use keepsake_index::{Operation, Scope, Version, VersionListing};
+use uuid::Builder;
+
+use super::Memories;
+use super::decisions::error_of;
+use super::requests::{parse_content, parse_path};
+use crate::write::{NotImported, PastPart, PastRedaction, PastVersion, Refusal};
+use crate::{EngineError, Principal};
+
+/// Maximum number of versions of one call.
+pub const MAX_VERSIONS: usize = 500;
+/// More versions than any store has.
+const MAX_POSITION: i64 = 1 << 53;
+/// Maximum characters of an id of another server.
+const MAX_ID_CHARS: usize = 255;
+
+/// The next part of a history, oldest version first.
+#[derive(Debug, Clone, Default)]
+pub struct HistoryPart {
+    /// The number of versions that were imported before.
+    pub position: u64,
+    /// The next versions.
+    pub versions: Vec<ImportedVersion>,
+    /// Redactions of imported versions.
+    pub redactions: Vec<ImportedRedaction>,
+}
+
+/// A version of another store.
+#[derive(Debug, Clone)]
+pub struct ImportedVersion {
+    /// The id that the memory has there.
+    pub memory_id: String,
+    /// What the version did.
+    pub operation: Operation,
+    /// The memory's path; `None` for a deletion.
+    pub path: Option<String>,
+    /// Its content; `None` for a deletion.
+    pub content: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it, with the id there.
+    pub created_by: Option<(ActorKind, String)>,
+}
+
+/// A redaction in another store.
+#[derive(Debug, Clone)]
+pub struct ImportedRedaction {
+    /// The version's place in the history, which begins at 1.
+    pub version: u64,
+    /// When it was redacted.
+    pub redacted_at: Timestamp,
+    /// Who redacted it, with the id there.
+    pub redacted_by: Option<(ActorKind, String)>,
+}
+
+impl Memories {
+    /// Imports a part of a history into a store whose versions were all imported, and
+    /// returns the number of imported versions.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] without `stores:admin`,
+    /// [`EngineError::Invalid`], [`EngineError::OfOperation`] for the first refused
+    /// version, [`EngineError::Conflict`] for another position, and those of every
+    /// write. After a failure of the index the part may have been imported.
+    #[tracing::instrument(name = "engine.import", level = "debug", skip_all)]
+    pub async fn import(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        part: HistoryPart,
+    ) -> Result<u64, EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        principal.require_no_session()?;
+        let imported = part.position.saturating_add(part.versions.len() as u64);
+        let part = parse(principal, store_id, part, self.context.now())?;
+        let (memories, owner) = (self.clone(), Arc::clone(principal));
+        self.context
+            .run_to_end(async move {
+                let write = memories.writer.write(&owner, store_id, None);
+                let refused = match write.import(&part).await? {
+                    Ok(()) => return Ok(imported),
+                    Err(refused) => refused,
+                };
+                let (version, refusal) = match refused {
+                    NotImported::OtherPosition(None) => {
+                        return Err(EngineError::Conflict(
+                            "the memory store has versions that were not imported: a history is imported \
+                             into an empty memory store",
+                        ));
+                    }
+                    NotImported::OtherPosition(Some(position)) => {
+                        if memories.has_imported(&owner, store_id, &part, position).await? {
+                            return Ok(imported);
+                        }
+                        return Err(EngineError::Conflict(
+                            "`position` is not the number of versions that the memory store has",
+                        ));
+                    }
+                    NotImported::RedactionRefused(place) => {
+                        return Err(of_redaction(
+                            place,
+                            "names no version, or one whose content a memory has now",
+                        ));
+                    }
+                    NotImported::DeletesNothing(place) => {
+                        return Err(of_version(
+                            place,
+                            "operation",
+                            "deletes a memory that does not exist",
+                        ));
+                    }
+                    NotImported::Refused(version, refusal) => (version, refusal),
+                };
+                if matches!(refusal, Refusal::Contended) {
+                    return Err(EngineError::Contended);
+                }
+                Err(EngineError::OfOperation {
+                    operation: version,
+                    refusal: Arc::new(error_of(&write, refusal).await?),
+                })
+            })
+            .await
+    }
+
+    /// Whether a part is the last one that was imported, so that this call repeats it.
+    async fn has_imported(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        part: &PastPart,
+        position: i64,
+    ) -> Result<bool, EngineError> {
+        let versions = part.versions.len();
+        if i64::try_from(versions).ok() != Some(position - part.position) {
+            return Ok(false);
+        }
+        let newest = VersionListing {
+            limit: u32::try_from(versions).unwrap_or(u32::MAX),
+            ..VersionListing::default()
+        };
+        let index = &self.context.index.versions;
+        let page = index.list(principal.tenant_id, store_id, &newest).await?;
+        let listed = page.ok_or(EngineError::StoreNotFound)?.versions;
+        let is_same = |(sent, has): (&PastVersion, &Version)| {
+            let content = sent.state.as_ref().map(|(_, content)| content.hash());
+            let is_redacted = has.redacted_at.is_some();
+            sent.memory_id == has.memory_id
+                && (is_redacted || content == has.content.map(|content| content.sha256))
+        };
+        let mut pairs = part.versions.iter().rev().zip(&listed);
+        Ok(listed.len() == versions && pairs.all(is_same))
+    }
+}
+
+fn parse(
+    principal: &Principal,
+    store_id: StoreId,
+    part: HistoryPart,
+    now: Timestamp,
+) -> Result<PastPart, EngineError> {
+    if part.versions.len() + part.redactions.len() > MAX_VERSIONS {
+        return Err(EngineError::Invalid {
+            field: "versions",
+            rule: format!("must be at most {MAX_VERSIONS}, together with `redactions`"),
+        });
+    }
+    let position = i64::try_from(part.position).ok();
+    let position = position.filter(|position| *position <= MAX_POSITION);
+    let position = position.ok_or_else(|| {
+        invalid(
+            "position",
+            "must be the number of versions that the memory store has",
+        )
+    })?;
+    let versions = part.versions.into_iter().enumerate().map(|(place, version)| {
+        parse_version(principal, store_id, version, now).map_err(|error| EngineError::OfOperation {
+            operation: place,
+            refusal: Arc::new(error),
+        })
+    });
+    let redactions = part.redactions.into_iter().enumerate().map(|(place, redaction)| {
+        if redaction.redacted_at > now {
+            return Err(of_redaction(place, "is in the future"));
+        }
+        let version = i64::try_from(redaction.version);
+        Ok(PastRedaction {
+            place: version.map_err(|_| of_redaction(place, "names no version"))?,
+            at: redaction.redacted_at,
+            by: redaction.redacted_by.map(actor_of).transpose()?,
+        })
+    });
+    Ok(PastPart {
+        position,
+        versions: versions.collect::<Result<_, _>>()?,
+        redactions: redactions.collect::<Result<_, _>>()?,
+    })
+}
+
+fn parse_version(
+    principal: &Principal,
+    store_id: StoreId,
+    version: ImportedVersion,
+    now: Timestamp,
+) -> Result<PastVersion, EngineError> {
+    if version.created_at > now {
+        return Err(invalid("created_at", "must not be in the future"));
+    }
+    require_id("memory_id", &version.memory_id)?;
+    let state = match (version.operation, version.path, version.content) {
+        (Operation::Deleted, _, None) => None,
+        (Operation::Deleted, _, Some(_)) => {
+            return Err(invalid("content", "must be left out for a deletion"));
+        }
+        (_, Some(path), Some(content)) => Some((parse_path(&path)?, parse_content(principal, content)?)),
+        (_, None, _) => return Err(invalid("path", "is missing")),
+        (_, _, None) => return Err(invalid("content", "is missing")),
+    };
+    Ok(PastVersion {
+        memory_id: memory_id_of(store_id, &version.memory_id),
+        state,
+        at: version.created_at,
+        by: version.created_by.map(actor_of).transpose()?,
+    })
+}
+
+fn actor_of((kind, id): (ActorKind, String)) -> Result<Actor, EngineError> {
+    require_id("created_by", &id)?;
+    Ok(Actor::of(kind, &id))
+}
+
+fn require_id(field: &'static str, id: &str) -> Result<(), EngineError> {
+    if id.is_empty() || id.chars().count() > MAX_ID_CHARS || id.chars().any(char::is_control) {
+        return Err(EngineError::Invalid {
+            field,
+            rule: format!("must have an id of 1 to {MAX_ID_CHARS} characters without control characters"),
+        });
+    }
+    Ok(())
+}
+
+/// The id of an imported memory, the same in every part of the history.
+fn memory_id_of(store_id: StoreId, their_id: &str) -> MemoryId {
+    let named = [store_id.uuid().as_bytes(), their_id.as_bytes()].concat();
+    let hash = ContentHash::of(&named);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    MemoryId::from_uuid(Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+fn invalid(field: &'static str, rule: &str) -> EngineError {
+    EngineError::Invalid {
+        field,
+        rule: rule.to_owned(),
+    }
+}
+
+fn of_version(place: usize, field: &'static str, rule: &str) -> EngineError {
+    EngineError::OfOperation {
+        operation: place,
+        refusal: Arc::new(invalid(field, rule)),
+    }
+}
+
+fn of_redaction(place: usize, rule: &str) -> EngineError {
+    invalid("redactions", &format!("{place} {rule}"))
+}

@@ -1,0 +1,284 @@
+//! Reads memories as they are shown to clients.
+
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::{DirPath, StoreId, Timestamp};
+use keepsake_index::{Expiry, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
+
+use super::Receipt;
+use crate::access::AccessTimes;
+use crate::content::{Contents, MAX_READS, blob_missing};
+use crate::context::Context;
+use crate::{EngineError, Principal};
+
+/// Contents fetched concurrently for one listing.
+const FETCHES_AT_ONCE: usize = 10;
+
+/// Whether content is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Without content.
+    Basic,
+    /// With content.
+    Full,
+}
+
+/// A memory as returned to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownMemory {
+    /// The store.
+    pub store_id: StoreId,
+    /// The memory.
+    pub memory: Memory,
+    /// Its content, if requested.
+    pub content: Option<Arc<str>>,
+    /// When it was last read.
+    pub last_accessed_at: Option<Timestamp>,
+    /// When it would expire without another read; `None`: never.
+    pub expires_at: Option<Timestamp>,
+    /// Which parts may be shown; `None`: all.
+    pub receipt: Option<Receipt>,
+}
+
+/// One item of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShownItem {
+    /// A memory.
+    Memory(Box<ShownMemory>),
+    /// A directory with memories somewhere below it.
+    Prefix(DirPath),
+}
+
+/// Shows memories, with their content and the access to it.
+#[derive(Debug, Clone)]
+pub(super) struct Reader {
+    context: Arc<Context>,
+    pub(super) contents: Arc<Contents>,
+    access: AccessTimes,
+}
+
+impl Reader {
+    pub(super) fn new(context: Arc<Context>, contents: Arc<Contents>, access: AccessTimes) -> Self {
+        Self {
+            context,
+            contents,
+            access,
+        }
+    }
+
+    /// Shows the items of a page that still exist.
+    pub(super) async fn items(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        page: MemoryPage,
+        view: View,
+    ) -> Result<Vec<ShownItem>, EngineError> {
+        stream::iter(page.items)
+            .map(|item| self.item(principal, store_id, page.store, page.expiry, item, view))
+            .buffered(FETCHES_AT_ONCE)
+            .try_filter_map(|shown| std::future::ready(Ok(shown)))
+            .try_collect()
+            .await
+    }
+
+    /// Converts a memory without its content.
+    pub(super) fn show(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        expiry: Expiry,
+        memory: Memory,
+    ) -> ShownMemory {
+        let noted = self
+            .access
+            .noted(principal.tenant_id, store_id, memory.head.memory_id);
+        let last_accessed_at = memory.last_read_at.max(noted.map(|(at, _)| at));
+        let limits = &principal.limits;
+        let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
+        ShownMemory {
+            store_id,
+            expires_at: expires_at(expiry, &memory, last_accessed_at),
+            last_accessed_at,
+            memory,
+            content: None,
+            receipt: None,
+        }
+    }
+
+    async fn item(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        store: StoreState,
+        expiry: Expiry,
+        item: MemoryItem,
+        view: View,
+    ) -> Result<Option<ShownItem>, EngineError> {
+        match item {
+            MemoryItem::Prefix(path) => Ok(Some(ShownItem::Prefix(path))),
+            MemoryItem::Memory { memory, .. } => {
+                self.memory(principal, store_id, store, expiry, *memory, view)
+                    .await
+            }
+        }
+    }
+
+    /// Shows a memory, unless it no longer exists at its path.
+    pub(super) async fn memory(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        store: StoreState,
+        expiry: Expiry,
+        memory: Memory,
+        view: View,
+    ) -> Result<Option<ShownItem>, EngineError> {
+        let path = memory.head.path.clone();
+        let shown = self.show(principal, store_id, expiry, memory);
+        let shown = match view {
+            View::Basic => Some(shown),
+            View::Full => self.with_content(principal, store, shown).await?,
+        };
+        // A memory that was moved meanwhile belongs elsewhere in the order.
+        let shown = shown.filter(|shown| shown.memory.head.path == path);
+        Ok(shown.map(|shown| ShownItem::Memory(Box::new(shown))))
+    }
+
+    /// Adds the content and notes the access; `None`: the memory was deleted.
+    ///
+    /// A missing blob means that an edit and a removal of history ran
+    /// concurrently, so the memory is read again. If its row still names that
+    /// blob, the blob is lost.
+    pub(super) async fn with_content(
+        &self,
+        principal: &Principal,
+        mut store: StoreState,
+        mut shown: ShownMemory,
+    ) -> Result<Option<ShownMemory>, EngineError> {
+        let (tenant_id, store_id) = (principal.tenant_id, shown.store_id);
+        let memory_id = shown.memory.head.memory_id;
+        for _ in 0..MAX_READS {
+            let contents = &self.contents;
+            let content = contents
+                .of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
+                .await?;
+            if content.is_some() {
+                self.access.note_read(principal, store_id, memory_id);
+                return Ok(Some(ShownMemory { content, ..shown }));
+            }
+            let found = self.context.find_memory(tenant_id, store_id, memory_id).await?;
+            let MemoryTarget::Live(memory) = found.target else {
+                return Ok(None);
+            };
+            if memory.head.blob_id == shown.memory.head.blob_id {
+                return Err(blob_missing(tenant_id, store_id, memory_id));
+            }
+            store = found.store;
+            shown = self.show(principal, store_id, found.expiry, memory);
+        }
+        Err(EngineError::Damaged("its blob went missing again and again"))
+    }
+}
+
+/// When a memory would expire without another read. Its period starts at its
+/// latest use or change; its expiry time may be earlier.
+fn expires_at(expiry: Expiry, memory: &Memory, last_read_at: Option<Timestamp>) -> Option<Timestamp> {
+    let alive_at = last_read_at.max(memory.active_at).max(Some(memory.updated_at))?;
+    let earliest = expiry.earliest(alive_at, memory.expires_at);
+    earliest.filter(|_| !memory.is_pinned)
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
+    use keepsake_index::Head;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    fn memory(updated_at: i64) -> Memory {
+        Memory {
+            head: Head {
+                memory_id: MemoryId::from_uuid(Uuid::nil()),
+                path: MemoryPath::parse("/a").unwrap(),
+                version_id: VersionId::from_uuid(Uuid::nil()),
+                seq: 1,
+                blob_id: VersionId::from_uuid(Uuid::nil()),
+                size_bytes: 0,
+                sha256: ContentHash::of(b""),
+                claim: None,
+            },
+            is_pinned: false,
+            expires_at: None,
+            created_at: at(0),
+            updated_at: at(updated_at),
+            last_read_at: None,
+            active_at: None,
+        }
+    }
+
+    #[test]
+    fn life_runs_from_the_latest_sign_of_it() {
+        let expiry = Expiry {
+            unused_after_secs: Some(1_000_000),
+            set_at: None,
+        };
+        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1_000_005)));
+        assert_eq!(expires_at(expiry, &memory(5), Some(at(9))), Some(at(1_000_009)));
+        let active = Memory {
+            active_at: Some(at(20)),
+            ..memory(5)
+        };
+        assert_eq!(expires_at(expiry, &active, Some(at(9))), Some(at(1_000_020)));
+    }
+
+    #[test]
+    fn earlier_of_period_and_expiry_time_is_shown() {
+        let expiry = Expiry {
+            unused_after_secs: Some(60),
+            set_at: None,
+        };
+        let timed = |secs| Memory {
+            expires_at: Some(at(secs)),
+            ..memory(5)
+        };
+        assert_eq!(expires_at(expiry, &timed(9), None), Some(at(9)));
+        assert_eq!(expires_at(expiry, &timed(99), None), Some(at(65)));
+        assert_eq!(expires_at(Expiry::default(), &timed(99), None), Some(at(99)));
+        let pinned = Memory {
+            is_pinned: true,
+            ..timed(9)
+        };
+        assert_eq!(expires_at(expiry, &pinned, None), None);
+    }
+
+    #[test]
+    fn pinned_memory_and_store_without_period_never_expire() {
+        let expiry = Expiry {
+            unused_after_secs: Some(1),
+            set_at: None,
+        };
+        let pinned = Memory {
+            is_pinned: true,
+            ..memory(5)
+        };
+        assert_eq!(expires_at(expiry, &pinned, None), None);
+        assert_eq!(expires_at(Expiry::default(), &memory(5), None), None);
+    }
+
+    #[test]
+    fn new_period_waits_a_day() {
+        let expiry = Expiry {
+            unused_after_secs: Some(60),
+            set_at: Some(at(1000)),
+        };
+        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1000 + 86_400)));
+        assert_eq!(expires_at(expiry, &memory(100_000), None), Some(at(100_060)));
+    }
+}

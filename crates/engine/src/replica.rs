@@ -1,0 +1,190 @@
+//! This replica among the others: its heartbeat, its flushes, and the number of
+//! live gateways.
+//!
+//! Before another replica expires memories, it waits for the reads that this
+//! replica has not written. It stops waiting soon after this replica's last
+//! heartbeat. So this replica refuses credentials when its last successful
+//! heartbeat is too old by its clock, no matter whether later heartbeats
+//! failed, hang, or were never sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use keepsake_core::Timestamp;
+use keepsake_index::{FORGOTTEN_AFTER, IndexError};
+
+use crate::EngineError;
+use crate::access::{AccessTimes, FLUSH_TIMEOUT, within};
+use crate::context::Context;
+use crate::key_use::KeyUses;
+use crate::sessions::Activity;
+
+/// Time limit of a heartbeat.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(8);
+/// Time limit of a heartbeat that a request waits for.
+const URGENT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// This replica; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    context: Arc<Context>,
+    /// The role of this process, as recorded in its heartbeat.
+    role: &'static str,
+    access: AccessTimes,
+    key_uses: Arc<KeyUses>,
+    activity: Arc<Activity>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the last successful heartbeat was sent; 0: none was.
+    heartbeat_at: AtomicI64,
+    /// When the last heartbeat that a request waited for ended.
+    urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,
+    /// The last count of live gateways.
+    gateways: AtomicU32,
+}
+
+impl Replica {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        role: &'static str,
+        access: AccessTimes,
+        key_uses: Arc<KeyUses>,
+        activity: Arc<Activity>,
+    ) -> Self {
+        Self {
+            context,
+            role,
+            access,
+            key_uses,
+            activity,
+            state: Arc::default(),
+        }
+    }
+
+    /// Writes the noted reads, this replica's heartbeat, and the use of API
+    /// keys. Each part has a time limit.
+    ///
+    /// Returns the number of memories whose access times were written.
+    ///
+    /// # Errors
+    /// [`IndexError`] when the access times could not be written. They are kept
+    /// for the next flush. The heartbeat is sent in any case and does not
+    /// report them as written.
+    #[tracing::instrument(name = "engine.flush_access", level = "debug", skip_all)]
+    pub async fn flush(&self) -> Result<usize, IndexError> {
+        let written = self.access.write().await;
+        // Also after a failed write: other replicas must wait for the reads
+        // noted here.
+        within(HEARTBEAT_TIMEOUT, self.heartbeat()).await?;
+        let written = written?;
+        // Last, because no expiry depends on the use of API keys.
+        within(FLUSH_TIMEOUT, self.key_uses.write()).await?;
+        if let Err(error) = within(FLUSH_TIMEOUT, self.activity.write_events()).await {
+            tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
+        }
+        Ok(written)
+    }
+
+    /// Records that this replica is alive, and up to which time its reads are
+    /// written.
+    pub(crate) async fn heartbeat(&self) -> Result<(), IndexError> {
+        let (context, now) = (&self.context, self.context.now());
+        // A flush advances this only after its writes succeeded.
+        let flushed_through = self.access.flushed_through();
+        let replicas = &context.index.replicas;
+        replicas
+            .beat(context.replica, self.role, now, flushed_through)
+            .await?;
+        let heartbeat_at = &self.state.heartbeat_at;
+        heartbeat_at.fetch_max(now.as_micros(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether other replicas may soon stop waiting for this replica's
+    /// unwritten reads, and expire memories that it serves. Always false for an
+    /// index of a single process, which writes its reads before it expires
+    /// memories.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let heartbeat_at = Timestamp::from_micros(self.state.heartbeat_at.load(Ordering::Acquire));
+        self.context.index.is_shared() && heartbeat_at.plus(FORGOTTEN_AFTER / 2) <= self.context.now()
+    }
+
+    /// Sends a heartbeat at once when the last one is too old, as after an
+    /// outage.
+    pub(crate) async fn end_cut_off(&self) {
+        if !self.is_cut_off() {
+            return;
+        }
+        let asked_at = Instant::now();
+        // Concurrent requests share one attempt.
+        let mut ended_at = self.state.urgent_heartbeat.lock().await;
+        if ended_at.is_some_and(|ended_at| asked_at < ended_at) {
+            return;
+        }
+        if let Err(error) = within(URGENT_HEARTBEAT_TIMEOUT, self.heartbeat()).await {
+            tracing::warn!(error = %error, "engine.heartbeat failed: no reads are served until one succeeds");
+        }
+        *ended_at = Some(Instant::now());
+    }
+
+    /// Checks that other replicas wait for reads of this one before they
+    /// expire.
+    ///
+    /// # Errors
+    /// [`EngineError::CutOff`] when they may not.
+    pub(crate) async fn require_heartbeat(&self) -> Result<(), EngineError> {
+        self.end_cut_off().await;
+        if self.is_cut_off() {
+            return Err(EngineError::CutOff);
+        }
+        Ok(())
+    }
+
+    /// The last count of live gateways, including this one.
+    pub fn gateways(&self) -> u32 {
+        self.state.gateways.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Counts the live gateways.
+    ///
+    /// # Errors
+    /// [`IndexError`]; the previous count is kept.
+    pub async fn count_gateways(&self) -> Result<(), IndexError> {
+        let (replicas, now) = (&self.context.index.replicas, self.context.now());
+        let counted = replicas.live_gateways(now).await?;
+        let before = self.state.gateways.swap(counted, Ordering::Relaxed);
+        if before != counted {
+            tracing::info!(
+                gateways = counted,
+                "engine.count_gateways: each takes its share of a rate"
+            );
+        }
+        Ok(())
+    }
+
+    /// Sends a heartbeat, then counts the live gateways.
+    pub(crate) async fn announce(&self) {
+        if let Err(error) = self.flush().await {
+            tracing::warn!(error = %error, "engine.announce failed; tried again at the next tick");
+        }
+        self.recount().await;
+    }
+
+    /// Like [`Self::count_gateways`], for a schedule: logs errors.
+    pub(crate) async fn recount(&self) {
+        if let Err(error) = self.count_gateways().await {
+            tracing::warn!(error = %error, "engine.count_gateways failed; tried again at the next tick");
+        }
+    }
+
+    /// Marks this replica as gone, so that others no longer wait for its access
+    /// times.
+    pub(crate) async fn retire(&self) -> Result<(), IndexError> {
+        self.flush().await?;
+        self.context.index.replicas.retire(self.context.replica).await
+    }
+}

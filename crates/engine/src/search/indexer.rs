@@ -1,0 +1,98 @@
+//! Adds search terms to memories without terms of their content.
+//!
+//! It does not use the content cache, which is kept for what clients read.
+
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
+use keepsake_index::{SearchRow, Unindexed};
+
+use super::rows::search_row;
+use crate::EngineError;
+use crate::content::{Contents, Recorded};
+use crate::context::Context;
+
+/// Contents read concurrently.
+const READS_AT_ONCE: usize = 8;
+
+/// Adds missing search terms; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Indexer {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+}
+
+/// How many memories were indexed, and how many could not be.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Indexed {
+    pub(crate) indexed: u64,
+    pub(crate) failed: u64,
+}
+
+impl Indexer {
+    pub(crate) const fn new(context: Arc<Context>, contents: Arc<Contents>) -> Self {
+        Self { context, contents }
+    }
+
+    /// Indexes memories that are sorted by store.
+    pub(crate) async fn index(&self, unindexed: Vec<Unindexed>) -> Result<Indexed, EngineError> {
+        let mut counts = Indexed::default();
+        for of_store in unindexed.chunk_by(|a, b| store_of(a) == store_of(b)) {
+            let Some((tenant_id, store_id)) = of_store.first().map(store_of) else {
+                continue;
+            };
+            let rows: Vec<Option<(MemoryId, VersionId, SearchRow)>> = stream::iter(of_store.to_vec())
+                .map(|memory| self.try_row_of(memory))
+                .buffered(READS_AT_ONCE)
+                .collect()
+                .await;
+            let rows: Vec<_> = rows.into_iter().flatten().collect();
+            counts.failed += (of_store.len() - rows.len()) as u64;
+            let search = &self.context.index.search;
+            counts.indexed += search.put(tenant_id, store_id, &rows).await?;
+        }
+        Ok(counts)
+    }
+
+    /// The search row of a memory; `None`: its blob does not exist or could not be
+    /// read. One such memory must not stop the others from being indexed.
+    async fn try_row_of(&self, memory: Unindexed) -> Option<(MemoryId, VersionId, SearchRow)> {
+        let (tenant_id, store_id, memory_id) = memory.place;
+        match self.row_of(&memory).await {
+            Ok(row) => row.map(|row| (memory_id, memory.blob_id, row)),
+            Err(error) => {
+                tracing::warn!(
+                    tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id, error = %error,
+                    "job.index_memories: a memory could not be indexed; the next run tries again"
+                );
+                None
+            }
+        }
+    }
+
+    /// The search terms of a memory's content; `None`: its blob does not exist.
+    async fn row_of(&self, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
+        let (tenant_id, store_id, memory_id) = memory.place;
+        let key = BlobKey {
+            tenant_id,
+            store_id,
+            blob_id: memory.blob_id,
+        };
+        let Some(size_bytes) = self.contents.recorded_size(&key, memory_id).await? else {
+            return Ok(None);
+        };
+        let recorded = Recorded {
+            size_bytes,
+            sha256: memory.sha256,
+        };
+        match self.contents.fetch(&key, recorded).await? {
+            Some(text) => search_row(text).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+fn store_of(memory: &Unindexed) -> (TenantId, StoreId) {
+    (memory.place.0, memory.place.1)
+}

@@ -1,0 +1,379 @@
+//! The search index of one store.
+//!
+//! It records how far it is complete (`seq`) and its purge epoch. The changes
+//! from concurrent searches are applied in the order of the store, so that an
+//! index never goes back to an older state.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, Unindexed};
+use keepsake_search::{ANALYSER, Built, Postings};
+use tokio::sync::{Mutex, Notify};
+
+use super::{After, Asked, Candidate, off_the_runtime};
+use crate::EngineError;
+
+/// Maximum number of memories without terms that each search queries again.
+const UNINDEXED_AT_ONCE: usize = 256;
+/// Maximum number of memories for which postings are built while loading.
+const FEW_MEMORIES: usize = 64;
+/// Longest wait for postings.
+const SOON_MADE: Duration = Duration::from_millis(150);
+/// Bytes of a memory in this cache besides its postings.
+const HEAD_BYTES: usize = 160;
+
+/// The index of one store.
+#[derive(Default)]
+pub(super) struct SearchedStore {
+    state: RwLock<State>,
+    /// Held while one search loads the store; other searches wait for it.
+    pub(super) loading: Mutex<()>,
+    pub(super) is_building: AtomicBool,
+    /// Whether its postings are being built and worth waiting for, and the
+    /// notification for their end.
+    pub(super) is_soon_made: AtomicBool,
+    pub(super) made: Notify,
+    /// Maximum bytes of all its postings, and whether they exceed it. If so,
+    /// each search reads the rows for its words.
+    max_postings_bytes: usize,
+    is_large: AtomicBool,
+    /// Its bytes, and whether it is loaded. These are readable without the
+    /// lock, which a search holds until it ends.
+    pub(super) bytes: AtomicUsize,
+    pub(super) is_loaded: AtomicBool,
+    /// Whether there are memories without terms, and whether a task adds them.
+    /// After an attempt without success the second flag stays set, and the job
+    /// adds the terms.
+    pub(super) has_unindexed: AtomicBool,
+    pub(super) is_indexing: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: nothing is loaded.
+    place: Option<SearchPlace>,
+    postings: Postings,
+    heads: HashMap<MemoryId, Known>,
+    /// Memories without terms of their content.
+    unindexed: BTreeSet<MemoryId>,
+}
+
+/// Data of a memory besides its terms.
+struct Known {
+    blob_id: VersionId,
+    sha256: ContentHash,
+    updated_at: Timestamp,
+}
+
+impl SearchedStore {
+    /// An index without any loaded data.
+    pub(super) fn unloaded(max_postings_bytes: usize) -> Self {
+        Self {
+            max_postings_bytes,
+            ..Self::default()
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The parameters of the query for changes. Waits for the lock on a
+    /// blocking thread, never on the runtime's thread.
+    pub(super) async fn since(self: &Arc<Self>, may_be_whole: bool) -> Result<SearchSince, EngineError> {
+        if let Ok(state) = self.state.try_read() {
+            return Ok(state.since(may_be_whole));
+        }
+        let store = Arc::clone(self);
+        off_the_runtime(move || store.read().since(may_be_whole)).await
+    }
+
+    /// Whether the store is known to be at `place` or past it.
+    pub(super) fn is_at(&self, place: SearchPlace) -> bool {
+        let state = self.state.try_read();
+        state.is_ok_and(|state| {
+            let known = state.place;
+            known.is_some_and(|known| known.order() >= place.order())
+        })
+    }
+
+    /// Drops the index if it is still at `place`, so that the next search loads
+    /// the store.
+    pub(super) fn forget(&self, place: SearchPlace) {
+        let mut state = self.write();
+        if state.place == Some(place) {
+            *state = State::default();
+            self.note(&mut state);
+        }
+    }
+
+    /// Whether the postings of all memories are built, or never will be.
+    pub(super) fn has_postings(&self) -> bool {
+        self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
+    }
+
+    /// Waits for the postings of a small store if they are being built.
+    pub(super) async fn wait_for_postings(&self) {
+        let made = self.made.notified();
+        // A store reloaded meanwhile may be so small that it has them already.
+        let has_all = || self.state.try_read().is_ok_and(|state| state.postings.has_all());
+        if self.is_soon_made.load(Ordering::Acquire) && !has_all() {
+            // After a timeout the search reads the rows, as for a large store.
+            let _ = tokio::time::timeout(SOON_MADE, made).await;
+        }
+    }
+
+    /// Builds the postings.
+    pub(super) fn build(&self) {
+        let builder = self.read().postings.builder();
+        let Some(builder) = builder else {
+            return;
+        };
+        let Some(built) = builder.build() else {
+            self.is_large.store(true, Ordering::Relaxed);
+            return;
+        };
+        let mut state = self.write();
+        state.adopt(built);
+        self.note(&mut state);
+    }
+
+    /// Updates the values that are readable without the lock. Drops postings
+    /// that exceed the limit of a store, so that its rows can stay.
+    fn note(&self, state: &mut State) {
+        if state.postings.has_all() && state.bytes() > self.max_postings_bytes {
+            state.postings.drop_all();
+            self.is_large.store(true, Ordering::Relaxed);
+        }
+        self.bytes.store(state.bytes(), Ordering::Relaxed);
+        self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
+        self.has_unindexed
+            .store(!state.unindexed.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Applies the result of a query for the changes after `asked`; returns
+    /// whether the index changed.
+    pub(super) fn apply(&self, asked: Option<SearchPlace>, changes: SearchChanges) -> bool {
+        let place = changes.place;
+        if changes.is_whole {
+            let whole = State::whole(changes, self.max_postings_bytes);
+            let mut state = self.write();
+            // Another search may have loaded it meanwhile.
+            let is_newer = state.place.is_none_or(|known| known.order() < place.order());
+            if is_newer {
+                *state = whole;
+                self.is_large.store(false, Ordering::Relaxed);
+                self.note(&mut state);
+            }
+            return is_newer;
+        }
+        let mut state = self.write();
+        // Changes that were already applied are ignored, and so are those of
+        // another epoch. An index that is behind `asked` was reloaded after the
+        // query began; applying the changes would leave a gap.
+        let follows = state.place.is_some_and(|known| {
+            known.purge_epoch == place.purge_epoch
+                && known.seq <= place.seq
+                && asked.is_some_and(|asked| asked.seq <= known.seq)
+        });
+        if follows {
+            for change in changes.memories {
+                state.apply(change);
+            }
+            state.place = Some(place);
+            self.note(&mut state);
+        }
+        follows
+    }
+
+    /// A page of the memories without terms.
+    pub(super) fn unindexed(&self, place: (TenantId, StoreId)) -> Vec<Unindexed> {
+        self.read().unindexed(place)
+    }
+
+    /// The best hits, in the order of all hits of a search.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when the query is too broad for the store.
+    pub(super) fn search(&self, store_id: StoreId, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
+        let state = self.read();
+        let is_after = |score: f64, path: &MemoryPath| match &asked.after {
+            None => true,
+            Some(after) => {
+                let here = After {
+                    score,
+                    store_id,
+                    path: path.clone(),
+                };
+                after.order(&here).is_lt()
+            }
+        };
+        let results = state
+            .postings
+            .search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
+        if results.is_too_broad {
+            return Err(EngineError::Invalid {
+                field: "query",
+                rule: "is too broad for this store: ask for fewer or rarer words".to_owned(),
+            });
+        }
+        let marker = Arc::new(results.marker);
+        let purge_epoch = state.place.map(|place| place.purge_epoch).unwrap_or_default();
+        let candidates = results
+            .found
+            .into_iter()
+            .filter_map(|found| {
+                let known = state.heads.get(&found.memory)?;
+                Some(Candidate {
+                    store_id,
+                    memory_id: found.memory,
+                    path: found.path,
+                    score: found.score,
+                    blob_id: known.blob_id,
+                    sha256: known.sha256,
+                    updated_at: known.updated_at,
+                    purge_epoch,
+                    marker: Arc::clone(&marker),
+                })
+            })
+            .collect();
+        Ok(candidates)
+    }
+}
+
+impl State {
+    fn since(&self, may_be_whole: bool) -> SearchSince {
+        SearchSince {
+            may_be_whole,
+            place: self.place,
+            analyser: ANALYSER,
+            unindexed: self.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
+        }
+    }
+
+    /// The index of a store that was read whole.
+    fn whole(changes: SearchChanges, max_postings_bytes: usize) -> Self {
+        let mut state = Self {
+            place: Some(changes.place),
+            postings: Postings::within(max_postings_bytes),
+            ..Self::default()
+        };
+        for change in changes.memories {
+            state.apply(change);
+        }
+        if state.postings.len() <= FEW_MEMORIES
+            && let Some(builder) = state.postings.builder()
+            && let Some(built) = builder.build()
+        {
+            state.adopt(built);
+        }
+        state
+    }
+
+    /// A page of the memories without terms.
+    fn unindexed(&self, (tenant_id, store_id): (TenantId, StoreId)) -> Vec<Unindexed> {
+        let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
+        let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
+        ids.filter_map(|memory_id| {
+            let known = self.heads.get(memory_id)?;
+            Some(Unindexed {
+                place: (tenant_id, store_id, *memory_id),
+                blob_id: known.blob_id,
+                sha256: known.sha256,
+                purge_epoch,
+            })
+        })
+        .collect()
+    }
+
+    /// Whether a memory still has no terms and is known to have none. Each
+    /// search receives it again, and replacing it each time would degrade the
+    /// postings.
+    fn is_known_unindexed(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
+        let known = self.heads.get(&memory_id);
+        head.terms.is_none()
+            && self.unindexed.contains(&memory_id)
+            && known.is_some_and(|known| known.blob_id == head.blob_id && known.updated_at == head.updated_at)
+            && self.postings.path_of(memory_id) == Some(&head.path)
+    }
+
+    fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
+        if head
+            .as_ref()
+            .is_some_and(|head| self.is_known_unindexed(memory_id, head))
+        {
+            return;
+        }
+        self.unindexed.remove(&memory_id);
+        let Some(head) = head else {
+            self.postings.remove(memory_id);
+            self.heads.remove(&memory_id);
+            return;
+        };
+        let SearchHead {
+            path,
+            blob_id,
+            sha256,
+            updated_at,
+            terms,
+        } = head;
+        if terms.is_none() {
+            self.unindexed.insert(memory_id);
+        }
+        if self.postings.set(memory_id, path, terms).is_err() {
+            log_damaged(memory_id);
+        }
+        self.heads.insert(
+            memory_id,
+            Known {
+                blob_id,
+                sha256,
+                updated_at,
+            },
+        );
+    }
+
+    fn adopt(&mut self, built: Built) {
+        built.damaged().iter().copied().for_each(log_damaged);
+        self.postings.adopt(built);
+    }
+
+    fn bytes(&self) -> usize {
+        self.postings.size_bytes() + self.heads.len() * HEAD_BYTES
+    }
+}
+
+fn log_damaged(memory_id: MemoryId) {
+    tracing::error!(
+        memory.id = %memory_id,
+        "engine.search: the search terms of a memory are damaged; not all of its content is found"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn postings_are_waited_for_while_they_are_made_and_worth_it() {
+        let store = SearchedStore::default();
+        store.wait_for_postings().await; // no build is running
+        store.is_soon_made.store(true, Ordering::Release);
+        let mut waiting = std::pin::pin!(store.wait_for_postings());
+        assert!(poll!(waiting.as_mut()).is_pending());
+        store.is_soon_made.store(false, Ordering::Release);
+        store.made.notify_waiters();
+        assert!(poll!(waiting).is_ready());
+        store.wait_for_postings().await; // they are built
+    }
+}

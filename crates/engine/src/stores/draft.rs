@@ -1,0 +1,192 @@
+//! Requests to create and change a store, and the rules for their fields.
+
+use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
+use keepsake_index::{NewStore, StoreChange};
+use serde_json::{Map, Value};
+
+use crate::EngineError;
+use crate::context::Context;
+
+/// Maximum number of characters of a store's name.
+const NAME_CHARS: usize = 255;
+/// Maximum number of characters of a description.
+const DESCRIPTION_CHARS: usize = 1024;
+/// Maximum number of metadata pairs.
+pub(crate) const METADATA_PAIRS: usize = 16;
+/// Maximum number of characters of a metadata key.
+const METADATA_KEY_CHARS: usize = 64;
+/// Maximum number of characters of a metadata value.
+const METADATA_VALUE_CHARS: usize = 512;
+
+/// Maximum number of seconds of an expiry period: a hundred years.
+pub(crate) const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
+
+/// A store as the client requests it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreDraft {
+    /// 1 to 255 characters, none of them a control character.
+    pub name: String,
+    /// At most 1,024 characters.
+    pub description: String,
+    /// At most 16 pairs of strings.
+    pub metadata: Map<String, Value>,
+    /// `off`, `redact` or `reject`; `off` if unset.
+    pub policy: Option<String>,
+    /// Seconds after which an unread memory expires; never if unset or 0.
+    pub expires_unused_after: Option<u64>,
+}
+
+/// The changes of a store; `None` leaves a field unchanged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreEdit {
+    /// 1 to 255 characters, none of them a control character.
+    pub name: Option<String>,
+    /// At most 1,024 characters.
+    pub description: Option<String>,
+    /// Pairs to set; null removes a pair.
+    pub metadata: Map<String, Value>,
+    /// `off`, `redact` or `reject`.
+    pub policy: Option<String>,
+    /// Seconds after which an unread memory expires; 0: never.
+    pub expires_unused_after: Option<u64>,
+}
+
+pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
+    Err(EngineError::Invalid {
+        field,
+        rule: rule.into(),
+    })
+}
+
+fn check_name(name: &str) -> Result<(), EngineError> {
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS {
+        return invalid(
+            "name",
+            format!("must be 1 to {NAME_CHARS} characters, but is {chars}"),
+        );
+    }
+    if name.chars().any(char::is_control) {
+        return invalid("name", "must not contain control characters");
+    }
+    Ok(())
+}
+
+fn check_description(description: &str) -> Result<(), EngineError> {
+    let chars = description.chars().count();
+    if chars > DESCRIPTION_CHARS {
+        let rule = format!("must be at most {DESCRIPTION_CHARS} characters, but is {chars}");
+        return invalid("description", rule);
+    }
+    if description.contains('\0') {
+        return invalid("description", "must not contain NUL");
+    }
+    Ok(())
+}
+
+pub(crate) fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
+    if count > METADATA_PAIRS {
+        return invalid(
+            field,
+            format!("must have at most {METADATA_PAIRS} pairs, but has {count}"),
+        );
+    }
+    Ok(())
+}
+
+fn check_pair(field: &'static str, key: &str, value: &str) -> Result<(), EngineError> {
+    if !(1..=METADATA_KEY_CHARS).contains(&key.chars().count()) || key.contains('\0') {
+        let rule = format!("must have keys of 1 to {METADATA_KEY_CHARS} characters without NUL");
+        return invalid(field, rule);
+    }
+    if value.chars().count() > METADATA_VALUE_CHARS || value.contains('\0') {
+        let rule = format!("must have values of at most {METADATA_VALUE_CHARS} characters without NUL");
+        return invalid(field, rule);
+    }
+    Ok(())
+}
+
+/// Validates the metadata of a store.
+pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>) -> Result<(), EngineError> {
+    check_pairs(field, metadata.len())?;
+    for (key, value) in metadata {
+        let Some(value) = value.as_str() else {
+            return invalid(field, "must have strings as values");
+        };
+        check_pair(field, key, value)?;
+    }
+    Ok(())
+}
+
+/// Parses metadata pairs to set; null removes a pair.
+pub(crate) fn metadata_patch(
+    metadata: Map<String, Value>,
+) -> Result<Vec<(String, Option<String>)>, EngineError> {
+    let mut patch = Vec::with_capacity(metadata.len());
+    for (key, value) in metadata {
+        match value {
+            Value::Null => patch.push((key, None)),
+            Value::String(value) => {
+                check_pair("metadata", &key, &value)?;
+                patch.push((key, Some(value)));
+            }
+            _ => return invalid("metadata", "must have strings or null as values"),
+        }
+    }
+    Ok(patch)
+}
+
+fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
+    match SensitiveDataPolicy::parse(name) {
+        Some(policy) => Ok(policy),
+        None => invalid("sensitive_data_policy", "must be `off`, `redact` or `reject`"),
+    }
+}
+
+/// Converts an expiry period for the index; 0 means never.
+fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
+    if secs > MAX_UNUSED_SECS {
+        let rule = format!("must be at most {MAX_UNUSED_SECS} seconds, but is {secs}");
+        return invalid("expires_unused_after", rule);
+    }
+    Ok((secs > 0).then_some(secs))
+}
+
+impl StoreDraft {
+    pub(super) fn store(self, context: &Context) -> Result<NewStore, EngineError> {
+        self.check()?;
+        let policy = self.policy.as_deref().map(parse_policy).transpose()?;
+        let now = context.now();
+        Ok(NewStore {
+            store_id: StoreId::from_uuid(context.ids.uuid(now)),
+            name: self.name,
+            description: self.description,
+            metadata: self.metadata,
+            policy: policy.unwrap_or_default(),
+            expires_unused_after: parse_period(self.expires_unused_after.unwrap_or_default())?,
+            created_at: now,
+        })
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        check_name(&self.name)?;
+        check_description(&self.description)?;
+        check_metadata("metadata", &self.metadata)
+    }
+}
+
+impl StoreEdit {
+    pub(super) fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
+        self.name.as_deref().map_or(Ok(()), check_name)?;
+        self.description.as_deref().map_or(Ok(()), check_description)?;
+        Ok(StoreChange {
+            name: self.name,
+            description: self.description,
+            metadata: metadata_patch(self.metadata)?,
+            metadata_pairs_limit: METADATA_PAIRS,
+            policy: self.policy.as_deref().map(parse_policy).transpose()?,
+            expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
+            now,
+        })
+    }
+}

@@ -1,0 +1,349 @@
+//! The import of a history: versions with the times and authors of another store.
+//!
+//! Nobody else changes a store while its history is imported; the index refuses a part
+//! that does not follow the imported versions. So the heads need not be read again, and
+//! all versions of a part are committed in one transaction.
+
+use std::collections::{HashMap, HashSet};
+
+use keepsake_core::{
+    Actor, BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, Timestamp, VersionId,
+};
+use keepsake_index::{
+    Audited, Auditor, Change, Commit, ExpiryChange, FoundMemories, Head, HeadChange, HistoryPart,
+    ImportOutcome, MemoryTarget, SearchRow, StoredContent,
+};
+
+use super::commit::{MAX_COMMITS, Prepared, Text, attempt_of, content_of};
+use super::{Attempt, NewContent, Origin, Proposal, Proposed, Refusal, Write};
+use crate::EngineError;
+use crate::search::search_rows;
+
+/// A version of a history.
+#[derive(Debug, Clone)]
+pub(crate) struct PastVersion {
+    pub(crate) memory_id: MemoryId,
+    /// `None`: the memory was deleted.
+    pub(crate) state: Option<(MemoryPath, Content)>,
+    pub(crate) at: Timestamp,
+    pub(crate) by: Option<Actor>,
+}
+
+/// A redaction of a version by its place in the history, which begins at 1.
+#[derive(Debug, Clone)]
+pub(crate) struct PastRedaction {
+    pub(crate) place: i64,
+    pub(crate) at: Timestamp,
+    pub(crate) by: Option<Actor>,
+}
+
+/// The next versions of a history, oldest first.
+#[derive(Debug, Clone)]
+pub(crate) struct PastPart {
+    /// The number of versions that were imported before.
+    pub(crate) position: i64,
+    pub(crate) versions: Vec<PastVersion>,
+    pub(crate) redactions: Vec<PastRedaction>,
+}
+
+/// Why a part of a history was not imported.
+#[derive(Debug)]
+pub(crate) enum NotImported {
+    /// The store has other versions, or this many imported ones.
+    OtherPosition(Option<i64>),
+    /// The version deletes a memory that does not exist.
+    DeletesNothing(usize),
+    /// The version is refused; the second one for its content or path.
+    Refused(usize, Refusal),
+    /// The redaction is of no version, or of a live memory's content.
+    RedactionRefused(usize),
+}
+
+/// The state of a memory between two versions.
+#[derive(Debug, Clone, Default)]
+struct Between {
+    live: Option<Head>,
+    deleted_by: Option<VersionId>,
+}
+
+/// The memories of a history, as of one version.
+struct Memories(HashMap<MemoryId, Between>);
+
+impl Memories {
+    fn of(found: FoundMemories) -> Self {
+        let memories = found.memories.into_iter().map(|(memory_id, found)| {
+            let between = match found.target {
+                MemoryTarget::Live(memory) => Between {
+                    live: Some(memory.head),
+                    deleted_by: None,
+                },
+                MemoryTarget::Deleted { version_id, .. } => Between {
+                    live: None,
+                    deleted_by: Some(version_id),
+                },
+                MemoryTarget::Missing => Between::default(),
+            };
+            (memory_id, between)
+        });
+        Self(memories.collect())
+    }
+}
+
+impl Write<'_> {
+    /// Writes a part of a history as a whole, or not at all.
+    pub(crate) async fn import(&self, part: &PastPart) -> Result<Result<(), NotImported>, EngineError> {
+        let ids: HashSet<_> = part.versions.iter().map(|version| version.memory_id).collect();
+        let ids: Vec<_> = ids.into_iter().collect();
+        let found = self.memories(&ids, &[]).await?;
+        let changes = part.versions.iter().map(PastVersion::proposed).collect();
+        let proposal = Proposal {
+            store: None,
+            changes,
+            guard: None,
+            kept: Vec::new(),
+            results: None,
+        };
+        let checked = match self.check(&proposal).await? {
+            Ok(checked) => checked,
+            Err(Refusal::Contents(mut refused)) => {
+                let (place, refusal) = refused.swap_remove(0);
+                return Ok(Err(NotImported::Refused(place, refusal)));
+            }
+            Err(refusal) => return Ok(Err(NotImported::Refused(0, refusal))),
+        };
+        let rows = search_rows(last_texts(part, &checked.texts)).await?;
+        for _ in 0..MAX_COMMITS {
+            let mut memories = Memories::of(found.clone());
+            let mut prepared = Vec::with_capacity(part.versions.len());
+            for (place, version) in part.versions.iter().enumerate() {
+                let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
+                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref()) {
+                    Some(ready) => prepared.push(ready),
+                    None => return Ok(Err(NotImported::DeletesNothing(place))),
+                }
+            }
+            self.put_blobs(&prepared).await?;
+            let commits = self.commits_of(part, &proposal, checked.policy, &prepared);
+            let starts = starts_of(&commits);
+            let written = self.write_part(part, commits).await;
+            let outcome = match written {
+                Err(error @ keepsake_index::IndexError::DiskFull(_)) => {
+                    self.remove_blobs(&prepared).await;
+                    return Err(error.into());
+                }
+                written => written?,
+            };
+            if outcome == ImportOutcome::Imported {
+                return Ok(Ok(()));
+            }
+            self.remove_blobs(&prepared).await;
+            let refused = match outcome {
+                ImportOutcome::Imported => return Ok(Ok(())),
+                ImportOutcome::NoStore => return Err(EngineError::StoreNotFound),
+                ImportOutcome::Archived => return Err(EngineError::StoreArchived),
+                ImportOutcome::OverQuota(over) => return Err(self.context().over_quota(over)),
+                ImportOutcome::OtherPosition { imported } => NotImported::OtherPosition(imported),
+                ImportOutcome::RedactionRefused(place) => NotImported::RedactionRefused(place),
+                ImportOutcome::Refused(_, keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
+                    match self.request_grant(size_bytes).await? {
+                        None => continue,
+                        Some(refusal) => NotImported::Refused(0, refusal),
+                    }
+                }
+                ImportOutcome::Refused(commit, refusal) => match attempt_of(refusal)? {
+                    Attempt::Refused(refusal) => NotImported::Refused(starts[commit], refusal),
+                    _ => continue,
+                },
+            };
+            return Ok(Err(refused));
+        }
+        Err(EngineError::Contended)
+    }
+
+    async fn write_part(
+        &self,
+        part: &PastPart,
+        commits: Vec<Commit>,
+    ) -> Result<ImportOutcome, keepsake_index::IndexError> {
+        let redactions = part.redactions.iter().map(|redaction| {
+            let by = redaction.by.clone();
+            let by = by.map_or(Auditor::Operator, Auditor::Credential);
+            let audited = Audited {
+                at: redaction.at,
+                ..self.context().audited(by)
+            };
+            (redaction.place, audited)
+        });
+        let history = HistoryPart {
+            store_id: self.store_id,
+            position: part.position,
+            commits,
+            redactions: redactions.collect(),
+            audited: self.context().audited_by(self.principal),
+        };
+        let imports = &self.context().index.imports;
+        imports.write(self.principal.tenant_id, &history).await
+    }
+
+    /// Prepares a version on the memories before it; `None`: it deletes a memory that
+    /// does not exist.
+    fn prepare_past(
+        &self,
+        memories: &mut Memories,
+        version: &PastVersion,
+        seq: i64,
+        row: Option<&SearchRow>,
+    ) -> Option<Prepared> {
+        let context = self.context();
+        let (memory_id, version_id) = (version.memory_id, VersionId::from_uuid(context.new_uuid()));
+        let between = memories.0.entry(memory_id).or_default();
+        let before = between.live.take();
+        let mut change = Change {
+            memory_id,
+            version_id,
+            before,
+            revives: None,
+            after: None,
+        };
+        let Some((path, text)) = &version.state else {
+            change.before.as_ref()?;
+            between.deleted_by = Some(version_id);
+            return Some(Prepared { change, brings: None });
+        };
+        if change.before.is_none() {
+            change.revives = between.deleted_by.take();
+        }
+        let kept = change.before.as_ref().map(content_of);
+        let kept = kept.filter(|stored| stored.sha256 == text.hash());
+        let stored = kept.unwrap_or(StoredContent {
+            blob_id: version_id,
+            size_bytes: text.size_bytes(),
+            sha256: text.hash(),
+        });
+        let is_new = kept.is_none();
+        between.live = Some(Head {
+            memory_id,
+            path: path.clone(),
+            version_id,
+            seq,
+            blob_id: stored.blob_id,
+            size_bytes: stored.size_bytes,
+            sha256: stored.sha256,
+            claim: None,
+        });
+        change.after = Some(HeadChange {
+            path: path.clone(),
+            blob_id: stored.blob_id,
+            size_bytes: stored.size_bytes,
+            sha256: stored.sha256,
+            content: (is_new && context.has_content_in_index).then(|| text.clone()),
+            first_line: is_new.then(|| text.first_line()),
+            expiry: ExpiryChange::default(),
+            search: row.cloned(),
+        });
+        let key = BlobKey {
+            tenant_id: self.principal.tenant_id,
+            store_id: self.store_id,
+            blob_id: version_id,
+        };
+        Some(Prepared {
+            change,
+            brings: is_new.then(|| (key, text.clone())),
+        })
+    }
+
+    /// The commits of prepared versions. Creations at the same time by the same author
+    /// go into one commit, as the batch that made them.
+    fn commits_of(
+        &self,
+        part: &PastPart,
+        proposal: &Proposal,
+        policy: Option<SensitiveDataPolicy>,
+        prepared: &[Prepared],
+    ) -> Vec<Commit> {
+        let mut commits: Vec<Commit> = Vec::new();
+        let mut created = Created::default();
+        for (version, ready) in part.versions.iter().zip(prepared) {
+            let is_apart = created.add(&ready.change);
+            let last = commits.last_mut();
+            let same = last.filter(|last| is_apart && last.now == version.at && last.actor == version.by);
+            if let Some(same) = same {
+                same.changes.push(ready.change.clone());
+                continue;
+            }
+            created = Created::default();
+            created.add(&ready.change);
+            commits.push(Commit {
+                now: version.at,
+                actor: version.by.clone(),
+                changes: vec![ready.change.clone()],
+                ..self.commit_of(proposal, policy, &[])
+            });
+        }
+        commits
+    }
+}
+
+/// The paths of the creations of one commit, and of their parents.
+#[derive(Default)]
+struct Created {
+    paths: HashSet<String>,
+    parents: HashSet<String>,
+    /// Whether there is another change.
+    has_others: bool,
+}
+
+impl Created {
+    /// Adds a change; says whether all are creations at paths that do not exclude each
+    /// other.
+    fn add(&mut self, change: &Change) -> bool {
+        let path = change.after.as_ref().map(|after| &after.path);
+        let Some(path) = path.filter(|_| change.expected_version().is_none()) else {
+            self.has_others = true;
+            return false;
+        };
+        let mut above = path.ancestor_files();
+        let is_taken = self.paths.contains(path.as_str()) || self.parents.contains(path.as_str());
+        let is_apart = !is_taken && !above.any(|file| self.paths.contains(file));
+        self.parents.extend(path.ancestor_files().map(str::to_owned));
+        self.paths.insert(path.as_str().to_owned());
+        is_apart && !self.has_others
+    }
+}
+
+impl PastVersion {
+    /// The version's content for the checks of new content.
+    fn proposed(&self) -> Proposed {
+        Proposed {
+            from: Origin::New,
+            to: self.state.as_ref().map(|(path, content)| super::NewState {
+                path: path.clone(),
+                content: NewContent::Exact(content.clone()),
+                expiry: ExpiryChange::default(),
+            }),
+        }
+    }
+}
+
+/// The contents to search for: the last one of each memory that still exists.
+fn last_texts(part: &PastPart, texts: &[Option<Text>]) -> Vec<Option<Text>> {
+    let mut seen = HashSet::new();
+    let mut last = vec![None; texts.len()];
+    for (place, version) in part.versions.iter().enumerate().rev() {
+        if seen.insert(version.memory_id) {
+            last[place].clone_from(&texts[place]);
+        }
+    }
+    last
+}
+
+/// The place of each commit's first version.
+fn starts_of(commits: &[Commit]) -> Vec<usize> {
+    let mut next = 0;
+    let starts = commits.iter().map(|commit| {
+        let start = next;
+        next += commit.changes.len();
+        start
+    });
+    starts.collect()
+}

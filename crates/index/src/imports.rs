@@ -1,0 +1,116 @@
+//! Imports of histories: versions with the times and authors of another store.
+
+use keepsake_core::{StoreId, TenantId};
+
+use crate::commit::{Commit, CommitOutcome, Refusal, commit_changes};
+use crate::database::{Database, Role};
+use crate::model::{AuditAction, AuditObject, Audited, OverQuota, RedactionOutcome};
+use crate::removal::redact_imported;
+use crate::{IndexError, audit};
+
+/// Takes the store's lock and moves the import's position from `$3` to `$4`. Changes
+/// nothing if the store has versions that were not imported, or other imported ones.
+const ADVANCE: &str = "UPDATE store SET imported_seq = $4 WHERE tenant_id = $1 AND store_id = $2 \
+    AND seq = $3 AND imported_seq = $3 AND deleted_at IS NULL AND archived_at IS NULL";
+
+const STATE: &str = "SELECT seq, imported_seq, archived_at IS NOT NULL AS is_archived FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// The import of histories.
+#[derive(Debug, Clone)]
+pub struct Imports(pub(crate) Database);
+
+/// The next versions of a history, oldest first.
+#[derive(Debug, Clone)]
+pub struct HistoryPart {
+    /// The store.
+    pub store_id: StoreId,
+    /// The number of versions that were imported before.
+    pub position: i64,
+    /// The versions; each commit has its own time and author.
+    pub commits: Vec<Commit>,
+    /// Versions to redact after the commits, by their places in the history, which
+    /// begin at 1, with the time and the author of each redaction.
+    pub redactions: Vec<(i64, Audited)>,
+    /// The time and the author of the import.
+    pub audited: Audited,
+}
+
+/// The outcome of an import of versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// All versions were written.
+    Imported,
+    /// Nothing was written: the import has another position.
+    OtherPosition {
+        /// The number of imported versions; `None`: the store also has others.
+        imported: Option<i64>,
+    },
+    /// Nothing was written, because of this commit.
+    Refused(usize, Refusal),
+    /// Nothing was written: this redaction is of no version, or of the content that a
+    /// live memory has at last.
+    RedactionRefused(usize),
+    /// Nothing was written: the tenant's credentials used up their audit entries.
+    OverQuota(OverQuota),
+    /// Nothing was written: the store is archived.
+    Archived,
+    /// There is no such store.
+    NoStore,
+}
+
+impl HistoryPart {
+    fn versions(&self) -> i64 {
+        let changes = self.commits.iter().map(|commit| commit.changes.len());
+        i64::try_from(changes.sum::<usize>()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Imports {
+    /// Writes a part of a history, as a whole or not at all. The first part gets an
+    /// audit entry.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn write(&self, tenant_id: TenantId, part: &HistoryPart) -> Result<ImportOutcome, IndexError> {
+        let store_id = part.store_id;
+        let mut tx = self.0.write("import", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(ADVANCE).bind((tenant_id, store_id));
+        let query = query.bind((part.position, part.position + part.versions()));
+        if query.execute().await? == 0 {
+            let query = tx.query(STATE).bind((tenant_id, store_id));
+            return Ok(match query.optional::<(i64, i64, bool)>().await? {
+                None => ImportOutcome::NoStore,
+                Some((.., true)) => ImportOutcome::Archived,
+                Some((seq, imported, false)) => ImportOutcome::OtherPosition {
+                    imported: (seq == imported).then_some(imported),
+                },
+            });
+        }
+        if part.position == 0 {
+            let (action, object) = (AuditAction::StoreImported, AuditObject::new(store_id.uuid()));
+            let recorded = audit::record_within_quota(&mut tx, tenant_id, &part.audited, action, object);
+            if let Err(refusal) = recorded.await? {
+                return Ok(ImportOutcome::OverQuota(refusal));
+            }
+        }
+        for (place, commit) in part.commits.iter().enumerate() {
+            match commit_changes(&mut tx, tenant_id, commit).await? {
+                CommitOutcome::Committed { .. } => {}
+                CommitOutcome::Refused(refusal) => return Ok(ImportOutcome::Refused(place, refusal)),
+                // Commits of an import have no idempotency key.
+                CommitOutcome::Replayed { .. } | CommitOutcome::KeyReused => {
+                    return Ok(ImportOutcome::Refused(place, Refusal::Stale));
+                }
+            }
+        }
+        for (place, (seq, audited)) in part.redactions.iter().enumerate() {
+            match redact_imported(&mut tx, (tenant_id, store_id), *seq, audited).await? {
+                RedactionOutcome::Redacted { .. } | RedactionOutcome::AlreadyRedacted => {}
+                _ => return Ok(ImportOutcome::RedactionRefused(place)),
+            }
+        }
+        tx.commit().await?;
+        Ok(ImportOutcome::Imported)
+    }
+}

@@ -1,0 +1,421 @@
+//! `keepsake export`
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use indicatif::{HumanBytes, HumanCount};
+use jiff::Timestamp;
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::{ContentHash, MemoryPath};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::folder::Folder;
+use super::format::{
+    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS,
+    blob_file, memory_file,
+};
+use super::history;
+use super::packed::{self, Packed};
+use super::placement::Placement;
+use super::progress::Progress;
+use crate::cli::ExportArgs;
+use crate::people::{StoreConnection, failure_of};
+
+/// In the folder of an unfinished export; names the store.
+const MARKER: &str = "export.json";
+/// What the name of that folder ends with.
+const PARTIAL: &str = ".partial";
+/// Contents that are read at the same time.
+const MAX_READS_IN_FLIGHT: usize = 8;
+
+/// Writes a memory store into an archive.
+///
+/// # Errors
+/// [`Failure`] if the target exists, a file cannot be written or a request fails. The
+/// same command then continues.
+pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
+    let connection = StoreConnection::open(&args.store).await?;
+    let manifest = write_to(&connection, &args.target, args.versions).await?;
+    let counts = manifest.counts;
+    connection.printer.done(&json!(manifest), || {
+        format!(
+            "exported {} memories ({}) to {}\n",
+            HumanCount(counts.memories),
+            HumanBytes(counts.content_bytes),
+            args.target.display()
+        )
+    })
+}
+
+/// Writes the archive, or continues to write it.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn write_to(
+    connection: &StoreConnection,
+    target: &Path,
+    has_versions: bool,
+) -> Result<Manifest, Failure> {
+    let store = connection
+        .client
+        .get::<Map<String, Value>>(&connection.path(&[]), &[])
+        .await
+        .map_err(failure_of("the memory store cannot be read"))?;
+    let partial = partial_of(target);
+    let mut folder = open_partial(target, &partial, &connection.store_id)?;
+    let total = store["memory_count"].as_u64().unwrap_or_default();
+    let memories = Memories::read(connection, &mut folder, total).await?;
+    let mut counts = memories.counts();
+    let versions = if has_versions {
+        Some(history::read(connection, &mut folder, &memories.contents()).await?)
+    } else {
+        None
+    };
+    counts.versions = versions.as_ref().map_or(0, |versions| versions.count);
+    let mut files = memories.files();
+    files.extend(
+        versions
+            .iter()
+            .flat_map(|versions| versions.blobs.iter().cloned()),
+    );
+    remove_others(&folder, &files)?;
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        version: FORMAT_VERSION,
+        exported_at: Timestamp::now().to_string(),
+        store,
+        counts,
+        index_sha256: write_lines(&folder, INDEX, memories.entries.values())?,
+        versions_sha256: versions.map(|versions| versions.sha256),
+    };
+    let text = format!("{:#}\n", json!(manifest));
+    folder.write(MANIFEST, text.as_bytes())?;
+    finish(
+        &folder,
+        target,
+        &memories,
+        manifest.versions_sha256.is_some(),
+        &files,
+    )?;
+    Ok(manifest)
+}
+
+/// Whether a folder is an export that was stopped.
+pub(super) fn is_unfinished(folder: &Folder) -> bool {
+    folder.open(MARKER).is_ok()
+}
+
+fn partial_of(target: &Path) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(PARTIAL);
+    PathBuf::from(name)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    memory_store_id: String,
+}
+
+/// Creates the folder of an unfinished export, or opens the one of an earlier run.
+fn open_partial(target: &Path, partial: &Path, store_id: &str) -> Result<Folder, Failure> {
+    let conflict = |text: String| Err(Failure::of_class(FailureClass::Conflict, text));
+    let failed = || Failure::of(format!("{} cannot be made", partial.display()));
+    if fs::symlink_metadata(target).is_ok() {
+        return conflict(format!("{} exists: choose another name", target.display()));
+    }
+    let mut folder = Folder::new(partial);
+    match fs::create_dir(partial) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(failed())?,
+    }
+    let is_folder = fs::symlink_metadata(partial).map_err(failed())?.is_dir();
+    let is_empty = is_folder && fs::read_dir(partial).map_err(failed())?.next().is_none();
+    if is_empty {
+        let marker = json!({"memory_store_id": store_id});
+        folder.write(MARKER, marker.to_string().as_bytes())?;
+        return Ok(folder);
+    }
+    let marker = folder.read(MARKER, 1 << 10).ok();
+    match marker.and_then(|marker| serde_json::from_slice::<Marker>(&marker).ok()) {
+        Some(marker) if marker.memory_store_id == store_id => Ok(folder),
+        Some(marker) => conflict(format!(
+            "{} is an unfinished export of {}: remove it or choose another name",
+            partial.display(),
+            marker.memory_store_id
+        )),
+        None => conflict(format!(
+            "{} exists and is not an unfinished export: choose another name",
+            partial.display()
+        )),
+    }
+}
+
+/// A memory as the API shows it.
+#[derive(Deserialize)]
+struct Shown {
+    id: String,
+    memory_version_id: String,
+    path: String,
+    content: Option<String>,
+    content_sha256: String,
+    content_size_bytes: u64,
+    created_at: String,
+    updated_at: String,
+    #[serde(default)]
+    expires_at: Option<String>,
+    #[serde(default)]
+    pinned: Option<bool>,
+}
+
+/// The memories whose contents are in the folder.
+#[derive(Default)]
+struct Memories {
+    /// By path.
+    entries: BTreeMap<String, Entry>,
+    /// The path of each memory: one that is moved meanwhile is listed twice.
+    paths: HashMap<String, String>,
+    placement: Placement,
+}
+
+impl Memories {
+    /// Lists the store, and reads the contents that are not in the folder yet.
+    ///
+    /// Content and hash of a memory are those of one answer.
+    async fn read(connection: &StoreConnection, folder: &mut Folder, total: u64) -> Result<Self, Failure> {
+        let mut memories = Self::default();
+        let mut progress = Progress::new("exported", total);
+        let path = connection.path(&["memories"]);
+        let mut pages = connection.client.pages(&path, &[]);
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            let listed = pages.next::<Shown>().await;
+            let listed = listed.map_err(failure_of("the memories cannot be listed"))?;
+            let is_end = listed.is_none();
+            if let Some(listed) = listed {
+                let (name, hash) = memories.place(&listed)?;
+                if folder.has(&name, hash) {
+                    memories.record(&listed, name);
+                    progress.add(1);
+                } else {
+                    in_flight.push(fetch(connection, listed.id, listed.path, name));
+                }
+            }
+            while is_end || in_flight.len() >= MAX_READS_IN_FLIGHT {
+                let Some(fetched) = in_flight.next().await else {
+                    break;
+                };
+                progress.add(1);
+                if let Some(Fetched {
+                    memory,
+                    listed_path,
+                    name,
+                }) = fetched?
+                {
+                    memories.write(folder, &memory, &listed_path, name)?;
+                }
+            }
+            if is_end {
+                return Ok(memories);
+            }
+        }
+    }
+
+    /// The file of a memory's content, and its hash.
+    fn place(&mut self, memory: &Shown) -> Result<(String, ContentHash), Failure> {
+        let path = MemoryPath::parse(&memory.path);
+        let path = path.map_err(Failure::of(format_args!("the path of {}", memory.id)))?;
+        let hash = memory.content_sha256.parse();
+        let hash = hash.map_err(Failure::of(format_args!("content_sha256 of {}", memory.id)))?;
+        let name = if self.placement.is_file(&path) {
+            memory_file(&path)
+        } else {
+            blob_file(hash)
+        };
+        Ok((name, hash))
+    }
+
+    /// Writes a content that was read.
+    fn write(
+        &mut self,
+        folder: &mut Folder,
+        memory: &Shown,
+        listed_path: &str,
+        name: String,
+    ) -> Result<(), Failure> {
+        let content = memory.content.as_deref().unwrap_or_default();
+        if ContentHash::of(content.as_bytes()).to_string() != memory.content_sha256 {
+            let text = format!("the content of {} does not have its content_sha256", memory.id);
+            return Err(Failure::new(text));
+        }
+        // Moved or changed since it was listed: a blob is named by its content.
+        let name = if memory.path != listed_path || name.starts_with(BLOBS) {
+            self.place(memory)?.0
+        } else {
+            name
+        };
+        folder.write(&name, content.as_bytes())?;
+        self.record(memory, name);
+        Ok(())
+    }
+
+    fn record(&mut self, memory: &Shown, name: String) {
+        let entry = Entry {
+            path: memory.path.clone(),
+            id: memory.id.clone(),
+            version_id: memory.memory_version_id.clone(),
+            content_sha256: memory.content_sha256.clone(),
+            size_bytes: memory.content_size_bytes,
+            created_at: memory.created_at.clone(),
+            updated_at: memory.updated_at.clone(),
+            expires_at: memory.expires_at.clone(),
+            pinned: memory.pinned.unwrap_or_default(),
+            file: name.starts_with(BLOBS).then_some(name),
+        };
+        let path_before = self.paths.insert(entry.id.clone(), entry.path.clone());
+        if let Some(before) = path_before
+            && self
+                .entries
+                .get(&before)
+                .is_some_and(|known| known.id == entry.id)
+        {
+            self.entries.remove(&before);
+        }
+        self.entries.insert(entry.path.clone(), entry);
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            memories: self.entries.len() as u64,
+            content_bytes: self.entries.values().map(|entry| entry.size_bytes).sum(),
+            versions: 0,
+        }
+    }
+
+    /// The hashes of all contents.
+    fn contents(&self) -> HashSet<String> {
+        let hashes = self.entries.values().map(|entry| entry.content_sha256.clone());
+        hashes.collect()
+    }
+
+    /// The files of all contents.
+    fn files(&self) -> HashSet<String> {
+        self.entries.values().map(file_of).collect()
+    }
+}
+
+/// The file of a memory's content.
+fn file_of(entry: &Entry) -> String {
+    let of_path = || format!("{MEMORIES}{}", entry.path);
+    entry.file.clone().unwrap_or_else(of_path)
+}
+
+struct Fetched {
+    memory: Shown,
+    /// The path and the file that the memory had in the listing.
+    listed_path: String,
+    name: String,
+}
+
+/// Reads a memory with its content; `None`: it was deleted.
+async fn fetch(
+    connection: &StoreConnection,
+    id: String,
+    listed_path: String,
+    name: String,
+) -> Result<Option<Fetched>, Failure> {
+    let path = connection.path(&["memories", &id]);
+    let memory = connection
+        .client
+        .get::<Shown>(&path, &[("view", Some("full"))])
+        .await;
+    match memory {
+        Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => Ok(None),
+        Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
+        Ok(memory) => Ok(Some(Fetched {
+            memory,
+            listed_path,
+            name,
+        })),
+    }
+}
+
+/// Writes a file of JSON lines; returns its hash.
+fn write_lines(
+    folder: &Folder,
+    name: &str,
+    lines: impl Iterator<Item = impl Serialize>,
+) -> Result<String, Failure> {
+    let write = || -> io::Result<String> {
+        let mut file = Hashing::new(BufWriter::new(folder.create_unnamed()?));
+        for line in lines {
+            serde_json::to_writer(&mut file, &line)?;
+            file.write_all(b"\n")?;
+        }
+        file.flush()?;
+        folder.name_and_hash(file, name)
+    };
+    write().map_err(Failure::of(format_args!("{name} cannot be written")))
+}
+
+/// Removes the contents that an earlier run wrote and that no memory has any more.
+fn remove_others(folder: &Folder, files: &HashSet<String>) -> Result<(), Failure> {
+    for directory in [MEMORIES, BLOBS] {
+        for file in folder.files_below(directory)? {
+            if !files.contains(&file) {
+                let path = folder.root().join(&file);
+                fs::remove_file(&path)
+                    .map_err(Failure::of(format_args!("{} cannot be removed", path.display())))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives the complete archive its name.
+fn finish(
+    folder: &Folder,
+    target: &Path,
+    memories: &Memories,
+    has_versions: bool,
+    files: &HashSet<String>,
+) -> Result<(), Failure> {
+    let partial = folder.root();
+    if packed::is_packed(target) {
+        let times: HashMap<_, _> = memories
+            .entries
+            .values()
+            .map(|entry| (file_of(entry), seconds_of(&entry.updated_at)))
+            .collect();
+        let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
+        let mut names: Vec<&str> = files.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        let names = lists.into_iter().flatten().chain(names);
+        let packed_files = names.map(|name| Packed {
+            name,
+            modified_at: times.get(name).copied().unwrap_or_default(),
+        });
+        packed::pack(folder, packed_files, target)?;
+        return fs::remove_dir_all(partial).map_err(Failure::of(format_args!(
+            "{} cannot be removed",
+            partial.display()
+        )));
+    }
+    fs::rename(partial, target)
+        .and_then(|()| fs::remove_file(target.join(MARKER)))
+        .map_err(Failure::of(format_args!(
+            "{} cannot be written",
+            target.display()
+        )))
+}
+
+/// A time of the API in seconds, for a file.
+fn seconds_of(time: &str) -> u64 {
+    let time = time.parse::<Timestamp>().map(Timestamp::as_second);
+    time.ok()
+        .and_then(|time| u64::try_from(time).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,94 @@
+//! `keepsake import`
+
+use indicatif::HumanCount;
+use keepsake_config::{Failure, FailureClass};
+
+use super::plan::{Destination, decide};
+use super::source::{Prefix, Source, other_store};
+use super::{export, past, upload};
+use crate::cli::{ImportArgs, OnConflict};
+use crate::people::{StoreConnection, agent_path, api_path};
+
+/// Writes the memories of a source into a memory store, and prints what it did.
+///
+/// # Errors
+/// [`Failure`] if the source is damaged, a request fails, or a text is refused. With
+/// `--on-conflict fail` nothing is written if a memory has other content.
+pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
+    let prefix = Prefix::new(&api_path(&args.prefix)?);
+    let connection = StoreConnection::open(&args.store).await?;
+    if args.versions {
+        return import_history(&connection, &args, &prefix).await;
+    }
+    let (source, found) = match (&args.source, &args.from.from_url) {
+        (Some(path), _) => Source::open(path, &prefix)?,
+        (None, Some(url)) => Source::connect(url, &args.from, &prefix).await?,
+        (None, None) => return Err(no_source()),
+    };
+    if !found.versions.is_empty() {
+        eprintln!(
+            "the archive has {} versions: --versions imports them, into an empty memory store",
+            HumanCount(found.versions.len() as u64)
+        );
+    }
+    let destination = Destination::read(&connection.client, &connection.path(&["memories"])).await?;
+    let mut report = found.report;
+    let steps = decide(found.items, &destination, args.on_conflict, &mut report);
+    drop(destination);
+    let conflicts = report.conflicts().count();
+    if args.on_conflict == OnConflict::Fail && conflicts > 0 {
+        let first = report.conflicts().next().map(agent_path).unwrap_or_default();
+        report.only_refusals().print(&connection.printer, args.dry_run)?;
+        return Err(Failure::of_class(
+            FailureClass::Conflict,
+            format!(
+                "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
+                 --on-conflict skip or replace imports the rest",
+                HumanCount(conflicts as u64)
+            ),
+        ));
+    }
+    if args.dry_run {
+        report.assume(&steps);
+    } else {
+        upload::run(&connection, &source, &steps, &mut report).await?;
+    }
+    report.print(&connection.printer, args.dry_run)?.result()
+}
+
+/// Imports an archive with its history. The history of another store is exported into an
+/// archive first, so that both are verified before anything is written.
+async fn import_history(
+    connection: &StoreConnection,
+    args: &ImportArgs,
+    prefix: &Prefix,
+) -> Result<(), Failure> {
+    let exported;
+    let path = match (&args.source, &args.from.from_url) {
+        (Some(path), _) => path,
+        (None, Some(url)) => {
+            let parent = tempfile::tempdir().map_err(Failure::of("no temporary folder can be made"))?;
+            let (client, store_id) = other_store(url, &args.from).await?;
+            let other = StoreConnection {
+                client,
+                printer: connection.printer.clone(),
+                store_id,
+            };
+            let target = parent.path().join("archive");
+            let written = export::write_to(&other, &target, true).await;
+            written.map_err(|failure| failure.within(url))?;
+            exported = (parent, target);
+            &exported.1
+        }
+        (None, None) => return Err(no_source()),
+    };
+    let (source, found) = Source::open(path, prefix)?;
+    let Source::Files { folder, .. } = &source else {
+        return Err(no_source());
+    };
+    past::run(connection, folder, found, args.dry_run).await
+}
+
+fn no_source() -> Failure {
+    Failure::of_class(FailureClass::Usage, "no source: SOURCE or --from-url is required")
+}

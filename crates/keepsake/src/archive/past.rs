@@ -1,0 +1,320 @@
+//! The import of an archive with its history.
+//!
+//! The server writes the versions part by part, and only into a store whose versions
+//! were all imported. An import that was stopped continues after the versions that the
+//! store has, if the archive begins with them.
+
+use std::collections::HashMap;
+
+use futures::stream::{StreamExt, TryStreamExt, iter};
+use indicatif::HumanCount;
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::ContentHash;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::folder::{Folder, MAX_CONTENT_BYTES};
+use super::format::{VersionLine, blob_file};
+use super::plan::{Item, Origin};
+use super::progress::Progress;
+use super::report::{Class, Outcome};
+use super::source::Found;
+use crate::people::{StoreConnection, failure_of};
+
+/// Versions of a call; the server takes 500.
+const MAX_PART_VERSIONS: usize = 250;
+/// Bytes of a call's contents. The server takes 8 MiB of JSON, where text is longer.
+const MAX_PART_BYTES: u64 = 3 << 20;
+/// Redactions of a call.
+const MAX_PART_REDACTIONS: usize = 500;
+/// Memories that are changed at the same time.
+const MAX_CHANGES_IN_FLIGHT: usize = 8;
+
+/// A version of the archive, as it is sent.
+struct Past {
+    line: VersionLine,
+    /// Its path; a redacted version does not have it any more.
+    path: Option<String>,
+    content: Option<Content>,
+}
+
+/// The content of a version.
+enum Content {
+    File {
+        name: String,
+        sha256: ContentHash,
+    },
+    /// Removed by a redaction; sent empty and redacted at the end.
+    Redacted,
+}
+
+#[derive(Deserialize)]
+struct Memory {
+    id: String,
+    path: String,
+    content_sha256: String,
+}
+
+/// Imports a verified archive into a store.
+///
+/// # Errors
+/// [`Failure`] if the store has other versions, if a request fails, or if the store is
+/// not equal to the archive at the end.
+pub(super) async fn run(
+    connection: &StoreConnection,
+    folder: &Folder,
+    mut found: Found,
+    is_dry_run: bool,
+) -> Result<(), Failure> {
+    if found.versions.is_empty() {
+        let text = "the source has no versions: `keepsake export --versions` writes them";
+        return Err(Failure::of_class(FailureClass::Usage, text));
+    }
+    let lines = std::mem::take(&mut found.versions);
+    let (history, left_out) = history_of(lines, &found.items)?;
+    if left_out > 0 {
+        eprintln!(
+            "{} deletions of memories without earlier versions are left out",
+            HumanCount(left_out)
+        );
+    }
+    let done = count_imported(connection, &history).await?;
+    if is_dry_run {
+        for item in &found.items {
+            found.report.add(item.path.as_str(), Outcome::Created);
+        }
+    } else {
+        write(connection, folder, &history, done).await?;
+        redact(connection, &history).await?;
+        let memories = read_memories(connection).await?;
+        pin(connection, &found.items, &memories).await?;
+        verify(&mut found, &memories);
+    }
+    eprintln!(
+        "{} of {} versions {}imported",
+        HumanCount((history.len() - done) as u64),
+        HumanCount(history.len() as u64),
+        if is_dry_run { "would be " } else { "" }
+    );
+    found.report.print(&connection.printer, is_dry_run)?.result()
+}
+
+/// The versions to send. The deletion of a memory whose other versions were removed is
+/// left out; the second value counts these.
+fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64), Failure> {
+    let current = items.iter().filter_map(|item| match &item.origin {
+        Origin::File(name) => Some((item.sha256, name.as_str())),
+        Origin::Memory(_) => None,
+    });
+    let files: HashMap<_, _> = current.collect();
+    let (mut history, mut left_out) = (Vec::with_capacity(lines.len()), 0);
+    // The path of each memory that is live after the versions so far.
+    let mut paths: HashMap<String, String> = HashMap::new();
+    for line in lines {
+        if line.operation == "deleted" {
+            if paths.remove(&line.memory_id).is_none() {
+                left_out += 1;
+                continue;
+            }
+            history.push(Past {
+                line,
+                path: None,
+                content: None,
+            });
+            continue;
+        }
+        let content = match &line.content_sha256 {
+            Some(sha256) => {
+                let sha256: ContentHash = sha256.parse().map_err(Failure::of(&line.id))?;
+                let name = files.get(&sha256).copied();
+                let name = name.map_or_else(|| blob_file(sha256), str::to_owned);
+                Content::File { name, sha256 }
+            }
+            None => Content::Redacted,
+        };
+        let path = match (&line.path, paths.get(&line.memory_id)) {
+            (Some(path), _) | (None, Some(path)) => path.clone(),
+            (None, None) => format!("/.redacted-{}", history.len() + 1),
+        };
+        paths.insert(line.memory_id.clone(), path.clone());
+        history.push(Past {
+            line,
+            path: Some(path),
+            content: Some(content),
+        });
+    }
+    Ok((history, left_out))
+}
+
+/// How many versions the store has, all of which must be the archive's first ones.
+async fn count_imported(connection: &StoreConnection, history: &[Past]) -> Result<usize, Failure> {
+    #[derive(Deserialize)]
+    struct Listed {
+        path: Option<String>,
+        content_sha256: Option<String>,
+        redacted_at: Option<String>,
+    }
+    let path = connection.path(&["memory_versions"]);
+    let mut pages = connection.client.pages(&path, &[]);
+    let mut listed: Vec<Listed> = Vec::new();
+    let failed = || failure_of("the versions of the memory store cannot be listed");
+    while let Some(version) = pages.next().await.map_err(failed())? {
+        listed.push(version);
+    }
+    listed.reverse();
+    let is_same = |(has, past): (&Listed, &Past)| {
+        let is_redacted = has.redacted_at.is_some() || past.line.redacted_at.is_some();
+        let is_same_path = past.path.is_none() || has.path == past.path;
+        is_redacted || (is_same_path && has.content_sha256 == past.line.content_sha256)
+    };
+    let begins_with = listed.len() <= history.len() && listed.iter().zip(history).all(is_same);
+    if begins_with {
+        return Ok(listed.len());
+    }
+    Err(Failure::of_class(
+        FailureClass::Conflict,
+        "the memory store has versions that are not the first ones of the archive: a history is \
+         imported into an empty memory store",
+    ))
+}
+
+/// Sends the versions after the first `done` ones.
+async fn write(
+    connection: &StoreConnection,
+    folder: &Folder,
+    history: &[Past],
+    done: usize,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new("imported", history.len() as u64);
+    progress.add(done as u64);
+    let mut position = done;
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    for past in &history[done..] {
+        let version = version_of(folder, past)?;
+        bytes += version["content"].as_str().map_or(0, str::len) as u64;
+        if part.len() == MAX_PART_VERSIONS || (bytes > MAX_PART_BYTES && !part.is_empty()) {
+            let sent = std::mem::take(&mut part);
+            position = send(connection, history, position, sent, &mut progress).await?;
+            bytes = version["content"].as_str().map_or(0, str::len) as u64;
+        }
+        part.push(version);
+    }
+    if !part.is_empty() {
+        send(connection, history, position, part, &mut progress).await?;
+    }
+    Ok(())
+}
+
+/// A version as the server reads it.
+fn version_of(folder: &Folder, past: &Past) -> Result<Value, Failure> {
+    let line = &past.line;
+    let mut version = json!({
+        "memory_id": line.memory_id,
+        "operation": line.operation,
+        "created_at": line.created_at,
+        "created_by": line.created_by,
+    });
+    if let (Some(path), Some(content)) = (&past.path, &past.content) {
+        version["path"] = path.as_str().into();
+        version["content"] = match content {
+            Content::File { name, sha256 } => {
+                let damaged = |reason| Failure::new(format!("{name} {reason}"));
+                let bytes = folder.read(name, MAX_CONTENT_BYTES).map_err(damaged)?;
+                if ContentHash::of(&bytes) != *sha256 {
+                    return Err(damaged("changed during the import".to_owned()));
+                }
+                let text = String::from_utf8(bytes);
+                text.map_err(|_| damaged("is not text".to_owned()))?.into()
+            }
+            Content::Redacted => "".into(),
+        };
+    }
+    Ok(version)
+}
+
+/// Sends a part of the history; returns the next position.
+async fn send(
+    connection: &StoreConnection,
+    history: &[Past],
+    position: usize,
+    versions: Vec<Value>,
+    progress: &mut Progress,
+) -> Result<usize, Failure> {
+    let count = versions.len();
+    let path = connection.path(&["import"]);
+    let body = json!({"position": position, "versions": versions});
+    let sent = connection.client.post::<Value>(&path, &body).await;
+    sent.map_err(|error| {
+        let (all, failed) = (history.len(), failure_of("a part was not imported")(error));
+        failed.within(format!(
+            "the import was stopped after {position} of {all} versions, the same command continues it"
+        ))
+    })?;
+    progress.add(count as u64);
+    Ok(position + count)
+}
+
+/// Redacts the versions that are redacted in the archive.
+async fn redact(connection: &StoreConnection, history: &[Past]) -> Result<(), Failure> {
+    let redacted = history.iter().enumerate().filter_map(|(place, past)| {
+        let redacted_at = past.line.redacted_at.as_ref()?;
+        Some(json!({
+            "version": place + 1,
+            "redacted_at": redacted_at,
+            "redacted_by": past.line.redacted_by,
+        }))
+    });
+    let redacted: Vec<_> = redacted.collect();
+    let path = connection.path(&["import"]);
+    for redactions in redacted.chunks(MAX_PART_REDACTIONS) {
+        let body = json!({"position": history.len(), "redactions": redactions});
+        let sent = connection.client.post::<Value>(&path, &body).await;
+        sent.map_err(failure_of("the redactions were not imported"))?;
+    }
+    Ok(())
+}
+
+/// The memories of the store, by path.
+async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, Memory>, Failure> {
+    let path = connection.path(&["memories"]);
+    let mut pages = connection.client.pages(&path, &[]);
+    let mut memories = HashMap::new();
+    let failed = || failure_of("the memory store cannot be listed");
+    while let Some(memory) = pages.next::<Memory>().await.map_err(failed())? {
+        memories.insert(memory.path.clone(), memory);
+    }
+    Ok(memories)
+}
+
+/// Pins the memories that are pinned in the archive; a pin is no version.
+async fn pin(
+    connection: &StoreConnection,
+    items: &[Item],
+    memories: &HashMap<String, Memory>,
+) -> Result<(), Failure> {
+    let pinned = items.iter().filter(|item| item.is_pinned);
+    let pinned = pinned.filter_map(|item| memories.get(item.path.as_str()));
+    let changes = iter(pinned).map(|memory| async move {
+        let path = connection.path(&["memories", &memory.id]);
+        let body = json!({"pinned": true});
+        let pinned = connection.client.post::<Value>(&path, &body).await;
+        let failed = format!("{} was not pinned", memory.path);
+        pinned.map(drop).map_err(failure_of(failed))
+    });
+    let changes = changes.buffer_unordered(MAX_CHANGES_IN_FLIGHT);
+    changes.try_collect().await
+}
+
+/// Compares the store with the archive's index, memory by memory.
+fn verify(found: &mut Found, memories: &HashMap<String, Memory>) {
+    for item in &found.items {
+        let memory = memories.get(item.path.as_str());
+        let is_equal = memory.is_some_and(|memory| memory.content_sha256 == item.sha256.to_string());
+        let outcome = if is_equal {
+            Outcome::Created
+        } else {
+            Outcome::refused(Class::Rule, "is not as the archive's index has it")
+        };
+        found.report.add(item.path.as_str(), outcome);
+    }
+}

@@ -1,0 +1,79 @@
+//! Which file a memory's content has in an archive.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use keepsake_core::MemoryPath;
+
+/// The longest file name that file systems take.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Finds paths that cannot be files beside those before them.
+///
+/// Two paths that differ only in case are one file on systems that ignore case, so the
+/// second gets no file, on any system. A path that was a directory before gets none
+/// either, which happens if memories are moved during an export.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    /// The exact spelling of each folded path and directory, both as hashes: a false
+    /// match only moves a content to `blobs/`.
+    spellings: HashMap<u64, u64>,
+}
+
+impl Placement {
+    /// Whether the memory at `path` can have a file of this path.
+    pub(super) fn is_file(&mut self, path: &MemoryPath) -> bool {
+        let text = path.as_str();
+        if text
+            .split('/')
+            .any(|name| name.len() > MAX_NAME_BYTES || name.contains('\\'))
+        {
+            return false;
+        }
+        // A directory and a file of the same name differ in their exact spelling.
+        let directories = || path.ancestor_files().map(|name| (name, true));
+        let prefixes = || directories().chain([(text, false)]);
+        let hashes = || {
+            prefixes()
+                .map(|(name, is_directory)| (hash_of(&name.to_lowercase()), hash_of(&(name, is_directory))))
+        };
+        let is_free = |(folded, exact)| self.spellings.get(&folded).is_none_or(|known| *known == exact);
+        if !hashes().all(is_free) {
+            return false;
+        }
+        self.spellings.extend(hashes());
+        true
+    }
+}
+
+fn hash_of(name: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_that_cannot_be_a_file_is_found() {
+        let mut placement = Placement::default();
+        let long = format!("/{}", "n".repeat(MAX_NAME_BYTES + 1));
+        for (path, is_file) in [
+            ("/Notes/a.md", true),
+            ("/Notes/b.md", true),
+            ("/notes/c.md", false),
+            ("/Notes/A.md", false),
+            ("/notes", false),
+            ("/Notes", false),
+            ("/Notes/a.md/c", false),
+            ("/x", true),
+            (long.as_str(), false),
+            ("/a\\b", false),
+        ] {
+            let path = MemoryPath::parse(path).unwrap();
+            assert_eq!(placement.is_file(&path), is_file, "{}", path.as_str());
+        }
+    }
+}

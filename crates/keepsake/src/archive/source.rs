@@ -1,0 +1,284 @@
+//! What an import reads: an archive, a folder of text files, or another store.
+
+use std::fs;
+use std::path::Path;
+
+use keepsake_client::Client;
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::{ContentHash, MemoryPath};
+use serde::Deserialize;
+use tempfile::TempDir;
+use unicode_normalization::UnicodeNormalization;
+
+use super::folder::{Folder, MAX_CONTENT_BYTES, describe};
+use super::format::{MANIFEST, VersionLine};
+use super::plan::{Item, Origin};
+use super::report::{Class, Outcome, Report};
+use super::{export, packed, verified};
+use crate::cli::FromArgs;
+use crate::people::{failure_of, find_store};
+
+/// A source of memories; read one by one, because not all fit in memory.
+pub(super) enum Source {
+    Files {
+        folder: Folder,
+        /// Contains the folder of an archive in one file.
+        _unpacked: Option<TempDir>,
+    },
+    Store {
+        client: Client,
+        store_id: String,
+    },
+}
+
+/// The contents of a source.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) items: Vec<Item>,
+    /// Files that cannot be imported.
+    pub(super) report: Report,
+    /// Versions of an archive, oldest first.
+    pub(super) versions: Vec<VersionLine>,
+}
+
+/// A memory as an API lists or shows it; other servers omit the optional fields.
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+    path: String,
+    content: Option<String>,
+    content_sha256: String,
+    content_size_bytes: u64,
+    #[serde(default)]
+    pinned: Option<bool>,
+}
+
+/// The paths of the destination.
+pub(super) struct Prefix(String);
+
+impl Prefix {
+    /// A directory as the API names it; `/` is the root.
+    pub(super) fn new(directory: &str) -> Self {
+        Self(directory.trim_end_matches('/').to_owned())
+    }
+
+    /// The path in the destination of a path of the source; with the reason if there is
+    /// none.
+    pub(super) fn place(&self, path: &str) -> (String, Result<MemoryPath, String>) {
+        let path: String = format!("{}{path}", self.0).nfc().collect();
+        let parsed = MemoryPath::parse(&path);
+        (path, parsed.map_err(|error| format!("its path {error}")))
+    }
+}
+
+impl Source {
+    /// Opens a folder or an archive, which is verified as a whole.
+    ///
+    /// # Errors
+    /// [`Failure`] names the damaged file.
+    pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, Found), Failure> {
+        let about = fs::metadata(path).map_err(|error| {
+            let class = match error.kind() {
+                std::io::ErrorKind::NotFound => FailureClass::NotFound,
+                _ => FailureClass::Failed,
+            };
+            Failure::of_class(class, format!("{} cannot be read: {error}", path.display()))
+        })?;
+        let unpacked = match (about.is_dir(), packed::is_packed(path)) {
+            (true, _) => None,
+            (false, true) => Some(packed::unpack(path)?),
+            (false, false) => {
+                return Err(Failure::of_class(
+                    FailureClass::Usage,
+                    format!("{} is neither a folder nor a .tar.zst", path.display()),
+                ));
+            }
+        };
+        let folder = Folder::new(unpacked.as_ref().map_or(path, TempDir::path));
+        let found = if unpacked.is_some() || folder.root().join(MANIFEST).exists() {
+            verified::read(&folder, path, prefix)?
+        } else if export::is_unfinished(&folder) {
+            return Err(Failure::new(format!(
+                "{} is an unfinished export: `keepsake export` continues it",
+                path.display()
+            )));
+        } else {
+            read_texts(&folder, prefix)?
+        };
+        let source = Self::Files {
+            folder,
+            _unpacked: unpacked,
+        };
+        Ok((source, found))
+    }
+
+    /// Lists another store.
+    ///
+    /// # Errors
+    /// [`Failure`] of the requests.
+    pub(super) async fn connect(
+        url: &str,
+        args: &FromArgs,
+        prefix: &Prefix,
+    ) -> Result<(Self, Found), Failure> {
+        let (client, store_id) = other_store(url, args).await?;
+        let mut found = Found::default();
+        let path = ["memory_stores", store_id.as_str(), "memories"];
+        let mut pages = client.pages(&path, &[]);
+        while let Some(listed) = pages
+            .next::<Listed>()
+            .await
+            .map_err(failure_of(format_args!("{url}: the memories cannot be listed")))?
+        {
+            let sha256 = listed.content_sha256.parse().map_err(Failure::of(format_args!(
+                "{url}: content_sha256 of {}",
+                listed.id
+            )))?;
+            let origin = Origin::Memory(listed.id);
+            let is_pinned = listed.pinned.unwrap_or_default();
+            found.place(prefix, &listed.path, |path| Item {
+                path,
+                sha256,
+                size_bytes: listed.content_size_bytes,
+                is_pinned,
+                origin,
+            });
+        }
+        drop(pages);
+        Ok((Self::Store { client, store_id }, found))
+    }
+
+    /// The content of an item; the reason if it cannot be imported any more.
+    ///
+    /// # Errors
+    /// [`Failure`] of the request to another store.
+    pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
+        match (self, &item.origin) {
+            (Self::Files { folder, .. }, Origin::File(name)) => Ok(read_text(folder, name)
+                .map_err(|(_, reason)| reason)
+                .and_then(|text| {
+                    let is_same = ContentHash::of(text.as_bytes()) == item.sha256;
+                    let changed = || "changed during the import".to_owned();
+                    is_same.then_some(text).ok_or_else(changed)
+                })),
+            (Self::Store { client, store_id }, Origin::Memory(id)) => {
+                let path = ["memory_stores", store_id.as_str(), "memories", id];
+                let memory = client.get::<Listed>(&path, &[("view", Some("full"))]).await;
+                let memory = match memory {
+                    Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {
+                        return Ok(Err("was deleted during the import".to_owned()));
+                    }
+                    memory => memory.map_err(failure_of(format_args!("{id} cannot be read")))?,
+                };
+                let content = memory.content.unwrap_or_default();
+                // The content may be newer than the listing, but must be what its answer says.
+                let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
+                let damaged = || "its content does not have the SHA-256 that the server states".to_owned();
+                Ok(is_same.then_some(content).ok_or_else(damaged))
+            }
+            (Self::Files { .. }, Origin::Memory(_)) | (Self::Store { .. }, Origin::File(_)) => {
+                Ok(Err("is of another source".to_owned()))
+            }
+        }
+    }
+}
+
+/// A client of another server, and the id of the store there.
+///
+/// # Errors
+/// [`Failure`] if an argument is malformed or there is no such store.
+pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, String), Failure> {
+    let api_key = args.from_api_key.clone().unwrap_or_default();
+    let client = Client::of_compatible(url, &api_key.into())
+        .map_err(|error| Failure::of_class(FailureClass::Usage, format!("--from-{error}")))?;
+    let store = args.from_store.as_deref().unwrap_or_default();
+    let store_id = find_store(&client, store)
+        .await
+        .map_err(|failure| failure.within(url))?;
+    Ok((client, store_id))
+}
+
+impl Found {
+    /// Adds an item at its place in the destination, or reports that it has none.
+    pub(super) fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> Item) {
+        match prefix.place(path) {
+            (_, Ok(path)) => self.items.push(item(path)),
+            (path, Err(reason)) => self.report.add(path, Outcome::refused(Class::Rule, reason)),
+        }
+    }
+
+    fn refuse(&mut self, prefix: &Prefix, name: &str, class: Class, reason: &str) {
+        let (path, _) = prefix.place(&format!("/{name}"));
+        self.report.add(path, Outcome::refused(class, reason));
+    }
+}
+
+/// Finds the texts of a folder, in the order of their names.
+fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    let mut taken = std::collections::HashSet::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        let shown = folder.root().join(&directory);
+        let failed = || Failure::of(format!("{} cannot be read", shown.display()));
+        let items: Result<Vec<_>, _> = fs::read_dir(&shown).map_err(failed())?.collect();
+        let mut items = items.map_err(failed())?;
+        items.sort_by_key(fs::DirEntry::file_name);
+        for item in items {
+            let file_name = item.file_name();
+            let Some(file_name) = file_name.to_str() else {
+                let name = format!("{directory}{}", file_name.to_string_lossy());
+                found.refuse(prefix, &name, Class::Rule, "its name is not UTF-8");
+                continue;
+            };
+            let name = format!("{directory}{file_name}");
+            let about = item.metadata().map_err(failed())?;
+            if file_name.starts_with('.') {
+                found.refuse(prefix, &name, Class::NotText, "is hidden");
+            } else if about.is_dir() {
+                directories.push(format!("{name}/"));
+            } else if about.is_file() {
+                add_text(&mut found, &mut taken, folder, &name, prefix);
+            } else {
+                found.refuse(prefix, &name, Class::NotText, describe(&about));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn add_text(
+    found: &mut Found,
+    taken: &mut std::collections::HashSet<MemoryPath>,
+    folder: &Folder,
+    name: &str,
+    prefix: &Prefix,
+) {
+    let text = match read_text(folder, name) {
+        Ok(text) => text,
+        Err((class, reason)) => return found.refuse(prefix, name, class, &reason),
+    };
+    if let (_, Ok(path)) = prefix.place(&format!("/{name}"))
+        && !taken.insert(path)
+    {
+        return found.refuse(prefix, name, Class::Rule, "another file has the same path in NFC");
+    }
+    found.place(prefix, &format!("/{name}"), |path| Item {
+        path,
+        sha256: ContentHash::of(text.as_bytes()),
+        size_bytes: text.len() as u64,
+        is_pinned: false,
+        origin: Origin::File(name.to_owned()),
+    });
+}
+
+/// Reads a text; the reason if it is none.
+fn read_text(folder: &Folder, name: &str) -> Result<String, (Class, String)> {
+    let bytes = folder
+        .read(name, MAX_CONTENT_BYTES)
+        .map_err(|reason| (Class::Rule, reason))?;
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        _ => Err((Class::NotText, "is not text".to_owned())),
+    }
+}

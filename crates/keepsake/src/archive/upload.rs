@@ -1,0 +1,245 @@
+//! The writes of an import, in batches.
+
+use std::collections::VecDeque;
+
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
+use keepsake_client::ClientError;
+use keepsake_config::Failure;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::plan::Step;
+use super::progress::Progress;
+use super::report::{Class, Outcome, Report};
+use super::source::Source;
+use crate::people::{StoreConnection, failure_of};
+
+/// Operations of a batch; the server takes 500.
+const MAX_BATCH_OPERATIONS: usize = 200;
+/// Bytes of a batch's contents. The server takes 8 MiB of JSON, where text is longer.
+const MAX_BATCH_BYTES: u64 = 4 << 20;
+/// Batches that are read or sent at the same time.
+const MAX_BATCHES_IN_FLIGHT: usize = 4;
+/// Contents of a batch that are read from another store at the same time.
+const MAX_READS_IN_FLIGHT: usize = 8;
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<OperationResult>,
+}
+
+#[derive(Deserialize)]
+struct OperationResult {
+    status: String,
+    error: Option<OperationError>,
+}
+
+#[derive(Deserialize)]
+struct OperationError {
+    #[serde(rename = "type")]
+    kind: String,
+    message: String,
+}
+
+/// Carries out the steps, and reports each one.
+///
+/// # Errors
+/// [`Failure`] if a source or the server fails; the steps until then are done.
+pub(super) async fn run(
+    connection: &StoreConnection,
+    source: &Source,
+    steps: &[Step],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new("imported", steps.len() as u64);
+    let mut waiting: VecDeque<&[Step]> = batches(steps).collect();
+    let mut in_flight = FuturesUnordered::new();
+    let mut done = 0;
+    loop {
+        while in_flight.len() < MAX_BATCHES_IN_FLIGHT
+            && let Some(batch) = waiting.pop_front()
+        {
+            in_flight.push(send(connection, source, batch));
+        }
+        let Some(sent) = in_flight.next().await else {
+            return Ok(());
+        };
+        let stopped = |failure: Failure| {
+            let all = steps.len();
+            failure.within(format!(
+                "the import was stopped after {done} of {all} files, the same command continues it"
+            ))
+        };
+        match sent.map_err(stopped)? {
+            Sent::Done(outcomes) => {
+                done += outcomes.len();
+                progress.add(outcomes.len() as u64);
+                for (step, outcome) in outcomes {
+                    report.add(step.item.path.as_str(), outcome);
+                }
+            }
+            Sent::TooLarge(batch) => {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                waiting.push_front(second);
+                waiting.push_front(first);
+            }
+        }
+    }
+}
+
+/// Divides the steps into batches.
+fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
+    let mut bytes = steps.first().map_or(0, |step| step.item.size_bytes);
+    let mut count = 0;
+    let starts_batch = move |_: &Step, next: &Step| {
+        count += 1;
+        bytes += next.item.size_bytes;
+        let is_full = count == MAX_BATCH_OPERATIONS || bytes > MAX_BATCH_BYTES;
+        if is_full {
+            (count, bytes) = (0, next.item.size_bytes);
+        }
+        !is_full
+    };
+    steps.chunk_by(starts_batch)
+}
+
+/// The end of one call.
+enum Sent<'a> {
+    Done(Vec<(&'a Step, Outcome)>),
+    /// The server refused the call as a whole; a part of it may be accepted.
+    TooLarge(&'a [Step]),
+}
+
+/// Reads the contents of a batch and sends them.
+async fn send<'a>(
+    connection: &StoreConnection,
+    source: &Source,
+    steps: &'a [Step],
+) -> Result<Sent<'a>, Failure> {
+    let contents = iter(steps).map(|step| source.content(&step.item));
+    let contents: Vec<_> = contents.buffered(MAX_READS_IN_FLIGHT).try_collect().await?;
+    let mut outcomes = Vec::with_capacity(steps.len());
+    let (mut sent, mut operations) = (Vec::new(), Vec::new());
+    for (step, content) in steps.iter().zip(contents) {
+        match content {
+            Ok(content) => {
+                sent.push(step);
+                operations.push(operation(step, content));
+            }
+            Err(reason) => outcomes.push((step, Outcome::refused(Class::Rule, reason))),
+        }
+    }
+    if sent.is_empty() {
+        return Ok(Sent::Done(outcomes));
+    }
+    let body = json!({"atomic": false, "operations": operations});
+    let path = connection.path(&["memories", "batch"]);
+    match connection.client.post::<Answer>(&path, &body).await {
+        Ok(answer) if answer.data.len() == sent.len() => {
+            let results = answer.data.into_iter().map(outcome_of);
+            outcomes.extend(sent.into_iter().zip(results));
+            Ok(Sent::Done(outcomes))
+        }
+        Ok(answer) => Err(Failure::new(format!(
+            "the server answered {} results to {} operations",
+            answer.data.len(),
+            sent.len()
+        ))),
+        Err(error) if error.to_string().contains("unknown field `atomic`") => {
+            outcomes.extend(send_singly(connection, sent, &body).await?);
+            Ok(Sent::Done(outcomes))
+        }
+        Err(error) if is_about_an_operation(&error) => match sent.as_slice() {
+            [step] => {
+                let reason = error.to_string();
+                outcomes.push((step, Outcome::refused(Class::Rule, reason)));
+                Ok(Sent::Done(outcomes))
+            }
+            _ => Ok(Sent::TooLarge(steps)),
+        },
+        Err(error) => Err(failure_of("a batch was not written")(error)),
+    }
+}
+
+/// Whether the server would accept the call without one of its operations.
+fn is_about_an_operation(error: &ClientError) -> bool {
+    matches!(error.status().map(|status| status.as_u16()), Some(400 | 413))
+}
+
+fn operation(step: &Step, content: String) -> Value {
+    let item = &step.item;
+    let mut operation = match &step.replaces {
+        None => json!({"type": "create", "path": item.path.as_str()}),
+        Some(existing) => json!({
+            "type": "update",
+            "memory_id": existing.id,
+            "precondition": {"type": "content_sha256", "content_sha256": existing.sha256},
+        }),
+    };
+    operation["content"] = content.into();
+    if item.is_pinned {
+        operation["pinned"] = true.into();
+    }
+    operation
+}
+
+fn outcome_of(result: OperationResult) -> Outcome {
+    match (result.status.as_str(), result.error) {
+        ("created", _) => Outcome::Created,
+        ("updated", _) => Outcome::Replaced,
+        ("unchanged", _) => Outcome::Unchanged,
+        (_, Some(error)) if error.kind.ends_with("conflict_error") || error.kind.contains("precondition") => {
+            Outcome::refused(Class::Conflict, error.message)
+        }
+        (_, Some(error)) => Outcome::refused(Class::Rule, error.message),
+        (status, None) => Outcome::refused(Class::Rule, format!("the server answered `{status}`")),
+    }
+}
+
+/// As a batch, for a server that does not take batches.
+async fn send_singly<'a>(
+    connection: &StoreConnection,
+    steps: Vec<&'a Step>,
+    body: &Value,
+) -> Result<Vec<(&'a Step, Outcome)>, Failure> {
+    let mut outcomes = Vec::new();
+    let operations = body["operations"].as_array().map_or(&[][..], Vec::as_slice);
+    for (step, operation) in steps.into_iter().zip(operations) {
+        let mut body = operation.clone();
+        if let Some(body) = body.as_object_mut() {
+            body.remove("type");
+            body.remove("memory_id");
+            if step.replaces.is_none() {
+                body.remove("pinned");
+            }
+        }
+        let id = step.replaces.as_ref().map(|existing| existing.id.as_str());
+        let path: Vec<_> = ["memories"].into_iter().chain(id).collect();
+        let answer = connection
+            .client
+            .post::<Value>(&connection.path(&path), &body)
+            .await;
+        let outcome = match answer {
+            Ok(memory) => {
+                if step.item.is_pinned && id.is_none() {
+                    let id = memory["id"].as_str().unwrap_or_default();
+                    let path = connection.path(&["memories", id]);
+                    let body = json!({"pinned": true});
+                    let pinned = connection.client.post::<Value>(&path, &body).await;
+                    pinned.map_err(failure_of("a memory was not pinned"))?;
+                }
+                match id {
+                    None => Outcome::Created,
+                    Some(_) => Outcome::Replaced,
+                }
+            }
+            Err(error) => match error.status().map(|status| status.as_u16()) {
+                Some(409) => Outcome::refused(Class::Conflict, error.to_string()),
+                Some(400 | 413) => Outcome::refused(Class::Rule, error.to_string()),
+                _ => return Err(failure_of("a memory was not written")(error)),
+            },
+        };
+        outcomes.push((step, outcome));
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,186 @@
+//! Contexts: the servers that the commands know, with their API keys.
+//!
+//! They are kept in `contexts.toml`, which only its owner can read:
+//!
+//! ```toml
+//! current = "dev"
+//!
+//! [contexts.dev]
+//! url = "http://127.0.0.1:8080"
+//! api_key = "ks_live_…"
+//! store = "memstore_…"
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use keepsake_config::{Failure, FailureClass};
+use serde::{Deserialize, Serialize};
+
+use crate::data_dir::{make_private_folder, write_private_file};
+
+/// The context of `serve --dev`.
+pub(crate) const DEV: &str = "dev";
+
+/// All contexts of a user.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Contexts {
+    /// The one that commands use unless another is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current: Option<String>,
+    #[serde(default)]
+    pub(crate) contexts: BTreeMap<String, Context>,
+}
+
+/// A server, the credential for it, and the store that commands use.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Context {
+    pub(crate) url: String,
+    pub(crate) api_key: String,
+    /// An id or a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<String>,
+}
+
+// Without the key, which must not appear in a log.
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("url", &self.url)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Contexts {
+    /// Reads the file; without one there are no contexts.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let failed = format!("{} cannot be read", path.display());
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).map_err(Failure::of(failed)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Failure::of(failed)(error)),
+        }
+    }
+
+    /// Replaces the file atomically.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the file.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let failed = || format!("{} cannot be written", path.display());
+        let text = toml::to_string(self).map_err(Failure::of(failed()))?;
+        if let Some(folder) = path.parent() {
+            make_private_folder(folder)?;
+        }
+        write_private_file(path, &text).map_err(Failure::of(failed()))
+    }
+
+    /// Adds or replaces a context. The first one becomes the current one.
+    pub(crate) fn insert(&mut self, name: &str, context: Context) {
+        self.contexts.insert(name.to_owned(), context);
+        self.current.get_or_insert_with(|| name.to_owned());
+    }
+
+    /// The context of this name, or the current one.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is none of this name.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>, Failure> {
+        let Some(name) = name.or(self.current.as_deref()) else {
+            return Ok(None);
+        };
+        match self.contexts.get_key_value(name) {
+            Some((name, context)) => Ok(Some((name, context))),
+            None => Err(Failure::of_class(
+                FailureClass::NotFound,
+                format!("there is no context `{name}`; `keepsake context list` shows all"),
+            )),
+        }
+    }
+}
+
+/// The file with the contexts of the user.
+///
+/// # Errors
+/// [`Failure`] if the environment names no home folder.
+pub(crate) fn default_file(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+    let folder = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    folder("XDG_CONFIG_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".config")))
+        .map(|folder| folder.join("keepsake").join("contexts.toml"))
+        .ok_or_else(|| Failure::new("contexts.toml has no place: neither HOME nor XDG_CONFIG_HOME is set"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn context(url: &str) -> Context {
+        Context {
+            url: url.to_owned(),
+            api_key: "ks_live_x".to_owned(),
+            store: None,
+        }
+    }
+
+    #[test]
+    fn file_is_private_and_keeps_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keepsake/contexts.toml");
+        let mut contexts = Contexts::read(&path).unwrap();
+        contexts.insert(DEV, context("http://a"));
+        contexts.insert("work", context("http://b"));
+        contexts.write(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let read = Contexts::read(&path).unwrap();
+        assert_eq!(read, contexts);
+        assert_eq!(read.find(None).unwrap().unwrap().0, DEV);
+        assert_eq!(read.find(Some("work")).unwrap().unwrap().1.url, "http://b");
+        assert!(read.find(Some("other")).is_err());
+    }
+
+    #[test]
+    fn place_of_the_file_follows_the_environment() {
+        let place = |home: Option<&str>, config: Option<&str>| {
+            default_file(|name| match name {
+                "HOME" => home.map(OsString::from),
+                "XDG_CONFIG_HOME" => config.map(OsString::from),
+                _ => None,
+            })
+        };
+        let file = |text: &str| PathBuf::from(text);
+        assert_eq!(
+            place(Some("/h"), None).unwrap(),
+            file("/h/.config/keepsake/contexts.toml")
+        );
+        assert_eq!(
+            place(Some("/h"), Some("/c")).unwrap(),
+            file("/c/keepsake/contexts.toml")
+        );
+        // As the XDG specification says, a relative path is ignored.
+        assert_eq!(
+            place(Some("/h"), Some("c")).unwrap(),
+            file("/h/.config/keepsake/contexts.toml")
+        );
+        assert!(place(None, None).is_err());
+    }
+
+    #[test]
+    fn key_is_not_in_debug_output() {
+        assert!(!format!("{:?}", context("http://a")).contains("ks_live"));
+    }
+}

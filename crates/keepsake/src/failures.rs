@@ -1,0 +1,47 @@
+//! The failures of calls, with the class that decides the exit code.
+
+use std::fmt::Display;
+
+use keepsake_client::ClientError;
+use keepsake_config::{Failure, FailureClass};
+use keepsake_engine::EngineError;
+
+/// Returns a function for `map_err` that puts `what` before the error of a call, and
+/// classifies it.
+pub(crate) fn failure_of(what: impl Display) -> impl FnOnce(ClientError) -> Failure {
+    move |error| of_client(error).within(what)
+}
+
+/// The failure of a call, with its class.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(crate) fn of_client(error: ClientError) -> Failure {
+    Failure::of_class(class_of(&error), error.to_string())
+}
+
+/// The class of a call's error.
+pub(crate) fn class_of(error: &ClientError) -> FailureClass {
+    match error.status() {
+        _ if matches!(error, ClientError::Setting { .. }) => FailureClass::Usage,
+        None => FailureClass::Unavailable,
+        Some(status) => match class_of_status(status.as_u16()) {
+            FailureClass::Failed if error.is_transient() => FailureClass::Unavailable,
+            class => class,
+        },
+    }
+}
+
+/// The class of an answer with this status.
+pub(crate) const fn class_of_status(status: u16) -> FailureClass {
+    match status {
+        401 | 403 => FailureClass::NotAllowed,
+        404 => FailureClass::NotFound,
+        409 => FailureClass::Conflict,
+        408 | 502 | 503 | 504 | 529 => FailureClass::Unavailable,
+        _ => FailureClass::Failed,
+    }
+}
+
+/// The class of an engine's error, as its answer over HTTP would have.
+pub(crate) fn class_of_engine(error: &EngineError) -> FailureClass {
+    class_of_status(keepsake_server::status_of(error).as_u16())
+}

@@ -1,0 +1,151 @@
+//! `keepsake config check`
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use keepsake_blobs::BlobStore;
+use keepsake_config::{Failure, Merged, Settings};
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
+use keepsake_telemetry::Metrics;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::backends;
+use crate::cli::CheckArgs;
+use crate::output::{Column, Printer, print};
+
+/// The content of the probe object.
+const PROBE: &[u8] = b"keepsake config check --connect";
+
+/// Prints the merged configuration and its problems; with `--connect`, also tests
+/// both stores.
+///
+/// # Errors
+/// [`Failure`] with every problem.
+pub(crate) async fn run(args: CheckArgs) -> Result<(), Failure> {
+    let printer = Printer::new(args.output.output);
+    let merged = args.sources.into_sources().merge();
+    if printer.is_table() {
+        print(&merged.to_toml())?;
+    }
+    let settings = merged.settings();
+    let mut report = Report::default();
+    if let (true, Ok(settings)) = (args.connect, &settings) {
+        check(settings, &mut report).await;
+    }
+    if printer.is_table() {
+        report.print(&printer)?;
+    } else {
+        printer.done(&document(&merged, &report), String::new)?;
+    }
+    settings?;
+    match report.failed {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of the steps above failed"))),
+    }
+}
+
+/// The configuration and the steps, for programs.
+fn document(merged: &Merged, report: &Report) -> Value {
+    let keys = merged.values().map(|(key, value, origin)| {
+        let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
+        let value = parsed
+            .ok()
+            .and_then(|table| serde_json::to_value(table.get("value")).ok());
+        json!({"key": key, "value": value, "origin": origin})
+    });
+    json!({"configuration": keys.collect::<Vec<_>>(), "steps": report.steps})
+}
+
+/// Connects to the index and, if there is one, the object store, whose operations it
+/// tries. Independent steps are tried also after a failure.
+async fn check(settings: &Settings, report: &mut Report) {
+    let index = backends::probe_index(&settings.index).await;
+    report.step("index.url", "connect", &index);
+    match backends::open_blobs(settings, &Metrics::default()).await {
+        Ok(Some(blobs)) => use_blobs(&blobs, report).await,
+        Ok(None) => {}
+        Err(failure) => {
+            report.step("blobs.url", "connect", &Err::<(), _>(failure));
+        }
+    }
+}
+
+/// Writes, reads, lists and deletes a probe object.
+async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) {
+    const KEY: &str = "blobs.url";
+    // No tenant and no store has the nil id, and the object is deleted at the end.
+    let key = BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::nil()),
+        store_id: StoreId::from_uuid(Uuid::nil()),
+        blob_id: VersionId::from_uuid(RandomIds.uuid(SystemClock.now())),
+    };
+    if !report.step(KEY, "connect", &blobs.check().await) {
+        for step in ["write", "read", "list", "delete"] {
+            report.skipped(KEY, step);
+        }
+        return;
+    }
+    let is_written = report.step(KEY, "write", &blobs.put(&key, Bytes::from_static(PROBE)).await);
+    let read = match blobs.get(&key, PROBE.len() as u64).await {
+        Ok(Some(bytes)) if bytes == PROBE => Ok(()),
+        Ok(Some(_)) => Err("the probe object has other content than was written".to_owned()),
+        Ok(None) => Err("the probe object was not found".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let listed = match blobs.list(Some(key.tenant_id), None, usize::MAX).await {
+        Ok(listed) if listed.iter().any(|blob| blob.key == key) => Ok(()),
+        Ok(_) => Err("the probe object is not in the listing".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    if is_written {
+        report.step(KEY, "read", &read);
+        report.step(KEY, "list", &listed);
+    } else {
+        report.skipped(KEY, "read");
+        report.skipped(KEY, "list");
+    }
+    // Also after a failed write, which may have stored the object.
+    report.step(KEY, "delete", &blobs.erase(&key).await);
+}
+
+/// The result of each step.
+#[derive(Debug, Default)]
+struct Report {
+    steps: Vec<Value>,
+    failed: usize,
+}
+
+impl Report {
+    /// Notes the result of a step; answers whether it succeeded.
+    fn step<T, E: std::fmt::Display>(&mut self, key: &str, step: &str, outcome: &Result<T, E>) -> bool {
+        let (result, error) = match outcome {
+            Ok(_) => ("ok", None),
+            Err(error) => ("failed", Some(error.to_string())),
+        };
+        self.failed += usize::from(error.is_some());
+        self.steps
+            .push(json!({"key": key, "step": step, "result": result, "error": error}));
+        outcome.is_ok()
+    }
+
+    fn skipped(&mut self, key: &str, step: &str) {
+        self.steps
+            .push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
+    }
+
+    fn print(&self, printer: &Printer) -> Result<(), Failure> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let columns = [
+            Column::text("KEY", "/key"),
+            Column::text("STEP", "/step"),
+            Column::text("RESULT", "/result"),
+            Column::text("ERROR", "/error"),
+        ];
+        print("\n")?;
+        printer.items(&self.steps, &columns, "")
+    }
+}

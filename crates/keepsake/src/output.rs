@@ -1,0 +1,397 @@
+//! Prints results: tables for people, JSON for programs.
+
+mod terminal;
+mod words;
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use console::{Style, Term};
+use indicatif::{HumanCount, HumanDuration};
+use jiff::Timestamp;
+use keepsake_config::Failure;
+use serde_json::{Value, json};
+
+use crate::cli::OutputFormat;
+pub(crate) use terminal::{answer, confirm, is_interactive, print};
+pub(crate) use words::{bytes, counted, limit};
+
+/// Prints the result of one command.
+#[derive(Debug, Clone)]
+pub(crate) struct Printer {
+    format: OutputFormat,
+    /// Columns of the terminal; `None`: the output is no terminal, lines are not cut.
+    width: Option<u16>,
+    now: Timestamp,
+}
+
+/// A column of a table, or a field of an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    header: &'static str,
+    /// The JSON pointer of the value in an item.
+    pointer: &'static str,
+    format: Format,
+}
+
+/// How a value is shown in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    Bytes,
+    Count,
+    Time,
+    /// A number of seconds.
+    Period,
+    Flag,
+    /// Who did something, as the API describes actors.
+    Actor,
+    /// A tenant's limits.
+    Limits,
+    /// When a job runs, and when it does next.
+    Schedule,
+    /// What a job's run did, or why it failed.
+    Outcome,
+}
+
+impl Column {
+    const fn new(header: &'static str, pointer: &'static str, format: Format) -> Self {
+        Self {
+            header,
+            pointer,
+            format,
+        }
+    }
+
+    pub(crate) const fn text(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Text)
+    }
+
+    pub(crate) const fn bytes(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Bytes)
+    }
+
+    pub(crate) const fn count(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Count)
+    }
+
+    /// A time, shown relative to now.
+    pub(crate) const fn time(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Time)
+    }
+
+    pub(crate) const fn period(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Period)
+    }
+
+    pub(crate) const fn flag(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Flag)
+    }
+
+    pub(crate) const fn actor(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Actor)
+    }
+
+    pub(crate) const fn limits(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Limits)
+    }
+
+    /// The schedule of a job, which is the whole item.
+    pub(crate) const fn schedule(header: &'static str) -> Self {
+        Self::new(header, "", Format::Schedule)
+    }
+
+    /// The outcome of a job's run, which is at `pointer`.
+    pub(crate) const fn outcome(header: &'static str, pointer: &'static str) -> Self {
+        Self::new(header, pointer, Format::Outcome)
+    }
+
+    fn alignment(&self) -> CellAlignment {
+        match self.format {
+            Format::Bytes | Format::Count => CellAlignment::Right,
+            _ => CellAlignment::Left,
+        }
+    }
+}
+
+impl Printer {
+    pub(crate) fn new(format: OutputFormat) -> Self {
+        let terminal = Term::stdout();
+        Self {
+            format,
+            width: terminal.is_term().then(|| terminal.size().1),
+            now: Timestamp::now(),
+        }
+    }
+
+    /// Whether the output is for people.
+    pub(crate) fn is_table(&self) -> bool {
+        self.format == OutputFormat::Table
+    }
+
+    /// Prints the items of a list; `none` describes an empty one.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn items(&self, items: &[Value], columns: &[Column], none: &str) -> Result<(), Failure> {
+        match self.format {
+            OutputFormat::Table if items.is_empty() => {
+                eprintln!("{none}");
+                Ok(())
+            }
+            OutputFormat::Table => print(&self.table(items, columns)),
+            OutputFormat::Json => print(&format!("{:#}\n", json!({ "data": items }))),
+            OutputFormat::Jsonl => items.iter().try_for_each(|item| print(&format!("{item}\n"))),
+        }
+    }
+
+    /// Prints one page of a list, and how to get the next one; `none` describes an
+    /// empty list.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
+        if self.format == OutputFormat::Json {
+            return print(&format!("{list:#}\n"));
+        }
+        let items = list["data"].as_array().map_or(&[][..], Vec::as_slice);
+        self.items(items, columns, none)?;
+        if let Some(next) = list["next_page"].as_str() {
+            eprintln!("there is more: repeat the command with --page {next}");
+        }
+        Ok(())
+    }
+
+    /// Prints one object, for people as a field per line.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
+        self.done(object, || {
+            let width = fields
+                .iter()
+                .map(|field| field.header.len())
+                .max()
+                .unwrap_or_default();
+            let line = |field: &Column| {
+                let name = Style::new().bold().apply_to(format!("{:<width$}", field.header));
+                format!("{name}  {}\n", self.shown(object, field))
+            };
+            fields.iter().map(line).collect()
+        })
+    }
+
+    /// Prints the object that a command made or changed, for people as a sentence.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn done(&self, object: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.format {
+            OutputFormat::Table => print(&sentence()),
+            OutputFormat::Json => print(&format!("{object:#}\n")),
+            OutputFormat::Jsonl => print(&format!("{object}\n")),
+        }
+    }
+
+    /// Prints a step of a command that goes on. With JSON only the final result has it.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn step(&self, step: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.format {
+            OutputFormat::Json => Ok(()),
+            OutputFormat::Table | OutputFormat::Jsonl => self.done(step, sentence),
+        }
+    }
+
+    fn table(&self, items: &[Value], columns: &[Column]) -> String {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_header(columns.iter().map(|column| column.header));
+        if let Some(width) = self.width {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(width);
+        }
+        for item in items {
+            table.add_row(columns.iter().map(|column| self.shown(item, column)));
+        }
+        let last = columns.len().saturating_sub(1);
+        for (place, column) in table.column_iter_mut().enumerate() {
+            column.set_cell_alignment(columns[place].alignment());
+            column.set_padding((0, if place == last { 0 } else { 2 }));
+        }
+        let mut lines = table.lines();
+        let header = lines.next().unwrap_or_default();
+        let mut text = format!("{}\n", Style::new().bold().apply_to(header.trim_end()));
+        for line in lines {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn shown(&self, item: &Value, column: &Column) -> String {
+        let value = item.pointer(column.pointer).unwrap_or(&Value::Null);
+        match (column.format, value) {
+            (Format::Flag, value) => if value == true { "yes" } else { "-" }.to_owned(),
+            (Format::Bytes, Value::Number(bytes)) => words::bytes(bytes.as_u64().unwrap_or_default()),
+            (Format::Count, Value::Number(count)) => {
+                HumanCount(count.as_u64().unwrap_or_default()).to_string()
+            }
+            (Format::Time, Value::String(time)) => self.relative(time),
+            (Format::Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
+            (Format::Actor, actor) => actor_name(actor),
+            (Format::Limits, Value::Object(limits)) if !limits.is_empty() => {
+                let limits = limits.iter().map(|(name, value)| {
+                    let value = value.as_u64().unwrap_or_default();
+                    format!("{name}={}", words::limit(name, value))
+                });
+                limits.collect::<Vec<_>>().join(", ")
+            }
+            (Format::Schedule, job) => {
+                let next = self.relative(job["next_run_at"].as_str().unwrap_or_default());
+                format!("{}, next {next}", words::schedule(job))
+            }
+            (Format::Outcome, run) => match &run["error"] {
+                Value::String(error) => printable(error),
+                _ => text_of(&run["counts"]),
+            },
+            (_, value) => text_of(value),
+        }
+    }
+
+    /// A time relative to now: `3 minutes ago`, `in 2 days`.
+    pub(crate) fn relative(&self, time: &str) -> String {
+        let Ok(time) = time.parse::<Timestamp>() else {
+            return time.to_owned();
+        };
+        let seconds = self.now.as_second() - time.as_second();
+        let distance = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
+        match seconds {
+            0 => "now".to_owned(),
+            1.. => format!("{distance} ago"),
+            _ => format!("in {distance}"),
+        }
+    }
+}
+
+/// The name of an actor: its id, or who acts without one.
+pub(crate) fn actor_name(actor: &Value) -> String {
+    let id = ["api_key_id", "session_id", "user_id", "service_account_id"]
+        .iter()
+        .find_map(|field| actor[field].as_str());
+    match id {
+        Some(id) => printable(id),
+        None => "server".to_owned(),
+    }
+}
+
+/// A value in one line, without characters that control a terminal.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => printable(text),
+        Value::Bool(is_set) => if *is_set { "yes" } else { "no" }.to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) if fields.is_empty() => "-".to_owned(),
+        Value::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| format!("{}={}", printable(name), text_of(value)));
+            fields.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// Replaces control characters, which could change what a terminal shows.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 4] = [
+        Column::text("NAME", "/name"),
+        Column::bytes("SIZE", "/size"),
+        Column::time("UPDATED", "/at"),
+        Column::actor("BY", "/by"),
+    ];
+
+    fn printer(width: Option<u16>) -> Printer {
+        Printer {
+            format: OutputFormat::Table,
+            width,
+            now: "2026-01-02T00:00:00Z".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let items = [
+            json!({"name": "a", "size": 5, "at": "2026-01-01T23:57:00Z", "by": {"api_key_id": "apikey_1"}}),
+            json!({"name": "a longer name", "size": 2_048, "at": "2026-01-03T00:00:00Z", "by": null}),
+        ];
+        let text = console::strip_ansi_codes(&printer(None).table(&items, &COLUMNS)).into_owned();
+        assert_eq!(
+            text,
+            "NAME               SIZE  UPDATED        BY\n\
+             a                   5 B  3 minutes ago  apikey_1\n\
+             a longer name  2.00 KiB  in 24 hours    server\n"
+        );
+    }
+
+    #[test]
+    fn jobs_have_schedules_and_outcomes_in_words() {
+        let job = json!({
+            "schedule": "30 3/10 * * * *", "period_seconds": 86_400, "next_run_at": "2026-01-02T04:00:00Z",
+            "last_run": {"counts": {"removed": 3, "kept": 2}, "error": null},
+        });
+        let shown = |column: &Column| printer(None).shown(&job, column);
+        assert_eq!(
+            shown(&Column::schedule("SCHEDULE")),
+            "daily at 00:03 UTC, next in 4 hours"
+        );
+        let outcome = shown(&Column::outcome("RESULT", "/last_run"));
+        assert!(
+            ["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()),
+            "{outcome}"
+        );
+        let failed = json!({"counts": null, "error": "no\u{1b}"});
+        let outcome = printer(None).shown(&failed, &Column::outcome("RESULT", ""));
+        assert_eq!(outcome, "no\u{fffd}");
+        let limits = json!({"limits": {"bytes_per_memory": 1_024}});
+        let shown = printer(None).shown(&limits, &Column::limits("LIMITS", "/limits"));
+        assert_eq!(shown, "bytes_per_memory=1.00 KiB");
+    }
+
+    #[test]
+    fn values_cannot_control_the_terminal() {
+        let column = Column::text("NAME", "/name");
+        let shown = printer(None).shown(&json!({"name": "a\u{1b}[2Jb\nc"}), &column);
+        assert_eq!(shown, "a\u{fffd}[2Jb\u{fffd}c");
+    }
+
+    #[test]
+    fn values_of_every_kind_have_a_text() {
+        for (value, text) in [
+            (json!(null), "-"),
+            (json!(""), "-"),
+            (json!([]), "-"),
+            (json!({}), "-"),
+            (json!(true), "yes"),
+            (json!(["a", 1]), "a, 1"),
+            (json!({"a": 1, "b": {"c": false}}), "a=1, b=c=no"),
+        ] {
+            assert_eq!(text_of(&value), text, "{value}");
+        }
+    }
+}

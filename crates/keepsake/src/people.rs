@@ -1,0 +1,66 @@
+//! The commands for people, which call a server's API over HTTP.
+
+mod access;
+mod connection;
+mod editor;
+mod history;
+mod memories;
+mod sessions;
+mod stores;
+
+use keepsake_config::{Failure, FailureClass};
+
+pub(crate) use crate::failures::failure_of;
+use crate::output::{answer, confirm};
+
+pub(crate) use access::{login, run_context};
+pub(crate) use connection::{StoreConnection, connect, find_store};
+pub(crate) use memories::run as run_memory;
+pub(crate) use sessions::{run as run_session, show_audit, show_usage};
+pub(crate) use stores::run as run_store;
+
+/// The path in the API of a path as agents see it.
+///
+/// # Errors
+/// [`Failure`] if the path is absolute and not below `/memories`.
+pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
+    let below = match path.strip_prefix("/memories") {
+        Some(below) if below.is_empty() || below.starts_with('/') => below,
+        _ if path.starts_with('/') => {
+            return Err(Failure::of_class(
+                FailureClass::Usage,
+                format!("{path}: an absolute path starts with /memories/"),
+            ));
+        }
+        _ => path,
+    };
+    Ok(format!("/{}", below.trim_matches('/')))
+}
+
+/// The path as agents see it, without characters that control a terminal.
+pub(crate) fn agent_path(path: &str) -> String {
+    crate::output::printable(&format!("/memories{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_agents() {
+        for (given, expected) in [
+            ("/memories", "/"),
+            ("/memories/", "/"),
+            ("/memories/a/b.md", "/a/b.md"),
+            ("a/b.md", "/a/b.md"),
+            ("a/", "/a"),
+            ("memories/a", "/memories/a"),
+        ] {
+            assert_eq!(api_path(given).unwrap(), expected, "{given}");
+        }
+        for wrong in ["/a.md", "/memoriesx"] {
+            assert_eq!(api_path(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+        assert_eq!(agent_path("/a\u{1b}.md"), "/memories/a\u{fffd}.md");
+    }
+}

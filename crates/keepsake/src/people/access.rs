@@ -1,0 +1,130 @@
+//! `keepsake login` and `keepsake context`.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use console::Term;
+use keepsake_client::Client;
+use keepsake_config::{Failure, FailureClass};
+use serde_json::{Value, json};
+
+use super::connection::find_store;
+use super::failure_of;
+use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
+use crate::contexts::{self, Context, Contexts};
+use crate::output::{Column, Printer, print};
+
+/// Checks an API key and remembers it as a context, which becomes the current one.
+///
+/// # Errors
+/// [`Failure`] if the server refuses the key or cannot be reached.
+pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
+    let path = contexts::default_file(|name| std::env::var_os(name))?;
+    let mut contexts = Contexts::read(&path)?;
+    let api_key = read_key(&args.url)?;
+    let client = Client::new(&args.url, &api_key.as_str().into())
+        .map_err(|error| Failure::of_class(FailureClass::Usage, error.to_string()))?;
+    let probed = client
+        .get::<Value>(&["memory_stores"], &[("limit", Some("1"))])
+        .await;
+    match probed {
+        // A key without the scope to list stores is valid nevertheless.
+        Err(error) if error.status().is_none_or(|status| status.as_u16() != 403) => {
+            return Err(failure_of("not logged in")(error));
+        }
+        _ => {}
+    }
+    if let Some(store) = &args.store {
+        find_store(&client, store).await?;
+    }
+    let name = args.name.unwrap_or_else(|| client.host().to_owned());
+    let context = Context {
+        url: client.url().to_owned(),
+        api_key,
+        store: args.store,
+    };
+    contexts.insert(&name, context);
+    contexts.current = Some(name.clone());
+    contexts.write(&path)?;
+    print(&format!(
+        "logged in to {}; the current context is {name}\n",
+        client.url()
+    ))
+}
+
+/// Reads the API key from the terminal, or from stdin.
+fn read_key(url: &str) -> Result<String, Failure> {
+    let failed = || Failure::of("the API key cannot be read");
+    let mut key = String::new();
+    if std::io::stdin().is_terminal() {
+        let terminal = Term::stderr();
+        terminal
+            .write_str(&format!("API key for {url}: "))
+            .map_err(failed())?;
+        key = terminal.read_secure_line().map_err(failed())?;
+    } else {
+        std::io::stdin().read_to_string(&mut key).map_err(failed())?;
+    }
+    match key.trim() {
+        "" => Err(Failure::of_class(
+            FailureClass::Usage,
+            "no API key was given: type it, or send it to stdin",
+        )),
+        key => Ok(key.to_owned()),
+    }
+}
+
+/// Runs a `context` command.
+///
+/// # Errors
+/// [`Failure`] of the file with the contexts.
+pub(crate) fn run_context(command: ContextCommand) -> Result<(), Failure> {
+    let path = contexts::default_file(|name| std::env::var_os(name))?;
+    let contexts = Contexts::read(&path)?;
+    match command {
+        ContextCommand::List(output) => list(&contexts, output),
+        ContextCommand::Use(args) => select(contexts, args, &path),
+        ContextCommand::Remove(args) => remove(contexts, &args.name, &path),
+    }
+}
+
+fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
+    let rows: Vec<_> = contexts
+        .contexts
+        .iter()
+        .map(|(name, context)| {
+            json!({
+                "current": contexts.current.as_ref() == Some(name),
+                "name": name,
+                "url": context.url,
+                "store": context.store,
+            })
+        })
+        .collect();
+    let columns = [
+        Column::flag("CURRENT", "/current"),
+        Column::text("NAME", "/name"),
+        Column::text("URL", "/url"),
+        Column::text("STORE", "/store"),
+    ];
+    let none = "there is no context: `keepsake login URL` makes one";
+    Printer::new(output.output).items(&rows, &columns, none)
+}
+
+fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(), Failure> {
+    contexts.find(Some(&args.name))?;
+    if let (Some(store), Some(context)) = (args.store, contexts.contexts.get_mut(&args.name)) {
+        context.store = Some(store);
+    }
+    contexts.current = Some(args.name.clone());
+    contexts.write(path)?;
+    print(&format!("the current context is {}\n", args.name))
+}
+
+fn remove(mut contexts: Contexts, name: &str, path: &Path) -> Result<(), Failure> {
+    contexts.find(Some(name))?;
+    contexts.contexts.remove(name);
+    contexts.current.take_if(|current| current == name);
+    contexts.write(path)?;
+    print(&format!("removed the context {name}\n"))
+}

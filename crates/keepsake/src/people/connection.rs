@@ -1,0 +1,227 @@
+//! The server, the credential and the store of a command.
+
+use keepsake_client::{Client, Parameter};
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::StoreId;
+use serde_json::Value;
+
+use super::failure_of;
+use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
+use crate::contexts::{self, Context, Contexts};
+use crate::failures::of_client;
+use crate::output::Printer;
+
+/// An open connection to a server.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) printer: Printer,
+    /// The store of the context.
+    store: Option<String>,
+}
+
+/// An open connection, and the store that the command works on.
+pub(crate) struct StoreConnection {
+    pub(crate) client: Client,
+    pub(crate) printer: Printer,
+    /// The store's id.
+    pub(crate) store_id: String,
+}
+
+impl Connection {
+    /// Opens the connection that arguments, variables and contexts name, in this order.
+    ///
+    /// # Errors
+    /// [`Failure`] if the URL or the API key is missing or malformed.
+    pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
+        let (client, store) = connect(&args.server)?;
+        let printer = Printer::new(args.output.output);
+        Ok(Self {
+            client,
+            printer,
+            store,
+        })
+    }
+}
+
+/// A client of the server that arguments, variables and contexts name, in this order,
+/// and the store of the context.
+///
+/// # Errors
+/// [`Failure`] if the URL or the API key is missing or malformed.
+pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
+    let path = contexts::default_file(|name| std::env::var_os(name))?;
+    let contexts = Contexts::read(&path)?;
+    let context = contexts
+        .find(args.context.as_deref())?
+        .map(|(_, context)| context);
+    let (url, api_key) = credential(args, context)?;
+    let store = context
+        .filter(|context| is_same_server(&context.url, url))
+        .and_then(|context| context.store.clone());
+    let client = Client::new(url, &api_key.into()).map_err(of_client)?;
+    Ok((client, store))
+}
+
+impl StoreConnection {
+    /// Opens the connection and finds the store.
+    ///
+    /// Without a store in the arguments, in a variable or in the context, it is the only
+    /// store that the credential may read.
+    ///
+    /// # Errors
+    /// As [`Connection::open`]; [`Failure`] if it is not clear which store is meant.
+    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
+        Self::open_store(&args.connection, args.store.as_deref()).await
+    }
+
+    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
+    pub(crate) async fn open_store(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+        let Connection {
+            client,
+            printer,
+            store: of_context,
+        } = Connection::open(args)?;
+        let store_id = match store.map(str::to_owned).or(of_context) {
+            Some(store) => find_store(&client, &store).await?,
+            None => only_store(&client).await?,
+        };
+        Ok(Self {
+            client,
+            printer,
+            store_id,
+        })
+    }
+
+    /// A path of the API below the store.
+    pub(crate) fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
+        [&["memory_stores", self.store_id.as_str()], rest].concat()
+    }
+}
+
+/// The URL and the API key. The key of a context is sent to its own server only.
+fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str), Failure> {
+    let url = args
+        .url
+        .as_deref()
+        .or(context.map(|context| context.url.as_str()));
+    let url = url.ok_or_else(|| {
+        Failure::of_class(
+            FailureClass::Usage,
+            "no server is known: `keepsake login URL` remembers one, --url or KEEPSAKE_URL names one, \
+             and `keepsake serve --dev` starts one",
+        )
+    })?;
+    let key_of_context = context
+        .filter(|context| is_same_server(&context.url, url))
+        .map(|context| context.api_key.as_str());
+    let api_key = args.api_key.as_deref().or(key_of_context);
+    let api_key = api_key.ok_or_else(|| {
+        Failure::of_class(
+            FailureClass::Usage,
+            format!("no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"),
+        )
+    })?;
+    Ok((url, api_key))
+}
+
+fn is_same_server(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// The id of the store with this id or name.
+///
+/// # Errors
+/// [`Failure`] if no store or several stores have the name.
+pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, Failure> {
+    if store.parse::<StoreId>().is_ok() {
+        return Ok(store.to_owned());
+    }
+    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let mut found: Vec<String> = Vec::new();
+    let mut stores = client.pages(&["memory_stores"], archived);
+    while let Some(item) = stores
+        .next::<Value>()
+        .await
+        .map_err(failure_of("the stores cannot be listed"))?
+    {
+        if item["name"] == store {
+            found.push(item["id"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    match found.as_slice() {
+        [id] => Ok(id.clone()),
+        [] => Err(Failure::of_class(
+            FailureClass::NotFound,
+            format!("no memory store has the id or the name `{store}`; `keepsake store list` shows all"),
+        )),
+        several => Err(Failure::of_class(
+            FailureClass::Usage,
+            format!(
+                "{} memory stores have the name `{store}`; give an id: {}",
+                several.len(),
+                several.join(", ")
+            ),
+        )),
+    }
+}
+
+/// The id of the only store that the credential may read.
+async fn only_store(client: &Client) -> Result<String, Failure> {
+    let mut stores = client.pages(&["memory_stores"], &[]);
+    let found = stores
+        .take::<Value>(2)
+        .await
+        .map_err(failure_of("the stores cannot be listed"))?;
+    match found.as_slice() {
+        [store] => Ok(store["id"].as_str().unwrap_or_default().to_owned()),
+        [] => Err(Failure::of_class(
+            FailureClass::NotFound,
+            "there is no memory store: `keepsake store create NAME` creates one",
+        )),
+        _ => Err(Failure::of_class(
+            FailureClass::Usage,
+            "there are several memory stores: --store or KEEPSAKE_STORE names one",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(url: Option<&str>, api_key: Option<&str>) -> ServerArgs {
+        ServerArgs {
+            context: None,
+            url: url.map(str::to_owned),
+            api_key: api_key.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn key_of_a_context_is_sent_to_its_server_only() {
+        let context = Context {
+            url: "http://a".to_owned(),
+            api_key: "context-key".to_owned(),
+            store: None,
+        };
+        let context = Some(&context);
+        assert_eq!(
+            credential(&args(None, None), context).unwrap(),
+            ("http://a", "context-key")
+        );
+        assert_eq!(
+            credential(&args(Some("http://a/"), None), context).unwrap().1,
+            "context-key"
+        );
+        assert_eq!(
+            credential(&args(Some("http://b"), Some("k")), context).unwrap(),
+            ("http://b", "k")
+        );
+        let refused = credential(&args(Some("http://b"), None), context).unwrap_err();
+        assert!(
+            refused.to_string().contains("no API key is known for http://b"),
+            "{refused}"
+        );
+        assert!(credential(&args(None, Some("k")), None).is_err());
+    }
+}

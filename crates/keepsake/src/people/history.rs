@@ -1,0 +1,208 @@
+//! `keepsake memory log`, `diff`, `restore` and `redact`
+
+use std::fmt::Write as _;
+
+use console::Style;
+use keepsake_config::{Failure, FailureClass};
+use serde_json::{Value, json};
+use similar::{ChangeTag, TextDiff};
+
+use super::connection::StoreConnection;
+use super::memories::{get, text_of};
+use super::{agent_path, api_path, confirm, failure_of};
+use crate::cli::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
+use crate::output::{Column, actor_name, printable};
+
+pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
+    let path = args.path.as_deref().map(api_path).transpose()?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let memory_id = match path {
+        Some(path) => Some(text_of(&get(&connection, &path, "basic").await?, "id").to_owned()),
+        None => args.memory,
+    };
+    let mut versions = versions(&connection, memory_id.as_deref(), args.limit).await?;
+    if connection.printer.is_table() {
+        for version in &mut versions {
+            if let Some(path) = version["path"].as_str() {
+                version["path"] = agent_path(path).into();
+            } else {
+                version["path"] = "(redacted)".into();
+            }
+        }
+    }
+    let columns = [
+        Column::text("VERSION", "/id"),
+        Column::time("TIME", "/created_at"),
+        Column::text("CHANGE", "/operation"),
+        Column::bytes("SIZE", "/content_size_bytes"),
+        Column::actor("BY", "/created_by"),
+        Column::text("PATH", "/path"),
+    ];
+    connection
+        .printer
+        .items(&versions, &columns, "there are no versions")
+}
+
+/// The versions of a memory or of the store, newest first.
+async fn versions(
+    connection: &StoreConnection,
+    memory_id: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Value>, Failure> {
+    let query = [("memory_id", memory_id)];
+    let path = connection.path(&["memory_versions"]);
+    let versions = connection.client.pages(&path, &query).take(limit).await;
+    versions.map_err(failure_of("the versions cannot be listed"))
+}
+
+pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
+    let path = api_path(&args.path)?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let memory = get(&connection, &path, "basic").await?;
+    let memory_id = text_of(&memory, "id");
+    let newer = match args.to {
+        Some(version) => version.to_string(),
+        None => text_of(&memory, "memory_version_id").to_owned(),
+    };
+    let older = match args.from {
+        Some(version) => Some(version.to_string()),
+        None => previous(&connection, memory_id, &newer).await?,
+    };
+    let newer = version(&connection, memory_id, &newer).await?;
+    let older = match older {
+        Some(older) => Some(version(&connection, memory_id, &older).await?),
+        None => None,
+    };
+    let result = json!({ "from": older, "to": newer });
+    connection.printer.done(&result, || {
+        let title = |version: &Value| {
+            format!(
+                "{}  {}  {}",
+                agent_path(text_of(version, "path")),
+                text_of(version, "id"),
+                actor_name(&version["created_by"])
+            )
+        };
+        let older_title = older.as_ref().map_or_else(|| "/dev/null".to_owned(), title);
+        let older_text = older.as_ref().map_or("", |older| text_of(older, "content"));
+        unified_diff(
+            &older_title,
+            older_text,
+            &title(&newer),
+            text_of(&newer, "content"),
+        )
+    })
+}
+
+/// The version of the memory before another one; `None`: it is the first.
+async fn previous(
+    connection: &StoreConnection,
+    memory_id: &str,
+    version_id: &str,
+) -> Result<Option<String>, Failure> {
+    let mut versions = versions(connection, Some(memory_id), usize::MAX)
+        .await?
+        .into_iter();
+    versions.find(|version| version["id"] == version_id);
+    Ok(versions.next().map(|version| text_of(&version, "id").to_owned()))
+}
+
+/// A version of the memory with its content.
+async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Result<Value, Failure> {
+    let path = connection.path(&["memory_versions", id]);
+    let found = connection
+        .client
+        .get::<Value>(&path, &[("view", Some("full"))])
+        .await;
+    let found = found.map_err(failure_of(format_args!("{id} cannot be read")))?;
+    let refuse = |reason: &str| Err(Failure::of_class(FailureClass::Usage, format!("{id} {reason}")));
+    if found["memory_id"] != memory_id {
+        return refuse("is a version of another memory");
+    }
+    if !found["redacted_at"].is_null() {
+        return refuse("was redacted: its content is gone");
+    }
+    Ok(found)
+}
+
+/// The differences between two texts, in colour where the terminal has any.
+pub(super) fn unified_diff(older_title: &str, older: &str, newer_title: &str, newer: &str) -> String {
+    let diff = TextDiff::from_lines(older, newer);
+    if diff.ratio() >= 1.0 {
+        return String::new();
+    }
+    let bold = Style::new().bold();
+    let mut text = format!(
+        "{}\n{}\n",
+        bold.apply_to(format_args!("--- {older_title}")),
+        bold.apply_to(format_args!("+++ {newer_title}"))
+    );
+    for hunk in diff.unified_diff().iter_hunks() {
+        let _ = writeln!(text, "{}", Style::new().cyan().apply_to(hunk.header()));
+        for change in hunk.iter_changes() {
+            let (sign, style) = match change.tag() {
+                ChangeTag::Delete => ("-", Style::new().red()),
+                ChangeTag::Insert => ("+", Style::new().green()),
+                ChangeTag::Equal => (" ", Style::new()),
+            };
+            let line = printable(change.value().trim_end_matches(['\n', '\r']));
+            let _ = writeln!(text, "{}", style.apply_to(format_args!("{sign}{line}")));
+            if change.missing_newline() {
+                text.push_str("\\ No newline at end of file\n");
+            }
+        }
+    }
+    text
+}
+
+pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
+    let connection = StoreConnection::open(&args.store).await?;
+    let version = args.version.to_string();
+    let path = connection.path(&["memory_versions", &version, "restore"]);
+    let restored = connection.client.post::<Value>(&path, &json!({})).await;
+    let restored = restored.map_err(failure_of(format_args!("{version} was not restored")))?;
+    connection.printer.done(&restored, || {
+        format!(
+            "restored {} from {version}\n",
+            agent_path(text_of(&restored, "path"))
+        )
+    })
+}
+
+pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
+    let connection = StoreConnection::open(&args.store).await?;
+    let version = args.version.to_string();
+    confirm(
+        &format!("Remove the content and the path of {version}, permanently?"),
+        args.yes,
+    )?;
+    let path = connection.path(&["memory_versions", &version, "redact"]);
+    let redacted = connection.client.post::<Value>(&path, &json!({})).await;
+    let redacted = redacted.map_err(failure_of(format_args!("{version} was not redacted")))?;
+    connection.printer.done(&redacted, || {
+        let mut text = format!("redacted {version}\n");
+        let same = redacted["content_also_in"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        for other in same {
+            let other = other.as_str().unwrap_or_default();
+            let _ = writeln!(text, "the same content is also in {other}");
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_unified() {
+        let text = unified_diff("a", "1\n2\n3\n", "b", "1\n2x\n3");
+        assert_eq!(
+            console::strip_ansi_codes(&text),
+            "--- a\n+++ b\n@@ -1,3 +1,3 @@\n 1\n-2\n-3\n+2x\n+3\n\\ No newline at end of file\n"
+        );
+        assert_eq!(unified_diff("a", "1\n", "b", "1\n"), "");
+    }
+}

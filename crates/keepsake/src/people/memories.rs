@@ -1,0 +1,531 @@
+//! `keepsake memory …`
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use console::Style;
+use indicatif::HumanBytes;
+use keepsake_client::{Client, Parameter};
+use keepsake_config::{Failure, FailureClass};
+use keepsake_engine::{Clock, SystemClock};
+use serde_json::{Value, json};
+
+use super::connection::{Connection, StoreConnection};
+use super::{agent_path, api_path, confirm, editor, failure_of, history};
+use crate::cli::{
+    CatArgs, ExpireArgs, ExpiryTime, LsArgs, MemoryCommand, MvArgs, Period, PinArgs, PutArgs, RmArgs,
+    SearchArgs,
+};
+use crate::output::{Column, print, printable};
+
+/// The value of `expires_at` for no time.
+const NEVER: &str = "never";
+
+/// Runs a `memory` command.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
+    match command {
+        MemoryCommand::Ls(args) => list(args).await,
+        MemoryCommand::Cat(args) => cat(args).await,
+        MemoryCommand::Put(args) => put(args).await,
+        MemoryCommand::Edit(args) => editor::edit(args).await,
+        MemoryCommand::Mv(args) => rename(args).await,
+        MemoryCommand::Rm(args) => remove(args).await,
+        MemoryCommand::Pin(args) => pin(args).await,
+        MemoryCommand::Expire(args) => expire(args).await,
+        MemoryCommand::Search(args) => search(args).await,
+        MemoryCommand::Log(args) => history::log(args).await,
+        MemoryCommand::Diff(args) => history::diff(args).await,
+        MemoryCommand::Restore(args) => history::restore(args).await,
+        MemoryCommand::Redact(args) => history::redact(args).await,
+    }
+}
+
+/// What a memory's content is, to change it only if it is still that.
+pub(super) struct Expected {
+    pub(super) memory_id: String,
+    pub(super) content_sha256: String,
+}
+
+/// Finds the live memory at a path of the API.
+pub(super) async fn find(
+    connection: &StoreConnection,
+    path: &str,
+    view: &str,
+) -> Result<Option<Value>, Failure> {
+    let query = [("path", Some(path)), ("view", Some(view))];
+    let found = connection
+        .client
+        .get::<Value>(&connection.path(&["memories"]), &query)
+        .await;
+    let found = found.map_err(failure_of(format_args!("{} cannot be read", agent_path(path))))?;
+    Ok(found["data"].as_array().and_then(|found| found.first()).cloned())
+}
+
+/// As [`find`]; a missing memory is a failure.
+pub(super) async fn get(connection: &StoreConnection, path: &str, view: &str) -> Result<Value, Failure> {
+    find(connection, path, view).await?.ok_or_else(|| missing(path))
+}
+
+fn missing(path: &str) -> Failure {
+    let text = format!("{}: there is no such memory", agent_path(path));
+    Failure::of_class(FailureClass::NotFound, text)
+}
+
+/// Lists what is in a directory.
+async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
+    let prefix = if directory == "/" {
+        "/".to_owned()
+    } else {
+        format!("{directory}/")
+    };
+    let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
+    let path = connection.path(&["memories"]);
+    let found = connection.client.pages(&path, &query).take(usize::MAX).await;
+    found.map_err(failure_of(format_args!(
+        "{} cannot be listed",
+        agent_path(directory)
+    )))
+}
+
+async fn list(args: LsArgs) -> Result<(), Failure> {
+    let path = api_path(&args.path)?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let mut items = below(&connection, &path, if args.recursive { "0" } else { "1" }).await?;
+    if items.is_empty() && path != "/" {
+        items.push(get(&connection, &path, "basic").await?);
+    }
+    if args.recursive && connection.printer.is_table() && !items.is_empty() {
+        return print(&tree(&path, &items, |time| connection.printer.relative(time)));
+    }
+    // People see paths as agents do; programs get the API's.
+    if connection.printer.is_table() {
+        for item in &mut items {
+            item["path"] = agent_path(text_of(item, "path")).into();
+        }
+    }
+    let columns = [
+        Column::bytes("SIZE", "/content_size_bytes"),
+        Column::time("UPDATED", "/updated_at"),
+        Column::time("EXPIRES", "/expires_at"),
+        Column::flag("PINNED", "/pinned"),
+        Column::text("PATH", "/path"),
+    ];
+    connection
+        .printer
+        .items(&items, &columns, "the memory store is empty")
+}
+
+/// A directory of a tree: names with a directory or a memory's line.
+#[derive(Default)]
+struct Directory<'a>(BTreeMap<&'a str, Node<'a>>);
+
+enum Node<'a> {
+    Directory(Directory<'a>),
+    Memory(String),
+}
+
+fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> String {
+    let mut root = Directory::default();
+    for item in items {
+        let path = text_of(item, "path");
+        let below = path
+            .strip_prefix(directory)
+            .unwrap_or(path)
+            .trim_start_matches('/');
+        let about = format!(
+            "{}, {}",
+            HumanBytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
+            relative(text_of(item, "updated_at"))
+        );
+        root.insert(below, about);
+    }
+    let mut text = format!("{}\n", agent_path(directory.trim_end_matches('/')));
+    root.write(&mut text, "");
+    text
+}
+
+impl<'a> Directory<'a> {
+    fn insert(&mut self, path: &'a str, about: String) {
+        match path.split_once('/') {
+            None => {
+                self.0.insert(path, Node::Memory(about));
+            }
+            Some((name, rest)) => {
+                let node = self
+                    .0
+                    .entry(name)
+                    .or_insert_with(|| Node::Directory(Self::default()));
+                if let Node::Directory(directory) = node {
+                    directory.insert(rest, about);
+                }
+            }
+        }
+    }
+
+    fn write(&self, text: &mut String, indent: &str) {
+        for (place, (name, node)) in self.0.iter().enumerate() {
+            let (branch, below) = if place + 1 == self.0.len() {
+                ("└── ", "    ")
+            } else {
+                ("├── ", "│   ")
+            };
+            let name = printable(name);
+            match node {
+                Node::Memory(about) => {
+                    let about = Style::new().dim().apply_to(about);
+                    let _ = writeln!(text, "{indent}{branch}{name}  {about}");
+                }
+                Node::Directory(directory) => {
+                    let _ = writeln!(text, "{indent}{branch}{name}/");
+                    directory.write(text, &format!("{indent}{below}"));
+                }
+            }
+        }
+    }
+}
+
+async fn cat(args: CatArgs) -> Result<(), Failure> {
+    let paths: Vec<_> = args
+        .paths
+        .iter()
+        .map(|path| api_path(path))
+        .collect::<Result<_, _>>()?;
+    let connection = StoreConnection::open(&args.store).await?;
+    for path in paths {
+        let memory = get(&connection, &path, "full").await?;
+        connection
+            .printer
+            .done(&memory, || text_of(&memory, "content").to_owned())?;
+    }
+    Ok(())
+}
+
+async fn put(args: PutArgs) -> Result<(), Failure> {
+    let path = api_path(&args.path)?;
+    let expires_at = args.expires_in.map(time_after);
+    let expires_at = expires_at.as_deref();
+    let content = read_content(args.file.as_deref())?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let existing = if args.create_only {
+        None
+    } else {
+        find(&connection, &path, "basic").await?
+    };
+    match existing {
+        Some(memory) => {
+            let expected = Expected {
+                memory_id: text_of(&memory, "id").to_owned(),
+                content_sha256: args
+                    .if_sha256
+                    .unwrap_or_else(|| text_of(&memory, "content_sha256").to_owned()),
+            };
+            save(&connection, &path, &content, Some(&expected), expires_at).await
+        }
+        None if args.if_sha256.is_some() => Err(missing(&path)),
+        None => save(&connection, &path, &content, None, expires_at).await,
+    }
+}
+
+/// Creates a memory, or replaces its content if it is still the expected one.
+pub(super) async fn save(
+    connection: &StoreConnection,
+    path: &str,
+    content: &str,
+    expected: Option<&Expected>,
+    expires_at: Option<&str>,
+) -> Result<(), Failure> {
+    let what_failed = format!("{} was not saved", agent_path(path));
+    let saved = match expected {
+        None => {
+            let precondition = json!({"type": "not_exists"});
+            let body = json!({
+                "path": path, "content": content, "expires_at": expires_at, "precondition": precondition,
+            });
+            connection
+                .client
+                .post::<Value>(&connection.path(&["memories"]), &body)
+                .await
+        }
+        Some(expected) => {
+            let precondition = json!({"type": "content_sha256", "content_sha256": expected.content_sha256});
+            let body = json!({ "content": content, "expires_at": expires_at, "precondition": precondition });
+            let path = connection.path(&["memories", &expected.memory_id]);
+            connection.client.post::<Value>(&path, &body).await
+        }
+    };
+    let saved = saved.map_err(failure_of(what_failed))?;
+    let done = match expected {
+        None => "created",
+        Some(expected) if saved["content_sha256"] == expected.content_sha256 => "unchanged:",
+        Some(_) => "replaced",
+    };
+    connection.printer.done(&saved, || {
+        let size = HumanBytes(saved["content_size_bytes"].as_u64().unwrap_or_default());
+        format!("{done} {} ({size})\n", agent_path(path))
+    })
+}
+
+/// The content of a file, or of stdin.
+fn read_content(file: Option<&Path>) -> Result<String, Failure> {
+    if let Some(file) = file.filter(|file| *file != Path::new("-")) {
+        let failed = format!("{} cannot be read", file.display());
+        return std::fs::read_to_string(file).map_err(Failure::of(failed));
+    }
+    let mut content = String::new();
+    let read = std::io::stdin().read_to_string(&mut content);
+    read.map_err(Failure::of("stdin cannot be read"))?;
+    Ok(content)
+}
+
+async fn rename(args: MvArgs) -> Result<(), Failure> {
+    let (from, to) = (api_path(&args.from)?, api_path(&args.to)?);
+    let connection = StoreConnection::open(&args.store).await?;
+    let what_failed = format!("{} was not moved", agent_path(&from));
+    let Some(memory) = find(&connection, &from, "basic").await? else {
+        return rename_directory(&connection, &from, &to, &what_failed).await;
+    };
+    let path = connection.path(&["memories", text_of(&memory, "id")]);
+    let moved = connection
+        .client
+        .post::<Value>(&path, &json!({ "path": to }))
+        .await;
+    let moved = moved.map_err(failure_of(what_failed))?;
+    connection.printer.done(&moved, || {
+        format!("moved {} to {}\n", agent_path(&from), agent_path(&to))
+    })
+}
+
+/// Moves everything below a directory in one step, as the agents' command does.
+async fn rename_directory(
+    connection: &StoreConnection,
+    from: &str,
+    to: &str,
+    what_failed: &str,
+) -> Result<(), Failure> {
+    if below(connection, from, "1").await?.is_empty() {
+        return Err(missing(from));
+    }
+    let call = json!({"command": "rename", "old_path": agent_path(from), "new_path": agent_path(to)});
+    let answer = connection
+        .client
+        .post::<Value>(&connection.path(&["tool_calls"]), &call)
+        .await;
+    let answer = answer.map_err(failure_of(what_failed))?;
+    if answer["is_error"] == true {
+        let reason = printable(text_of(&answer, "content"));
+        return Err(Failure::of_class(
+            FailureClass::Conflict,
+            format!("{what_failed}: {reason}"),
+        ));
+    }
+    connection.printer.done(&answer, || {
+        format!("moved {} to {}\n", agent_path(from), agent_path(to))
+    })
+}
+
+async fn remove(args: RmArgs) -> Result<(), Failure> {
+    let paths: Vec<_> = args
+        .paths
+        .iter()
+        .map(|path| api_path(path))
+        .collect::<Result<_, _>>()?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let mut memories = Vec::new();
+    for path in &paths {
+        if let Some(memory) = find(&connection, path, "basic").await? {
+            memories.push(memory);
+            continue;
+        }
+        let found = below(&connection, path, "0").await?;
+        if found.is_empty() {
+            return Err(missing(path));
+        }
+        if !args.recursive {
+            let text = format!("{} is a directory: give --recursive", agent_path(path));
+            return Err(Failure::of_class(FailureClass::Usage, text));
+        }
+        memories.extend(found);
+    }
+    let question = match memories.as_slice() {
+        [memory] => format!("Delete {}?", agent_path(text_of(memory, "path"))),
+        memories => format!("Delete {} memories?", memories.len()),
+    };
+    confirm(&question, args.yes)?;
+    for memory in &memories {
+        let expected = [("expected_content_sha256", memory["content_sha256"].as_str())];
+        let path = connection.path(&["memories", text_of(memory, "id")]);
+        let deleted = connection.client.delete::<Value>(&path, &expected).await;
+        let shown = agent_path(text_of(memory, "path"));
+        let deleted = deleted.map_err(failure_of(format_args!("{shown} was not deleted")))?;
+        connection
+            .printer
+            .done(&deleted, || format!("deleted {shown}\n"))?;
+    }
+    Ok(())
+}
+
+async fn pin(args: PinArgs) -> Result<(), Failure> {
+    let path = api_path(&args.path)?;
+    let connection = StoreConnection::open(&args.store).await?;
+    let memory = get(&connection, &path, "basic").await?;
+    let body = json!({ "pinned": !args.off });
+    let pinned = connection
+        .client
+        .post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body)
+        .await;
+    let pinned = pinned.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    let done = if args.off { "unpinned" } else { "pinned" };
+    connection
+        .printer
+        .done(&pinned, || format!("{done} {}\n", agent_path(&path)))
+}
+
+async fn expire(args: ExpireArgs) -> Result<(), Failure> {
+    let path = api_path(&args.path)?;
+    let ExpiryTime { after, at, .. } = args.when;
+    let expires_at = after.map(time_after).or(at);
+    let connection = StoreConnection::open(&args.store).await?;
+    let memory = get(&connection, &path, "basic").await?;
+    let body = json!({ "expires_at": expires_at.as_deref().unwrap_or(NEVER) });
+    let changed = connection
+        .client
+        .post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body)
+        .await;
+    let changed = changed.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
+    connection
+        .printer
+        .done(&changed, || match changed["expires_at"].as_str() {
+            Some(time) => {
+                let relative = connection.printer.relative(time);
+                format!("{} expires {relative}, at {time}\n", agent_path(&path))
+            }
+            None => format!("{} never expires\n", agent_path(&path)),
+        })
+}
+
+/// The time at the end of a period that begins now, in the form of the API.
+fn time_after(Period(seconds): Period) -> String {
+    match seconds {
+        0 => NEVER.to_owned(),
+        seconds => SystemClock.now().plus(Duration::from_secs(seconds)).to_rfc3339(),
+    }
+}
+
+async fn search(args: SearchArgs) -> Result<(), Failure> {
+    let prefix = match &args.path {
+        Some(path) => Some(format!("{}/", api_path(path)?.trim_end_matches('/'))),
+        None => None,
+    };
+    let (words, limit) = (args.query.join(" "), args.limit.to_string());
+    let query = [
+        ("query", Some(words.as_str())),
+        ("path_prefix", prefix.as_deref()),
+        ("limit", Some(limit.as_str())),
+    ];
+    let (client, printer, store_id) = if args.all_stores {
+        let Connection { client, printer, .. } = Connection::open(&args.store.connection)?;
+        (client, printer, None)
+    } else {
+        let store = StoreConnection::open(&args.store).await?;
+        (store.client, store.printer, Some(store.store_id))
+    };
+    let found = match &store_id {
+        Some(store_id) => {
+            client
+                .get::<Value>(&["memory_stores", store_id, "search"], &query)
+                .await
+        }
+        None => client.get::<Value>(&["search"], &query).await,
+    };
+    let found = found.map_err(failure_of("the search failed"))?;
+    let hits = found["data"].as_array().cloned().unwrap_or_default();
+    if !printer.is_table() || hits.is_empty() {
+        return printer.items(&hits, &[], "nothing was found");
+    }
+    let names = if args.all_stores {
+        store_names(&client).await?
+    } else {
+        BTreeMap::new()
+    };
+    let hits = hits.iter().map(|hit| {
+        let place = format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]);
+        let store_id = text_of(hit, "memory_store_id");
+        let store = names.get(store_id).map_or(store_id, String::as_str);
+        let store = if args.all_stores {
+            format!("{}  ", printable(store))
+        } else {
+            String::new()
+        };
+        format!(
+            "{store}{}\n    {}\n",
+            Style::new().bold().apply_to(place),
+            highlight(text_of(hit, "snippet"))
+        )
+    });
+    print(&hits.collect::<Vec<_>>().join("\n"))
+}
+
+/// The names of all stores by id; none for the token of a session, which may not
+/// list stores.
+async fn store_names(client: &Client) -> Result<BTreeMap<String, String>, Failure> {
+    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let mut stores = client.pages(&["memory_stores"], archived);
+    let stores = match stores.take::<Value>(usize::MAX).await {
+        Err(error) if error.status().is_some_and(|status| status == 403) => Vec::new(),
+        stores => stores.map_err(failure_of("the memory stores cannot be listed"))?,
+    };
+    let named = |store: &Value| (text_of(store, "id").to_owned(), text_of(store, "name").to_owned());
+    Ok(stores.iter().map(named).collect())
+}
+
+/// A snippet in one line, with its matches in colour where the terminal has any.
+fn highlight(snippet: &str) -> String {
+    let line = printable(&snippet.split_whitespace().collect::<Vec<_>>().join(" "));
+    let style = Style::new().yellow().bold();
+    let mut parts = line.split('⟦');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (word, rest) = part.split_once('⟧').unwrap_or((part, ""));
+        let _ = write!(text, "{}{rest}", style.apply_to(word));
+    }
+    text
+}
+
+/// A text field of an object; empty if it is missing.
+pub(super) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree_shows_directories_once() {
+        let item = |path: &str| json!({"path": path, "content_size_bytes": 5, "updated_at": "t"});
+        let items = [item("/a.md"), item("/p/a.md"), item("/p/q/b.md")];
+        let text = tree("/", &items, str::to_owned);
+        assert_eq!(
+            console::strip_ansi_codes(&text),
+            "/memories\n\
+             ├── a.md  5 B, t\n\
+             └── p/\n    \
+                 ├── a.md  5 B, t\n    \
+                 └── q/\n        \
+                     └── b.md  5 B, t\n"
+        );
+        assert!(tree("/p", &items[1..], str::to_owned).starts_with("/memories/p\n├── a.md"));
+    }
+
+    #[test]
+    fn snippet_is_one_line_without_marks() {
+        let text = highlight("we ⟦deploy⟧ on\nTuesdays\u{1b}");
+        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\u{fffd}");
+    }
+}

@@ -1,0 +1,172 @@
+//! `keepsake session …`, `keepsake audit`, `keepsake usage`
+
+use std::time::Duration;
+
+use keepsake_client::Client;
+use keepsake_config::Failure;
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::failure_of;
+use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
+use crate::output::{Column, print};
+
+/// The interval at which further events are requested.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+const EVENTS: [Column; 3] = [
+    Column::time("TIME", "/processed_at"),
+    Column::text("TOOL", "/name"),
+    Column::text("INPUT", "/input"),
+];
+
+/// Runs a `session` command.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
+    match command {
+        SessionCommand::List(args) => list(args).await,
+        SessionCommand::Show(args) => show(args).await,
+        SessionCommand::Events(args) => events(args).await,
+    }
+}
+
+async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
+    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let query = [("include_archived", args.all.then_some("true"))];
+    let sessions = client
+        .pages(&["sessions"], &query)
+        .take::<Value>(args.limit)
+        .await;
+    let sessions = sessions.map_err(failure_of("the sessions cannot be listed"))?;
+    let columns = [
+        Column::text("ID", "/id"),
+        Column::text("TITLE", "/title"),
+        Column::text("AGENT", "/agent/id"),
+        Column::text("STATUS", "/status"),
+        Column::time("CREATED", "/created_at"),
+    ];
+    printer.items(&sessions, &columns, "there is no session")
+}
+
+async fn show(args: SessionArgs) -> Result<(), Failure> {
+    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let session = client.get::<Value>(&["sessions", &args.session], &[]).await;
+    let session = session.map_err(failure_of("the session cannot be shown"))?;
+    let fields = [
+        Column::text("id", "/id"),
+        Column::text("title", "/title"),
+        Column::text("agent", "/agent/id"),
+        Column::text("status", "/status"),
+        Column::text("metadata", "/metadata"),
+        Column::time("created", "/created_at"),
+        Column::time("archived", "/archived_at"),
+    ];
+    printer.object(&session, &fields)?;
+    if !printer.is_table() {
+        return Ok(());
+    }
+    let resources = session["resources"].as_array().cloned().unwrap_or_default();
+    let columns = [
+        Column::text("STORE", "/memory_store_id"),
+        Column::text("MOUNT PATH", "/mount_path"),
+        Column::text("ACCESS", "/access"),
+    ];
+    print("\n")?;
+    printer.items(&resources, &columns, "no memory store is attached")
+}
+
+async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
+    let Connection { client, printer, .. } = Connection::open(&args.session.connection)?;
+    let mut last = None;
+    loop {
+        let new = events_after(&client, &args.session.session, last.as_deref()).await?;
+        if let Some(event) = new.last() {
+            last = event["id"].as_str().map(str::to_owned);
+        }
+        if !args.follow {
+            return printer.items(&new, &EVENTS, "the session has no events");
+        }
+        for event in &new {
+            printer.done(event, || {
+                let text = |field: &str| event[field].as_str().unwrap_or_default();
+                format!("{}  {}  {}\n", text("processed_at"), text("name"), event["input"])
+            })?;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// The events after one, oldest first.
+async fn events_after(client: &Client, session: &str, last: Option<&str>) -> Result<Vec<Value>, Failure> {
+    let path = ["sessions", session, "events"];
+    let newest_first = [("order", Some("desc"))];
+    let mut pages = client.pages(&path, &newest_first);
+    let mut events = Vec::new();
+    while let Some(event) = pages
+        .next::<Value>()
+        .await
+        .map_err(failure_of("the events cannot be listed"))?
+    {
+        if event["id"].as_str() == last {
+            break;
+        }
+        events.push(event);
+    }
+    events.reverse();
+    Ok(events)
+}
+
+/// Lists the audit, newest first.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
+    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let query = [("action", args.action.as_deref())];
+    let entries = client.pages(&["audit"], &query).take::<Value>(args.limit).await;
+    let entries = entries.map_err(failure_of("the audit cannot be listed"))?;
+    let columns = [
+        Column::time("TIME", "/created_at"),
+        Column::actor("ACTOR", "/actor"),
+        Column::text("ACTION", "/action"),
+        Column::text("OBJECT", "/object/id"),
+    ];
+    printer.items(&entries, &columns, "the audit has no entries")
+}
+
+/// Shows the size of every memory store, and their sum.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
+    let Connection { client, printer, .. } = Connection::open(&args.connection)?;
+    let query = [("include_archived", Some("true"))];
+    let stores = client
+        .pages(&["memory_stores"], &query)
+        .take::<Value>(usize::MAX)
+        .await;
+    let mut stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
+    let sum = |field: &str| {
+        stores
+            .iter()
+            .filter_map(|store| store[field].as_u64())
+            .sum::<u64>()
+    };
+    let total = json!({
+        "name": "total",
+        "memory_count": sum("memory_count"),
+        "content_bytes": sum("content_bytes"),
+    });
+    if printer.is_table() {
+        stores.push(total);
+    }
+    let columns = [
+        Column::text("STORE", "/name"),
+        Column::count("MEMORIES", "/memory_count"),
+        Column::bytes("SIZE", "/content_bytes"),
+        Column::text("ID", "/id"),
+    ];
+    printer.items(&stores, &columns, "there is no memory store")
+}

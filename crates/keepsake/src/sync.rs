@@ -1,0 +1,146 @@
+//! `keepsake sync DIR`: keeps a folder and a memory store equal, in both directions.
+//!
+//! # One pass
+//!
+//! A pass lists both sides, compares them with the state of the last synchronisation
+//! ([`plan`]) and carries out the steps ([`pass`]). The plan is pure. Each step checks
+//! that it finds what the plan saw: writes to the store have preconditions, writes to
+//! the folder swap files and look at what they swapped out ([`folder`]). A step whose
+//! check fails is left to the next pass.
+//!
+//! # No edit is lost
+//!
+//! - Content leaves the folder only if the store has it, or had it in its history.
+//! - Where both sides changed, both contents stay, and both sides get both.
+//! - A deletion is carried over only where the other side is as it was.
+//! - A side that lost most of its files does not empty the other one.
+//! - The state is saved after the steps that it describes. A pass that is killed is
+//!   repeated: steps that were done are found done.
+
+mod folder;
+mod pass;
+mod plan;
+mod report;
+mod scope;
+mod state;
+mod store;
+mod watch;
+
+use std::path::Path;
+
+use keepsake_config::{Failure, FailureClass};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::SyncArgs;
+use crate::data_dir::{FolderLock, make_private_folder};
+use crate::people::StoreConnection;
+use crate::signals;
+
+use folder::Folder;
+use pass::Sync;
+use report::Report;
+use state::State;
+use store::Store;
+
+/// The folder with the state of the synchronisation.
+const PRIVATE_FOLDER: &str = ".keepsake";
+
+/// Why a run ended early.
+#[derive(Debug)]
+enum Stop {
+    /// One side lost its files; nothing was deleted.
+    Emptied(Failure),
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Emptied(failure) | Stop::Failed(failure) => failure,
+        }
+    }
+}
+
+/// Synchronises a folder once, or until a signal.
+///
+/// # Errors
+/// [`Failure`] of the server or the folder, of class `Conflict` if conflicts were kept.
+pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
+    let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let setup = async {
+        let connection = StoreConnection::open(&args.store).await?;
+        open(&args, connection).await
+    };
+    let (mut sync, _lock) = or_end(&ending, setup).await?;
+    let done = if args.watch {
+        watch::run(&mut sync, &ending).await
+    } else {
+        or_end(&ending, async { sync.run().await.map_err(Failure::from) }).await
+    };
+    sync.save()?;
+    done?;
+    let (conflicts, would) = (
+        sync.report.conflicts(),
+        if args.dry_run { "would be" } else { "were" },
+    );
+    match conflicts {
+        0 if sync.report.has_refused() => Err(Failure::new("some files were refused")),
+        0 => Ok(()),
+        _ => Err(Failure::of_class(
+            FailureClass::Conflict,
+            format!("both sides changed {conflicts} files; both contents {would} kept"),
+        )),
+    }
+}
+
+/// Waits for `work`, or for the first signal.
+async fn or_end<T>(
+    ending: &CancellationToken,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        () = ending.cancelled() => Err(Failure::new("interrupted: the next run goes on from here")),
+    }
+}
+
+async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Option<FolderLock>), Failure> {
+    let root = if args.dry_run {
+        args.folder.clone()
+    } else {
+        prepare(&args.folder)?
+    };
+    let private = root.join(PRIVATE_FOLDER);
+    let state_file = private.join("state.json");
+    let lock = if args.dry_run {
+        None
+    } else {
+        make_private_folder(&private)?;
+        Some(FolderLock::take(&state_file)?)
+    };
+    let state = State::read(state_file, connection.client.url(), &connection.store_id)?;
+    let report = Report::new(connection.printer, &root, &connection.store_id, args.dry_run);
+    let store = Store::new(connection.client, connection.store_id);
+    let folder = Folder::open(root, store.bytes_per_memory().await?, args.dry_run)?;
+    let sync = Sync {
+        store,
+        folder,
+        state,
+        report,
+        allows_emptying: args.allow_emptying,
+    };
+    Ok((sync, lock))
+}
+
+/// Creates the folder if it is missing, and resolves its path.
+fn prepare(folder: &Path) -> Result<std::path::PathBuf, Failure> {
+    let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed())?;
+    folder.canonicalize().map_err(failed())
+}

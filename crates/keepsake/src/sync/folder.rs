@@ -1,0 +1,229 @@
+//! The folder's side: lists files and changes them without losing an edit.
+
+mod files;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{DirEntry, Metadata, ReadDir};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use keepsake_config::Failure;
+use keepsake_core::{Content, ContentHash, MemoryPath};
+use unicode_normalization::UnicodeNormalization;
+
+pub(super) use files::time;
+
+use super::PRIVATE_FOLDER;
+use super::plan::{Local, Side};
+use super::scope::{IGNORE_FILE, Scope};
+use super::state::{Hint, State};
+
+/// The largest file that is read if the store's limit is unknown.
+const DEFAULT_LIMIT_BYTES: u64 = 16 << 20;
+
+/// The folder that is synchronised.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    /// The limit of the store for one memory.
+    limit_bytes: u64,
+    /// Whether the file system takes `a` and `A` for one name.
+    pub(super) ignores_case: bool,
+    /// Paths on the disk of files whose name is not in NFC.
+    places: HashMap<String, PathBuf>,
+}
+
+/// The files of a folder.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) files: Local,
+    /// Hints of files that a later change certainly changes.
+    pub(super) hints: HashMap<MemoryPath, Hint>,
+    /// What is not synchronised, with the reason.
+    pub(super) skipped: Vec<(String, String)>,
+    /// Whether a file was written while it was read.
+    pub(super) is_unsettled: bool,
+    places: HashMap<String, PathBuf>,
+}
+
+impl Folder {
+    /// Opens a folder; one that is only looked at may be missing.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the folder.
+    pub(super) fn open(root: PathBuf, limit_bytes: Option<u64>, is_read_only: bool) -> Result<Self, Failure> {
+        let mut folder = Self {
+            root,
+            limit_bytes: limit_bytes.unwrap_or(DEFAULT_LIMIT_BYTES),
+            ignores_case: false,
+            places: HashMap::new(),
+        };
+        if !is_read_only {
+            let failed = format!("the folder {} cannot be used", folder.root.display());
+            folder.ignores_case = folder.recover().map_err(Failure::of(failed))?;
+        }
+        Ok(folder)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Lists the folder. Files that are unchanged since `state` are not read.
+    ///
+    /// # Errors
+    /// [`Failure`] if the folder itself cannot be read.
+    pub(super) fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing, Failure> {
+        let mut walk = Walk {
+            state,
+            scope,
+            limit_bytes: self.limit_bytes,
+            now: Timestamp::now(),
+            found: Listing::default(),
+        };
+        match self.root.read_dir() {
+            Ok(entries) => walk.directory(entries, ""),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && state.base().is_empty() => {}
+            Err(error) => {
+                let failed = format!("the folder {} cannot be read", self.root.display());
+                return Err(Failure::of(failed)(error));
+            }
+        }
+        self.places = std::mem::take(&mut walk.found.places);
+        Ok(walk.found)
+    }
+}
+
+/// One listing in progress.
+struct Walk<'a> {
+    state: &'a State,
+    scope: &'a Scope,
+    limit_bytes: u64,
+    now: Timestamp,
+    found: Listing,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, entries: ReadDir, directory: &str) {
+        let mut names: BTreeMap<String, Vec<DirEntry>> = BTreeMap::new();
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return self.block(directory, &format!("cannot be read: {error}")),
+            };
+            if let Some(name) = entry.file_name().to_str() {
+                names.entry(name.nfc().collect()).or_default().push(entry);
+            } else {
+                let shown = format!("{directory}/{}", entry.file_name().to_string_lossy());
+                self.skip(shown, "the name is not UTF-8");
+            }
+        }
+        for (name, entries) in names {
+            let is_ours = directory.is_empty() && (name == PRIVATE_FOLDER || name == IGNORE_FILE);
+            if is_ours {
+                continue;
+            }
+            let path = format!("{directory}/{name}");
+            match entries.as_slice() {
+                [entry] => self.entry(path, &name, entry),
+                _ => self.block(&path, "several files have this name in Unicode's NFC"),
+            }
+        }
+    }
+
+    fn entry(&mut self, path: String, name: &str, entry: &DirEntry) {
+        let metadata = match entry.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) => return self.unreadable(&path, &error),
+        };
+        if let Some(reason) = self.scope.excludes_entry(&path, metadata.is_dir()) {
+            return self.skip(path, reason);
+        }
+        let place = entry.path();
+        if entry.file_name() != name || self.found.places.contains_key(parent_of(&path)) {
+            self.found.places.insert(path.clone(), place.clone());
+        }
+        let memory_path = match MemoryPath::parse(&path) {
+            Ok(memory_path) => memory_path,
+            Err(error) => return self.skip(path, &format!("the path {error}")),
+        };
+        if metadata.is_symlink() {
+            self.block(&path, "a symbolic link");
+        } else if metadata.is_dir() {
+            match place.read_dir() {
+                Ok(entries) => self.directory(entries, &path),
+                Err(error) => self.unreadable(&path, &error),
+            }
+        } else if metadata.is_file() {
+            self.file(memory_path, &place, &metadata);
+        } else {
+            self.block(&path, "neither a file nor a directory");
+        }
+    }
+
+    fn file(&mut self, path: MemoryPath, place: &Path, metadata: &Metadata) {
+        let hint = Hint::of(metadata);
+        if let Some(hash) = self.state.hash_of_unchanged(&path, &hint) {
+            return self.insert(path, hash, hint);
+        }
+        if metadata.len() > self.limit_bytes {
+            let (size, limit) = (metadata.len(), self.limit_bytes);
+            let reason = format!("is {size} bytes, over the store's limit of {limit} bytes per memory");
+            return self.block(path.as_str(), &reason);
+        }
+        let bytes = match std::fs::read(place) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.unreadable(path.as_str(), &error),
+        };
+        match place.symlink_metadata() {
+            Ok(after) if Hint::of(&after) == hint => {}
+            _ => {
+                self.found.is_unsettled = true;
+                self.found.files.insert(path, Side::Blocked);
+                return;
+            }
+        }
+        let Ok(text) = String::from_utf8(bytes) else {
+            return self.block(path.as_str(), "is not UTF-8 text");
+        };
+        match Content::new(text, self.limit_bytes) {
+            Ok(content) => self.insert(path, content.hash(), hint),
+            Err(error) => self.block(path.as_str(), &error.to_string()),
+        }
+    }
+
+    fn insert(&mut self, path: MemoryPath, hash: ContentHash, hint: Hint) {
+        if hint.is_settled(self.now) {
+            self.found.hints.insert(path.clone(), hint);
+        }
+        self.found.files.insert(path, Side::Present(hash));
+    }
+
+    /// A path that exists and cannot be read; one that vanished meanwhile is absent.
+    fn unreadable(&mut self, path: &str, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            self.block(path, &format!("cannot be read: {error}"));
+        }
+    }
+
+    /// Keeps everything at and below a path as it is on both sides.
+    fn block(&mut self, path: &str, reason: &str) {
+        self.skip(path.to_owned(), reason);
+        if let Ok(path) = MemoryPath::parse(path) {
+            self.found.files.insert(path, Side::Blocked);
+        }
+    }
+
+    fn skip(&mut self, path: String, reason: &str) {
+        self.found.skipped.push((path, reason.to_owned()));
+    }
+}
+
+/// The directory of a path, without the slash at its end.
+fn parent_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+#[cfg(test)]
+mod tests;

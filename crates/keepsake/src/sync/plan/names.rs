@@ -1,0 +1,208 @@
+//! Names that exclude each other: files and directories, spellings, kept files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepsake_core::MemoryPath;
+
+use super::Side;
+
+/// The longest name of a file, in bytes, on common file systems.
+pub(in crate::sync) const MAX_NAME_BYTES: usize = 255;
+
+/// The files of one side, with the directories above them.
+pub(super) struct Names {
+    files: BTreeSet<String>,
+    /// Prefixes in one spelling, if the file system ignores case.
+    spellings: Option<BTreeMap<String, String>>,
+}
+
+impl Names {
+    pub(super) fn new<'a>(paths: impl Iterator<Item = &'a MemoryPath>) -> Self {
+        Self {
+            files: paths.map(|path| path.as_str().to_owned()).collect(),
+            spellings: None,
+        }
+    }
+
+    /// What is blocked on one side.
+    pub(super) fn blocked<T>(side: &BTreeMap<MemoryPath, Side<T>>) -> Self {
+        let blocked = side.iter().filter(|(_, side)| matches!(side, Side::Blocked));
+        Self::new(blocked.map(|(path, _)| path))
+    }
+
+    /// The same names on a file system that takes `a` and `A` for one.
+    pub(super) fn ignoring_case(mut self) -> Self {
+        let mut spellings = BTreeMap::new();
+        for file in &self.files {
+            spell(&mut spellings, file);
+        }
+        self.spellings = Some(spellings);
+        self
+    }
+
+    pub(super) fn add(&mut self, path: &MemoryPath) {
+        self.files.insert(path.as_str().to_owned());
+        if let Some(spellings) = &mut self.spellings {
+            spell(spellings, path.as_str());
+        }
+    }
+
+    /// Whether the path or a directory above it is one of the names.
+    pub(super) fn covers(&self, path: &MemoryPath) -> bool {
+        self.files.contains(path.as_str()) || path.ancestor_files().any(|above| self.files.contains(above))
+    }
+
+    /// The place at which a file and a directory meet, if `path` were added.
+    pub(super) fn in_the_way_of(&self, path: &MemoryPath) -> Option<MemoryPath> {
+        if let Some(above) = path.ancestor_files().find(|above| self.files.contains(*above)) {
+            return Some(MemoryPath::from_trusted(above.to_owned()));
+        }
+        let below = format!("{}/", path.as_str());
+        let first = self.files.range(below.clone()..).next();
+        first
+            .is_some_and(|file| file.starts_with(&below))
+            .then(|| path.clone())
+    }
+
+    /// Whether the path differs only by case from another file or directory.
+    pub(super) fn is_other_spelling(&self, path: &MemoryPath) -> bool {
+        let Some(spellings) = &self.spellings else {
+            return false;
+        };
+        prefixes(path.as_str()).any(|prefix| {
+            spellings
+                .get(&prefix.to_lowercase())
+                .is_some_and(|spelling| spelling != prefix)
+        })
+    }
+}
+
+/// The path and every directory above it.
+fn prefixes(path: &str) -> impl Iterator<Item = &str> {
+    let above = path.match_indices('/').skip(1).map(|(end, _)| &path[..end]);
+    above.chain([path])
+}
+
+fn spell(spellings: &mut BTreeMap<String, String>, path: &str) {
+    for prefix in prefixes(path) {
+        spellings
+            .entry(prefix.to_lowercase())
+            .or_insert_with(|| prefix.to_owned());
+    }
+}
+
+/// Where the file at `path` is kept: `place`, which is the path or a directory above
+/// it, gets a name that is not taken, such as `notes.conflict-20260102T030405Z.md`.
+pub(in crate::sync) fn conflict_path(
+    path: &MemoryPath,
+    place: &MemoryPath,
+    time: &str,
+    taken: &BTreeSet<MemoryPath>,
+) -> MemoryPath {
+    let rest = &path.as_str()[place.as_str().len()..];
+    let (stem, extension) = match place.name().rsplit_once('.') {
+        Some((stem, extension)) if !stem.is_empty() && rest.is_empty() => (stem, format!(".{extension}")),
+        _ => (place.name(), String::new()),
+    };
+    // A long extension is not one.
+    let (stem, extension) = if extension.len() > 16 {
+        (place.name(), String::new())
+    } else {
+        (stem, extension)
+    };
+    let parent = place.parent();
+    let mut number = 1;
+    loop {
+        let again = if number == 1 {
+            String::new()
+        } else {
+            format!("-{number}")
+        };
+        let suffix = format!(".conflict-{time}{again}{extension}");
+        // Below a long directory there may be no room for a longer name.
+        for (directory, rest) in [(parent.as_str(), rest), ("/", "")] {
+            for length in (0..=stem.len())
+                .rev()
+                .filter(|length| stem.is_char_boundary(*length))
+            {
+                let name = format!("{}{suffix}", &stem[..length]);
+                let candidate = MemoryPath::parse(&format!("{directory}{name}{rest}"));
+                let Ok(candidate) = candidate else { continue };
+                if name.len() > MAX_NAME_BYTES {
+                    continue;
+                }
+                if !is_taken(&candidate, taken) {
+                    return candidate;
+                }
+                break;
+            }
+        }
+        number += 1;
+    }
+}
+
+fn is_taken(path: &MemoryPath, taken: &BTreeSet<MemoryPath>) -> bool {
+    let below = path.as_dir();
+    taken.contains(path)
+        || path
+            .ancestor_files()
+            .any(|above| taken.contains(&MemoryPath::from_trusted(above.to_owned())))
+        || taken
+            .range(MemoryPath::from_trusted(below.as_str().to_owned())..)
+            .next()
+            .is_some_and(|next| next.is_below(&below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> MemoryPath {
+        MemoryPath::parse(text).unwrap()
+    }
+
+    fn kept(text: &str, place: &str, taken: &[&str]) -> String {
+        let taken = taken.iter().map(|text| path(text)).collect();
+        conflict_path(&path(text), &path(place), "T", &taken)
+            .as_str()
+            .to_owned()
+    }
+
+    #[test]
+    fn kept_file_has_a_free_name_beside_the_other() {
+        assert_eq!(kept("/a/n.md", "/a/n.md", &[]), "/a/n.conflict-T.md");
+        assert_eq!(kept("/n", "/n", &[]), "/n.conflict-T");
+        assert_eq!(
+            kept("/n.md", "/n.md", &["/n.conflict-T.md"]),
+            "/n.conflict-T-2.md"
+        );
+        assert_eq!(kept("/d.x/y/n.md", "/d.x", &[]), "/d.x.conflict-T/y/n.md");
+        assert_eq!(kept("/n", "/n", &["/n.conflict-T/x"]), "/n.conflict-T-2");
+    }
+
+    #[test]
+    fn kept_name_is_cut_to_what_a_file_system_takes() {
+        let long = format!("/{}.md", "é".repeat(126));
+        let kept_as = kept(&long, &long, &[]);
+        assert!(
+            kept_as.len() - 1 <= MAX_NAME_BYTES && kept_as.ends_with(".conflict-T.md"),
+            "{kept_as}"
+        );
+        let deep = format!("{}/n.md", format!("/{}", "d".repeat(199)).repeat(5));
+        let deep = format!("{}{deep}", "/0123456789012345");
+        assert_eq!(kept(&deep, &deep, &[]), "/n.conflict-T.md");
+    }
+
+    #[test]
+    fn spellings_of_one_name_are_found_in_every_segment() {
+        let names = Names::new([path("/Notes/A.md")].iter()).ignoring_case();
+        for (text, expected) in [
+            ("/Notes/b.md", false),
+            ("/notes/b.md", true),
+            ("/Notes/a.md", true),
+            ("/other", false),
+        ] {
+            assert_eq!(names.is_other_spelling(&path(text)), expected, "{text}");
+        }
+    }
+}

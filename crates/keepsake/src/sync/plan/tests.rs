@@ -1,0 +1,401 @@
+use std::collections::BTreeSet;
+
+use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_testkit::Seed;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::Config;
+
+use super::model::Model;
+use super::{Action, Emptied, Known, Local, Settings, Side};
+
+fn path(text: &str) -> MemoryPath {
+    MemoryPath::parse(text).unwrap()
+}
+
+fn hash(text: &str) -> ContentHash {
+    ContentHash::of(text.as_bytes())
+}
+
+/// Both sides with these contents, synchronised.
+fn synchronised(files: &[(&str, &str)]) -> Model {
+    let mut model = Model::default();
+    for (name, content) in files {
+        model.put(&path(name), hash(content));
+        model.folder.insert(path(name), hash(content));
+    }
+    model.base.clone_from(&model.store);
+    model
+}
+
+fn actions(model: &mut Model) -> Vec<Action> {
+    model.plan(false).actions
+}
+
+#[test]
+fn nothing_changed_is_nothing_to_do() {
+    assert_eq!(actions(&mut synchronised(&[("/a", "1"), ("/b", "2")])), []);
+}
+
+#[test]
+fn change_of_one_side_is_carried_over() {
+    let mut model = synchronised(&[("/a", "1"), ("/b", "1"), ("/c", "1"), ("/d", "1")]);
+    model.folder.insert(path("/a"), hash("2"));
+    model.put(&path("/b"), hash("2"));
+    model.folder.remove(&path("/c"));
+    model.store.remove(&path("/d"));
+    let planned = actions(&mut model);
+    let kinds: Vec<_> = planned
+        .iter()
+        .map(|action| match action {
+            Action::DeleteRemote { .. } => "delete remote",
+            Action::DeleteLocal { .. } => "delete local",
+            Action::Download { .. } => "download",
+            Action::Replace { .. } => "replace",
+            _ => "another",
+        })
+        .collect();
+    assert_eq!(kinds, ["delete remote", "delete local", "download", "replace"]);
+}
+
+#[test]
+fn change_wins_over_deletion() {
+    let mut model = synchronised(&[("/a", "1"), ("/b", "1")]);
+    model.folder.insert(path("/a"), hash("2"));
+    model.store.remove(&path("/a"));
+    model.put(&path("/b"), hash("3"));
+    model.folder.remove(&path("/b"));
+    let plan = model.plan(false);
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal());
+    assert_eq!(model.folder[&path("/a")], hash("2"));
+    assert_eq!(model.folder[&path("/b")], hash("3"));
+}
+
+#[test]
+fn change_of_both_sides_keeps_both() {
+    let mut model = synchronised(&[("/n.md", "1")]);
+    model.folder.insert(path("/n.md"), hash("mine"));
+    model.put(&path("/n.md"), hash("theirs"));
+    let plan = model.plan(false);
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal());
+    assert_eq!(model.folder[&path("/n.md")], hash("theirs"));
+    assert_eq!(model.folder[&path("/n.conflict-T1.md")], hash("mine"));
+}
+
+#[test]
+fn memory_created_again_is_not_deleted() {
+    let mut model = synchronised(&[("/a", "1"), ("/z", "1")]);
+    model.folder.remove(&path("/a"));
+    model.store.remove(&path("/a"));
+    model.put(&path("/a"), hash("1"));
+    assert!(matches!(
+        actions(&mut model).as_slice(),
+        [Action::Download { .. }]
+    ));
+}
+
+#[test]
+fn renames_are_followed_on_both_sides() {
+    let mut model = synchronised(&[("/a", "1"), ("/b", "2"), ("/c", "3")]);
+    let (b, c) = (model.base[&path("/b")], model.base[&path("/c")]);
+    model.folder.remove(&path("/a"));
+    model.folder.insert(path("/d/a"), hash("1"));
+    // A chain: c takes the place of b.
+    model.store.remove(&path("/b"));
+    model.store.remove(&path("/c"));
+    model.store.insert(path("/e"), b);
+    model.store.insert(path("/b"), c);
+    let plan = model.plan(false);
+    assert!(
+        plan.actions
+            .iter()
+            .all(|action| matches!(action, Action::MoveLocal { .. } | Action::MoveRemote { .. })),
+        "{:?}",
+        plan.actions
+    );
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal());
+}
+
+#[test]
+fn edit_follows_the_rename_of_the_other_side() {
+    let mut model = synchronised(&[("/a", "1")]);
+    let known = model.store.remove(&path("/a")).unwrap();
+    model.store.insert(path("/b"), known);
+    model.folder.insert(path("/a"), hash("2"));
+    let plan = model.plan(false);
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal());
+    assert_eq!(model.store[&path("/b")].memory_id, known.memory_id);
+    assert_eq!(model.store[&path("/b")].hash, hash("2"));
+}
+
+#[test]
+fn ambiguous_rename_is_a_deletion_and_a_creation() {
+    let mut model = synchronised(&[("/a", "1"), ("/b", "1")]);
+    model.folder.clear();
+    model.folder.insert(path("/c"), hash("1"));
+    let plan = model.plan(false);
+    assert!(
+        !plan
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::MoveRemote { .. }))
+    );
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal());
+}
+
+#[test]
+fn file_in_the_place_of_a_directory_moves_away() {
+    for (mine, theirs, kept) in [
+        ("/a", "/a/b.md", "/a.conflict-T1"),
+        ("/a/b.md", "/a", "/a.conflict-T1/b.md"),
+    ] {
+        let mut model = Model::default();
+        model.folder.insert(path(mine), hash("mine"));
+        model.put(&path(theirs), hash("theirs"));
+        let plan = model.plan(false);
+        model.carry_out(&plan, usize::MAX);
+        assert!(model.is_equal());
+        assert_eq!(model.folder[&path(kept)], hash("mine"));
+        assert_eq!(model.folder[&path(theirs)], hash("theirs"));
+    }
+}
+
+#[test]
+fn emptied_side_is_noticed() {
+    let all: Vec<_> = (0..12).map(|number| format!("/{number}")).collect();
+    let files: Vec<_> = all.iter().map(|name| (name.as_str(), name.as_str())).collect();
+    for (gone, is_emptied) in [(6, false), (7, true), (12, true)] {
+        let mut model = synchronised(&files);
+        for name in &all[..gone] {
+            model.folder.remove(&path(name));
+        }
+        let expected = is_emptied.then_some(Emptied::Folder);
+        assert_eq!(model.plan(false).emptied, expected, "{gone}");
+        let mut model = synchronised(&files);
+        for name in &all[..gone] {
+            model.store.remove(&path(name));
+        }
+        let expected = is_emptied.then_some(Emptied::Store);
+        assert_eq!(model.plan(false).emptied, expected, "{gone}");
+    }
+    let mut small = synchronised(&[("/a", "1"), ("/b", "2")]);
+    small.folder.remove(&path("/a"));
+    assert_eq!(small.plan(false).emptied, None);
+    small.folder.remove(&path("/b"));
+    assert_eq!(small.plan(false).emptied, Some(Emptied::Folder));
+    // A renamed directory is not a loss.
+    let mut moved = synchronised(&files);
+    moved.folder = all
+        .iter()
+        .map(|name| (path(&format!("/d{name}")), hash(name)))
+        .collect();
+    assert_eq!(moved.plan(false).emptied, None);
+}
+
+#[test]
+fn blocked_paths_stay_as_they_are() {
+    let model = synchronised(&[("/a", "1"), ("/d/b", "2")]);
+    let local: Local = [(path("/a"), Side::Blocked), (path("/d"), Side::Blocked)].into();
+    let mut changed = model.store.clone();
+    changed.remove(&path("/a"));
+    let remote = changed
+        .into_iter()
+        .map(|(path, known)| (path, Side::Present(known)))
+        .collect();
+    let settings = Settings {
+        time: "T",
+        ignores_case: false,
+    };
+    let plan = super::plan(&model.base, &local, &remote, settings);
+    assert_eq!((plan.actions, plan.emptied), (Vec::new(), None));
+}
+
+#[test]
+fn names_that_differ_by_case_alone_are_skipped_where_the_folder_ignores_case() {
+    let mut model = synchronised(&[("/Notes/a.md", "1")]);
+    model.put(&path("/notes/b.md"), hash("2"));
+    model.put(&path("/Notes/A.md"), hash("3"));
+    model.put(&path("/Notes/c.md"), hash("4"));
+    let plan = model.plan(true);
+    let skipped: Vec<_> = plan.skipped.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(skipped, ["/Notes/A.md", "/notes/b.md"]);
+    assert!(matches!(plan.actions.as_slice(), [Action::Download { .. }]));
+    // A rename that changes only the case is followed.
+    let mut model = synchronised(&[("/a.md", "1")]);
+    let known = model.store.remove(&path("/a.md")).unwrap();
+    model.store.insert(path("/A.md"), known);
+    assert!(matches!(
+        model.plan(true).actions.as_slice(),
+        [Action::MoveLocal { .. }]
+    ));
+}
+
+/// An edit of one side.
+#[derive(Debug, Clone)]
+enum Edit {
+    Write(&'static str, u8),
+    Delete(Index),
+    Rename(Index, &'static str),
+}
+
+const PATHS: [&str; 9] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/c", "/A", "/d/e/f", "/d"];
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        3 => (select(PATHS.as_slice()), 0..6_u8).prop_map(|(path, content)| Edit::Write(path, content)),
+        1 => any::<Index>().prop_map(Edit::Delete),
+        2 => (any::<Index>(), select(PATHS.as_slice())).prop_map(|(from, to)| Edit::Rename(from, to)),
+    ]
+}
+
+/// Whether a side with these paths can have this one, too.
+fn fits<'a>(mut paths: impl Iterator<Item = &'a MemoryPath>, new: &MemoryPath) -> bool {
+    paths.all(|path| !path.is_below(&new.as_dir()) && !new.is_below(&path.as_dir()))
+}
+
+impl Edit {
+    fn in_folder(&self, model: &mut Model) {
+        match self {
+            Self::Write(to, content) => {
+                let to = path(to);
+                if fits(model.folder.keys(), &to) {
+                    model.folder.insert(to, ContentHash::of(&[*content]));
+                }
+            }
+            Self::Delete(which) => {
+                if let Some(path) = nth(*which, model.folder.keys()) {
+                    model.folder.remove(&path);
+                }
+            }
+            Self::Rename(which, to) => {
+                let Some(from) = nth(*which, model.folder.keys()) else {
+                    return;
+                };
+                let to = path(to);
+                let content = model.folder.remove(&from).unwrap();
+                // As `mv` does, the rename replaces a file.
+                let to = if fits(model.folder.keys(), &to) { to } else { from };
+                model.folder.insert(to, content);
+            }
+        }
+    }
+
+    fn in_store(&self, model: &mut Model) {
+        match self {
+            Self::Write(to, content) => {
+                let to = path(to);
+                if fits(model.store.keys(), &to) {
+                    model.put(&to, ContentHash::of(&[*content + 3]));
+                }
+            }
+            Self::Delete(which) => {
+                if let Some(path) = nth(*which, model.store.keys()) {
+                    model.store.remove(&path);
+                }
+            }
+            Self::Rename(which, to) => {
+                let Some(from) = nth(*which, model.store.keys()) else {
+                    return;
+                };
+                let to = path(to);
+                let known: Known = model.store.remove(&from).unwrap();
+                let is_free = fits(model.store.keys(), &to) && !model.store.contains_key(&to);
+                model.store.insert(if is_free { to } else { from }, known);
+            }
+        }
+    }
+}
+
+fn nth<'a>(which: Index, paths: impl ExactSizeIterator<Item = &'a MemoryPath>) -> Option<MemoryPath> {
+    let paths: Vec<_> = paths.collect();
+    (!paths.is_empty()).then(|| (*which.get(&paths)).clone())
+}
+
+#[test]
+fn both_sides_become_equal_and_no_edit_is_lost() {
+    let seed = Seed::new();
+    let mut runner = seed.runner(Config::with_cases(4_000));
+    let rounds = prop::collection::vec(
+        (
+            prop::collection::vec(any_edit(), 0..6),
+            prop::collection::vec(any_edit(), 0..6),
+            // Steps after which the run is killed.
+            0..12_usize,
+        ),
+        1..5,
+    );
+    let done = runner.run(&rounds, |rounds| {
+        let mut model = Model::default();
+        for (folder, store, steps) in rounds {
+            for edit in &folder {
+                edit.in_folder(&mut model);
+            }
+            for edit in &store {
+                edit.in_store(&mut model);
+            }
+            // Contents of the folder that the store never had.
+            let edited: BTreeSet<_> = model
+                .folder
+                .values()
+                .map(|hash| *hash.as_bytes())
+                .filter(|hash| !model.history.contains(hash))
+                .collect();
+            let plan = model.plan(false);
+            model.carry_out(&plan, steps);
+            let plan = model.plan(false);
+            model.carry_out(&plan, usize::MAX);
+            prop_assert!(model.is_equal(), "{model:?}");
+            prop_assert!(edited.iter().all(|hash| model.history.contains(hash)));
+            prop_assert_eq!(model.plan(false).actions, vec![]);
+        }
+        Ok(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn new_content_of_either_side_stays_current() {
+    let seed = Seed::new();
+    let mut runner = seed.runner(Config::with_cases(2_000));
+    let edits = (
+        prop::collection::vec(any_edit(), 1..8),
+        prop::collection::vec(any_edit(), 1..8),
+        prop::collection::vec(any_edit(), 1..8),
+    );
+    let done = runner.run(&edits, |(before, folder, store)| {
+        let mut model = Model::default();
+        for edit in &before {
+            edit.in_store(&mut model);
+        }
+        let plan = model.plan(false);
+        model.carry_out(&plan, usize::MAX);
+        let known: BTreeSet<_> = model.folder.values().map(|hash| *hash.as_bytes()).collect();
+        for edit in &folder {
+            edit.in_folder(&mut model);
+        }
+        for edit in &store {
+            edit.in_store(&mut model);
+        }
+        let contents = |model: &Model| -> BTreeSet<[u8; 32]> {
+            let store = model.store.values().map(|known| known.hash);
+            let all = model.folder.values().copied().chain(store);
+            all.map(|hash| *hash.as_bytes()).collect()
+        };
+        let new: BTreeSet<_> = contents(&model).difference(&known).copied().collect();
+        let plan = model.plan(false);
+        model.carry_out(&plan, usize::MAX);
+        prop_assert!(model.is_equal(), "{model:?}");
+        prop_assert!(contents(&model).is_superset(&new));
+        Ok(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}

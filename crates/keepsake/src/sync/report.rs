@@ -1,0 +1,224 @@
+//! Prints what a run does: a line per step, then a summary.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use keepsake_config::Failure;
+use serde_json::{Value, json};
+
+use super::plan::Action;
+use crate::output::{Printer, printable};
+
+/// What the runs of one command did.
+pub(super) struct Report {
+    printer: Printer,
+    folder: String,
+    store_id: String,
+    is_dry_run: bool,
+    /// The steps of the current run.
+    steps: Vec<Value>,
+    counts: BTreeMap<&'static str, usize>,
+    /// Paths of the current run that are not synchronised, with the reason.
+    skipped: BTreeMap<String, String>,
+    /// What was shown already.
+    shown: BTreeSet<(String, String)>,
+    has_finished: bool,
+    conflicts: usize,
+    has_refused: bool,
+}
+
+/// A step as it is shown.
+struct Shown<'a> {
+    /// The value of `action`.
+    name: &'static str,
+    path: &'a str,
+    to: Option<&'a str>,
+}
+
+impl Report {
+    pub(super) fn new(printer: Printer, folder: &Path, store_id: &str, is_dry_run: bool) -> Self {
+        Self {
+            printer,
+            folder: folder.to_string_lossy().into_owned(),
+            store_id: store_id.to_owned(),
+            is_dry_run,
+            steps: Vec::new(),
+            counts: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            has_finished: false,
+            conflicts: 0,
+            has_refused: false,
+        }
+    }
+
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.is_dry_run
+    }
+
+    /// Files that both sides changed, in all runs.
+    pub(super) fn conflicts(&self) -> usize {
+        self.conflicts
+    }
+
+    /// Whether a path was refused in any run.
+    pub(super) fn has_refused(&self) -> bool {
+        self.has_refused
+    }
+
+    /// Prints a step that was done.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(super) fn step(&mut self, action: &Action) -> Result<(), Failure> {
+        let Some(shown) = shown(action) else { return Ok(()) };
+        *self.counts.entry(shown.name).or_default() += 1;
+        self.conflicts += usize::from(shown.name == "conflict");
+        let step = json!({
+            "type": "sync_step",
+            "action": shown.name,
+            "path": shown.path,
+            "to": shown.to,
+        });
+        let sentence = || sentence(&shown, self.is_dry_run);
+        self.printer.step(&step, sentence)?;
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// Reports a path that is not synchronised, once.
+    pub(super) fn skip(&mut self, path: &str, reason: &str) {
+        self.skipped.insert(path.to_owned(), reason.to_owned());
+        if self.shown.insert((path.to_owned(), reason.to_owned())) {
+            eprintln!("skipped {}: {}", name(path), printable(reason));
+        }
+    }
+
+    /// Reports a path that the store or the file system refuses.
+    pub(super) fn refuse(&mut self, path: &str, reason: &str) {
+        self.has_refused = true;
+        self.skip(path, reason);
+    }
+
+    /// Prints the summary of a run, and starts the next one. A run that failed and a
+    /// later one print nothing if they did nothing.
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(super) fn finish(&mut self, known: usize, is_complete: bool) -> Result<(), Failure> {
+        let (steps, counts) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.counts));
+        let skipped = std::mem::take(&mut self.skipped);
+        if !steps.is_empty() || (is_complete && !self.has_finished) {
+            let result = json!({
+                "type": "sync_result",
+                "folder": self.folder,
+                "memory_store_id": self.store_id,
+                "dry_run": self.is_dry_run,
+                "synchronised": known,
+                "counts": counts,
+                "steps": steps,
+                "skipped": skipped.iter()
+                    .map(|(path, reason)| json!({"path": path, "reason": reason}))
+                    .collect::<Vec<_>>(),
+            });
+            self.printer.done(&result, || {
+                let dry = if self.is_dry_run { "dry run: " } else { "" };
+                format!("{dry}{}", summary(&counts, known, skipped.len()))
+            })?;
+        }
+        self.has_finished |= is_complete;
+        Ok(())
+    }
+}
+
+fn shown(action: &Action) -> Option<Shown<'_>> {
+    let (name, to) = match action {
+        Action::MoveBase { .. } | Action::Forget { .. } | Action::Record { .. } => return None,
+        Action::MoveLocal { to, .. } => ("move_in_folder", Some(to)),
+        Action::MoveRemote { to, .. } => ("move_in_store", Some(to)),
+        Action::DeleteLocal { .. } => ("delete_in_folder", None),
+        Action::DeleteRemote { .. } => ("delete_in_store", None),
+        Action::KeepBoth { kept_as, .. } => ("conflict", Some(kept_as)),
+        Action::Download { .. } => ("download", None),
+        Action::Create { .. } | Action::Replace { .. } => ("upload", None),
+    };
+    Some(Shown {
+        name,
+        path: action.path().as_str(),
+        to: to.map(keepsake_core::MemoryPath::as_str),
+    })
+}
+
+/// The path as a file's name relative to the folder.
+fn name(path: &str) -> String {
+    printable(path.trim_start_matches('/'))
+}
+
+fn sentence(step: &Shown<'_>, is_dry_run: bool) -> String {
+    let (path, to) = (name(step.path), step.to.map(name).unwrap_or_default());
+    let (done, planned, rest) = match step.name {
+        "download" => ("downloaded", "download", String::new()),
+        "upload" => ("uploaded", "upload", String::new()),
+        "delete_in_folder" => ("deleted", "delete", " in the folder".to_owned()),
+        "delete_in_store" => ("deleted", "delete", " in the store".to_owned()),
+        "move_in_folder" => ("moved", "move", format!(" to {to} in the folder")),
+        "move_in_store" => ("moved", "move", format!(" to {to} in the store")),
+        _ => (
+            "conflict:",
+            "find the conflict",
+            format!(", whose content in the folder is kept as {to}"),
+        ),
+    };
+    if is_dry_run {
+        format!("would {planned} {path}{rest}\n")
+    } else {
+        format!("{done} {path}{rest}\n")
+    }
+}
+
+fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize) -> String {
+    let count = |names: &[&str]| names.iter().filter_map(|name| counts.get(name)).sum::<usize>();
+    let mut parts = Vec::new();
+    for (number, what) in [
+        (count(&["download"]), "downloaded"),
+        (count(&["upload"]), "uploaded"),
+        (count(&["move_in_folder", "move_in_store"]), "moved"),
+        (count(&["delete_in_folder", "delete_in_store"]), "deleted"),
+        (count(&["conflict"]), "conflicts"),
+        (skipped, "skipped"),
+    ] {
+        if number > 0 {
+            parts.push(format!("{number} {what}"));
+        }
+    }
+    if counts.is_empty() {
+        parts.insert(0, "nothing to do".to_owned());
+    }
+    format!("{}; {known} synchronised\n", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_counts_what_was_done() {
+        assert_eq!(summary(&BTreeMap::new(), 3, 0), "nothing to do; 3 synchronised\n");
+        let counts = BTreeMap::from([("upload", 2), ("move_in_store", 1), ("conflict", 1)]);
+        assert_eq!(
+            summary(&counts, 9, 1),
+            "2 uploaded, 1 moved, 1 conflicts, 1 skipped; 9 synchronised\n"
+        );
+    }
+
+    #[test]
+    fn names_cannot_control_the_terminal() {
+        let step = Shown {
+            name: "upload",
+            path: "/a\u{1b}.md",
+            to: None,
+        };
+        assert_eq!(sentence(&step, false), "uploaded a\u{fffd}.md\n");
+        assert_eq!(sentence(&step, true), "would upload a\u{fffd}.md\n");
+    }
+}

@@ -1,0 +1,117 @@
+//! Which paths are synchronised at all, on both sides.
+
+use std::io;
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::MemoryPath;
+
+use super::plan::MAX_NAME_BYTES;
+
+/// The file in the folder with the patterns of ignored paths.
+pub(super) const IGNORE_FILE: &str = ".keepsakeignore";
+
+const HIDDEN: &str = "hidden";
+const IGNORED: &str = "listed in .keepsakeignore";
+
+/// The rules for both sides.
+#[derive(Debug)]
+pub(super) struct Scope {
+    ignored: Gitignore,
+}
+
+impl Scope {
+    /// Reads the rules of a folder.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the file and the line.
+    pub(super) fn read(root: &Path) -> Result<Self, Failure> {
+        let file = root.join(IGNORE_FILE);
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::of_class(FailureClass::Usage, format!("{}: {error}", file.display()))
+        };
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(failed(&error)),
+        };
+        // Relative to no folder: paths of memories are matched, too.
+        let mut builder = GitignoreBuilder::new("");
+        for (number, line) in text.lines().enumerate() {
+            builder
+                .add_line(None, line)
+                .map_err(|error| failed(&format_args!("line {}: {error}", number + 1)))?;
+        }
+        let ignored = builder.build().map_err(|error| failed(&error))?;
+        Ok(Self { ignored })
+    }
+
+    /// Why an entry of a directory that is synchronised is not.
+    pub(super) fn excludes_entry(&self, path: &str, is_directory: bool) -> Option<&'static str> {
+        let relative = path.trim_start_matches('/');
+        let name = relative.rsplit('/').next().unwrap_or_default();
+        if name.starts_with('.') {
+            Some(HIDDEN)
+        } else if self.ignored.matched(relative, is_directory).is_ignore() {
+            Some(IGNORED)
+        } else if name.len() > MAX_NAME_BYTES {
+            Some("the name has more than 255 bytes")
+        } else {
+            None
+        }
+    }
+
+    /// Why a path is not synchronised.
+    pub(super) fn excludes(&self, path: &MemoryPath) -> Option<&'static str> {
+        path.ancestor_files()
+            .find_map(|above| self.excludes_entry(above, true))
+            .or_else(|| self.excludes_entry(path.as_str(), false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(rules: &str) -> Result<Scope, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(IGNORE_FILE), rules).unwrap();
+        Scope::read(folder.path())
+    }
+
+    #[test]
+    fn rules_have_the_syntax_of_gitignore() {
+        let scope = scope("# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\n").unwrap();
+        for (path, is_excluded) in [
+            ("/a.md", false),
+            ("/a.tmp", true),
+            ("/d/a.tmp", true),
+            ("/keep.tmp", false),
+            ("/build/a.md", true),
+            ("/d/build/a.md", false),
+            ("/build", false),
+            ("/private/a.md", true),
+            ("/private/shared.md", false),
+            ("/.hidden", true),
+            ("/.git/config", true),
+        ] {
+            let found = scope.excludes(&MemoryPath::parse(path).unwrap());
+            assert_eq!(found.is_some(), is_excluded, "{path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_rule_is_refused_with_its_line() {
+        let refused = scope("*.md\na{b\n").unwrap_err();
+        assert!(refused.to_string().contains("line 2"), "{refused}");
+        assert_eq!(refused.exit_code(), 2);
+    }
+
+    #[test]
+    fn names_that_no_file_can_have_are_excluded() {
+        let scope = scope("").unwrap();
+        let long = MemoryPath::parse(&format!("/{}", "a".repeat(256))).unwrap();
+        assert!(scope.excludes(&long).is_some());
+    }
+}

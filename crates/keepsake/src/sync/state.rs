@@ -1,0 +1,265 @@
+//! What both sides had at the last synchronisation, kept in the folder.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use keepsake_config::{Failure, FailureClass};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath};
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Base, Known};
+use crate::data_dir::write_private_file;
+
+/// The version of the file's format.
+const FORMAT: u32 = 1;
+/// File systems with coarse times may not show a change within this time.
+const TIME_GRANULARITY_SECS: i64 = 2;
+
+/// The state of one folder with one store.
+#[derive(Debug)]
+pub(super) struct State {
+    file: PathBuf,
+    url: String,
+    store_id: String,
+    base: Base,
+    hints: HashMap<MemoryPath, Hint>,
+    /// Whether the file has what this value has.
+    is_saved: bool,
+    /// Whether the file exists.
+    exists: bool,
+}
+
+/// What tells an unchanged file without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hint {
+    size_bytes: u64,
+    inode: u64,
+    /// Seconds and nanoseconds of the last change of the content.
+    modified: (i64, i64),
+    /// Of the last change of the content or the attributes.
+    changed: (i64, i64),
+}
+
+impl Hint {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            size_bytes: metadata.size(),
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether a later change of the file certainly changes the hint.
+    pub(super) fn is_settled(&self, now: Timestamp) -> bool {
+        self.modified.0.max(self.changed.0) + TIME_GRANULARITY_SECS < now.as_second()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    format: u32,
+    url: String,
+    memory_store_id: String,
+    memories: BTreeMap<String, Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: MemoryId,
+    content_sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<Hint>,
+}
+
+impl State {
+    /// Reads the state; without a file nothing was synchronised.
+    ///
+    /// # Errors
+    /// [`Failure`] if the file is damaged, or belongs to another store.
+    pub(super) fn read(file: PathBuf, url: &str, store_id: &str) -> Result<Self, Failure> {
+        let mut state = Self {
+            url: url.to_owned(),
+            store_id: store_id.to_owned(),
+            base: Base::new(),
+            hints: HashMap::new(),
+            is_saved: false,
+            exists: false,
+            file,
+        };
+        let text = match std::fs::read_to_string(&state.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
+            Err(error) => return Err(state.failed("cannot be read")(error)),
+        };
+        let read: File = serde_json::from_str(&text).map_err(state.failed("is damaged"))?;
+        if read.format != FORMAT {
+            return Err(state.failed("is of another version")(read.format));
+        }
+        if read.url != url || read.memory_store_id != store_id {
+            return Err(Failure::of_class(
+                FailureClass::Usage,
+                format!(
+                    "the folder belongs to the memory store {} of {}, not to {store_id} of {url}; \
+                     to use it with this one, remove {}",
+                    read.memory_store_id,
+                    read.url,
+                    state.file.display()
+                ),
+            ));
+        }
+        for (path, entry) in read.memories {
+            let hash = entry.content_sha256.parse().map_err(state.failed("is damaged"))?;
+            let path = MemoryPath::parse(&path).map_err(state.failed("is damaged: a path"))?;
+            state.hints.extend(entry.file.map(|hint| (path.clone(), hint)));
+            let memory_id = entry.id;
+            state.base.insert(path, Known { memory_id, hash });
+        }
+        (state.is_saved, state.exists) = (true, true);
+        Ok(state)
+    }
+
+    fn failed<E: std::fmt::Display>(&self, what: &str) -> impl FnOnce(E) -> Failure + use<E> {
+        Failure::of(format!("the state {} {what}", self.file.display()))
+    }
+
+    /// Replaces the file atomically, if it has something else.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the file.
+    pub(super) fn save(&mut self) -> Result<(), Failure> {
+        if self.is_saved {
+            return Ok(());
+        }
+        let entry = |(path, known): (&MemoryPath, &Known)| {
+            let entry = Entry {
+                id: known.memory_id,
+                content_sha256: known.hash.to_string(),
+                file: self.hints.get(path).copied(),
+            };
+            (path.as_str().to_owned(), entry)
+        };
+        let file = File {
+            format: FORMAT,
+            url: self.url.clone(),
+            memory_store_id: self.store_id.clone(),
+            memories: self.base.iter().map(entry).collect(),
+        };
+        let text = serde_json::to_string_pretty(&file).map_err(self.failed("cannot be written"))?;
+        write_private_file(&self.file, &text).map_err(self.failed("cannot be written"))?;
+        (self.is_saved, self.exists) = (true, true);
+        Ok(())
+    }
+
+    /// Checks that the folder with the state still exists.
+    ///
+    /// # Errors
+    /// [`Failure`] if the file is gone.
+    pub(super) fn check_exists(&self) -> Result<(), Failure> {
+        if self.exists && !self.file.exists() {
+            return Err(Failure::new(format!(
+                "{} is gone: the folder was removed or replaced; nothing was deleted in the store",
+                self.file.display()
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn base(&self) -> &Base {
+        &self.base
+    }
+
+    /// The hash of an unchanged file, without reading it.
+    pub(super) fn hash_of_unchanged(&self, path: &MemoryPath, hint: &Hint) -> Option<ContentHash> {
+        (self.hints.get(path) == Some(hint)).then(|| self.base.get(path).map(|known| known.hash))?
+    }
+
+    /// Both sides have `known` at the path.
+    pub(super) fn record(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
+        self.base.insert(path.clone(), known);
+        self.hints.remove(path);
+        self.hints.extend(hint.map(|hint| (path.clone(), hint)));
+        self.is_saved = false;
+    }
+
+    /// Neither side has the path, or it is not synchronised any more.
+    pub(super) fn forget(&mut self, path: &MemoryPath) {
+        if self.base.remove(path).is_some() {
+            self.hints.remove(path);
+            self.is_saved = false;
+        }
+    }
+
+    /// Both sides moved from one path to another.
+    pub(super) fn rename(&mut self, from: &MemoryPath, to: &MemoryPath) {
+        if let Some(known) = self.base.remove(from) {
+            self.hints.remove(from);
+            self.record(to, known, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "mem_00000000000000000000000001";
+
+    fn state(folder: &tempfile::TempDir) -> Result<State, Failure> {
+        State::read(folder.path().join("state.json"), "http://a", "memstore_1")
+    }
+
+    #[test]
+    fn state_is_kept_for_its_store_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut written = state(&folder).unwrap();
+        let path = MemoryPath::parse("/a.md").unwrap();
+        let known = Known {
+            memory_id: ID.parse().unwrap(),
+            hash: ContentHash::of(b"a"),
+        };
+        let hint = Hint::of(&folder.path().metadata().unwrap());
+        written.record(&path, known, Some(hint));
+        written.save().unwrap();
+        let read = state(&folder).unwrap();
+        assert_eq!(read.base(), written.base());
+        assert_eq!(read.hash_of_unchanged(&path, &hint), Some(known.hash));
+        let file = folder.path().join("state.json");
+        for (url, store) in [("http://b", "memstore_1"), ("http://a", "memstore_2")] {
+            let refused = State::read(file.clone(), url, store).unwrap_err();
+            assert_eq!(refused.exit_code(), 2);
+            assert!(refused.to_string().contains("http://a"), "{refused}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(read.check_exists().is_err());
+    }
+
+    #[test]
+    fn damaged_state_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in [
+            "",
+            "{}",
+            r#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#,
+        ] {
+            std::fs::write(folder.path().join("state.json"), text).unwrap();
+            assert!(state(&folder).unwrap_err().to_string().contains("state.json"));
+        }
+    }
+
+    #[test]
+    fn hint_of_a_recent_change_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let hint = Hint::of(&folder.path().metadata().unwrap());
+        let now = Timestamp::new(hint.modified.0, 0).unwrap();
+        assert!(!hint.is_settled(now));
+        assert!(hint.is_settled(Timestamp::new(hint.modified.0 + 10, 0).unwrap()));
+    }
+}

@@ -1,0 +1,236 @@
+//! `--watch`: a pass after each change of either side.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_config::{Failure, FailureClass};
+use notify::event::{Event, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::pass::Sync;
+use super::store::Store;
+use super::{PRIVATE_FOLDER, Stop};
+
+/// How long the folder must be quiet before a pass.
+const QUIET: Duration = Duration::from_millis(200);
+/// The longest wait for a folder that is never quiet.
+const MAX_UNQUIET: Duration = Duration::from_secs(2);
+/// The interval at which the store is asked for changes.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval of passes for a credential that may not see versions.
+const BLIND_INTERVAL: Duration = Duration::from_secs(8);
+/// The interval of passes without any event: some file systems report none.
+const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Synchronises until a signal. A server that is away is waited for.
+///
+/// # Errors
+/// [`Failure`] that another attempt cannot fix.
+pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(), Failure> {
+    let events = FolderEvents::watch(sync.folder.root());
+    let mut changes = StoreChanges::default();
+    let mut backoff = FIRST_BACKOFF;
+    let mut last_problem = String::new();
+    loop {
+        let round = async {
+            // Before the pass: a change during it must cause another one.
+            changes.look(&sync.store).await?;
+            sync.run().await
+        };
+        let done = tokio::select! {
+            done = round => done,
+            () = ending.cancelled() => return Ok(()),
+        };
+        let problem = match done {
+            Ok(()) => {
+                if !last_problem.is_empty() {
+                    eprintln!("synchronised again");
+                }
+                backoff = FIRST_BACKOFF;
+                String::new()
+            }
+            Err(stop) => problem_of(stop)?,
+        };
+        if !problem.is_empty() && problem != last_problem {
+            eprintln!("{problem}; trying again");
+        }
+        last_problem = problem;
+        let wait = async {
+            if last_problem.is_empty() {
+                tokio::select! {
+                    () = events.quiet_after_change() => {}
+                    () = changes.next(&sync.store) => {}
+                    () = tokio::time::sleep(SAFETY_INTERVAL) => {}
+                }
+            } else {
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(MAX_BACKOFF);
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            () = ending.cancelled() => return Ok(()),
+        }
+    }
+}
+
+/// The text of a problem that may pass.
+///
+/// # Errors
+/// The failure of one that does not.
+fn problem_of(stop: Stop) -> Result<String, Failure> {
+    match stop {
+        Stop::Emptied(failure) => Ok(failure.to_string()),
+        Stop::Failed(failure) => match failure.class() {
+            FailureClass::Unavailable | FailureClass::Conflict | FailureClass::Failed => {
+                Ok(failure.to_string())
+            }
+            FailureClass::Usage | FailureClass::NotFound | FailureClass::NotAllowed => Err(failure),
+        },
+    }
+}
+
+/// Changes of files, as the operating system reports them.
+struct FolderEvents {
+    changed: Arc<Notify>,
+    /// Reports while it lives.
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl FolderEvents {
+    /// Watches a folder; where that is not possible, only the interval remains.
+    fn watch(root: &Path) -> Self {
+        let changed = Arc::new(Notify::new());
+        let watcher = Self::watcher(root, Arc::clone(&changed)).inspect_err(|error| {
+            eprintln!(
+                "the folder cannot be watched ({error}): it is looked at every {} seconds",
+                SAFETY_INTERVAL.as_secs()
+            );
+        });
+        Self {
+            changed,
+            _watcher: watcher.ok(),
+        }
+    }
+
+    fn watcher(root: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+        let private = root.join(PRIVATE_FOLDER);
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.is_err() || event.is_ok_and(|event| is_change(&event, &private)) {
+                changed.notify_one();
+            }
+        })?;
+        watcher.watch(root, RecursiveMode::Recursive)?;
+        Ok(watcher)
+    }
+
+    /// Waits for a change, and until the changes pause.
+    async fn quiet_after_change(&self) {
+        self.changed.notified().await;
+        let quiet = async { while tokio::time::timeout(QUIET, self.changed.notified()).await.is_ok() {} };
+        let _ = tokio::time::timeout(MAX_UNQUIET, quiet).await;
+    }
+}
+
+/// Whether an event may be an edit: reading is none, and the own folder has none.
+fn is_change(event: &Event, private: &Path) -> bool {
+    let is_read = matches!(event.kind, EventKind::Access(_));
+    let is_own = !event.paths.is_empty() && event.paths.iter().all(|path| path.starts_with(private));
+    event.need_rescan() || !(is_read || is_own)
+}
+
+/// Changes of the store: its newest version is looked at again and again.
+#[derive(Default)]
+struct StoreChanges {
+    newest: Option<String>,
+}
+
+impl StoreChanges {
+    /// Remembers the newest version.
+    async fn look(&mut self, store: &Store) -> Result<(), Failure> {
+        self.newest = store.newest_version().await?;
+        Ok(())
+    }
+
+    /// Waits for another version; a failure is left to the pass.
+    async fn next(&self, store: &Store) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            if self.newest.is_none() {
+                tokio::time::sleep(BLIND_INTERVAL).await;
+                return;
+            }
+            match store.newest_version().await {
+                Ok(newest) if newest == self.newest => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{AccessKind, CreateKind};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn reads_and_own_files_are_no_changes() {
+        let private = Path::new("/d/.keepsake");
+        let event = |kind, path: &str| Event::new(kind).add_path(path.into());
+        let created = EventKind::Create(CreateKind::File);
+        assert!(is_change(&event(created, "/d/a.md"), private));
+        assert!(!is_change(&event(created, "/d/.keepsake/swap/x"), private));
+        assert!(!is_change(
+            &event(EventKind::Access(AccessKind::Any), "/d/a.md"),
+            private
+        ));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_of_changes_causes_one_pass() {
+        let changed = Arc::new(Notify::new());
+        let events = FolderEvents {
+            changed: Arc::clone(&changed),
+            _watcher: None,
+        };
+        let burst = async {
+            for _ in 0..5 {
+                changed.notify_one();
+                tokio::time::sleep(QUIET / 2).await;
+            }
+        };
+        let started = Instant::now();
+        tokio::join!(events.quiet_after_change(), burst);
+        assert!(started.elapsed() >= QUIET * 3, "{:?}", started.elapsed());
+        let again = tokio::time::timeout(QUIET, events.quiet_after_change()).await;
+        assert!(again.is_err(), "the burst caused another pass");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn folder_that_is_never_quiet_does_not_wait_for_ever() {
+        let changed = Arc::new(Notify::new());
+        let events = FolderEvents {
+            changed: Arc::clone(&changed),
+            _watcher: None,
+        };
+        let noise = async {
+            loop {
+                changed.notify_one();
+                tokio::time::sleep(QUIET / 2).await;
+            }
+        };
+        let started = Instant::now();
+        tokio::select! {
+            () = events.quiet_after_change() => {}
+            () = noise => {}
+        }
+        assert!(started.elapsed() <= MAX_UNQUIET + QUIET);
+    }
+}

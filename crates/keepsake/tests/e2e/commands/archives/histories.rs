@@ -1,0 +1,275 @@
+//! Imports of archives and of other stores with their history.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{files, lines};
+use crate::commands::Person;
+use crate::support::holding_proxy::HoldingProxy;
+use crate::support::{Pair, eventually};
+
+/// The lines of a file but for ids, which are new in each store.
+fn without_ids(file: &Path) -> Vec<Value> {
+    let mut lines = lines(file);
+    let mut memories = Vec::new();
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        for field in ["id", "version_id", "memory_store_id"] {
+            line.remove(field);
+        }
+        if let Some(memory) = line.remove("memory_id") {
+            let known = memories.iter().position(|other| *other == memory);
+            let number = known.unwrap_or(memories.len());
+            if known.is_none() {
+                memories.push(memory);
+            }
+            line.insert("memory".to_owned(), number.into());
+        }
+    }
+    lines
+}
+
+/// A store with every kind of version.
+async fn person_with_history(pair: Pair) -> Person {
+    let person = Person::on(pair).await;
+    person.create("/plan.md", "one\n").await;
+    person.put("plan.md", "two\n").await;
+    person.put("plan.md", "one\n").await;
+    person.create("/dir/a.md", "a\n").await;
+    person.create("/dir/b.md", "b\n").await;
+    person.run(&["memory", "mv", "dir/a.md", "dir/c.md"]).await.ok();
+    person.run(&["memory", "rm", "plan.md", "-y"]).await.ok();
+    person.create("/plan.md", "another\n").await;
+    let secret = person.create("/secret.md", "secret\n").await;
+    person.put("secret.md", "public\n").await;
+    let log = ["memory", "log", "--memory", &secret, "-o", "json"];
+    let log = person.run(&log).await.json();
+    let version = log["data"][1]["id"].as_str().unwrap().to_owned();
+    person.run(&["memory", "redact", &version, "-y"]).await.ok();
+    person.run(&["memory", "pin", "dir/b.md"]).await.ok();
+    person
+}
+
+async fn history_is_equal_after_a_round_trip(pair: Pair) {
+    let person = person_with_history(pair).await;
+    let first = person.path("first");
+    person.run(&["export", &first, "--versions"]).await.ok();
+    let copy = person.copy().await;
+    let import = [&["import", first.as_str(), "--versions"], copy.as_slice()].concat();
+    let dry = person.run(&[import.as_slice(), &["--dry-run"]].concat()).await;
+    assert!(
+        dry.stderr.contains("10 of 10 versions would be imported"),
+        "{}",
+        dry.stderr
+    );
+    assert!(person.contents(&copy).await.is_empty());
+    let imported = person.run(&import).await;
+    assert!(
+        imported.stderr.contains("10 of 10 versions imported"),
+        "{}",
+        imported.stderr
+    );
+    assert_eq!(
+        imported.ok(),
+        "4 created, 0 replaced, 0 unchanged, 0 skipped, 0 refused\n"
+    );
+    let second = person.path("second");
+    let export = [&["export", second.as_str(), "--versions"], copy.as_slice()].concat();
+    person.run(&export).await.ok();
+    for name in ["versions.jsonl", "index.jsonl"] {
+        let [one, two] = [&first, &second].map(|archive| without_ids(&Path::new(archive).join(name)));
+        assert_eq!(one, two, "{name}");
+    }
+    for name in ["memories", "blobs"] {
+        let [one, two] = [&first, &second].map(|archive| files(&Path::new(archive).join(name)));
+        assert_eq!(one, two, "{name}");
+    }
+    let audit = person.run(&["audit", "-o", "json"]).await.json();
+    let entries = audit["data"].as_array().unwrap();
+    let imports = entries
+        .iter()
+        .filter(|entry| entry["action"] == "memory_store.import");
+    assert_eq!(imports.count(), 1);
+    // The imported memories are searched and changed like others.
+    let found = [&["memory", "search", "another"], copy.as_slice()].concat();
+    assert!(person.run(&found).await.ok().contains("plan.md"));
+    let rename = [&["memory", "mv", "plan.md", "new.md"], copy.as_slice()].concat();
+    person.run(&rename).await.ok();
+    let again = person.run(&import).await;
+    assert_eq!(again.code, Some(4), "{}", again.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_equal_after_a_round_trip_on_sqlite() {
+    history_is_equal_after_a_round_trip(Pair::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_equal_after_a_round_trip_on_sqlite_and_s3() {
+    history_is_equal_after_a_round_trip(Pair::SqliteS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_equal_after_a_round_trip_on_postgres() {
+    history_is_equal_after_a_round_trip(Pair::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_equal_after_a_round_trip_on_postgres_and_s3() {
+    history_is_equal_after_a_round_trip(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_import_of_a_history_is_continued() {
+    let person = Person::new().await;
+    person.create_many(600).await;
+    let archive = person.path("archive");
+    person.run(&["export", &archive, "--versions"]).await.ok();
+    let copy = person.copy().await;
+    let import = [&["import", archive.as_str(), "--versions"], copy.as_slice()].concat();
+    let proxy = HoldingProxy::start(&person.server.url(), "/import", 2).await;
+    let mut killed = person.run_until_held(&import, &proxy).await;
+    let is_partly_done = async || person.contents(&copy).await.len() >= 250;
+    eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
+    killed.kill().await.unwrap();
+    person.run(&import).await.ok();
+    let second = person.path("second");
+    let export = [&["export", second.as_str(), "--versions"], copy.as_slice()].concat();
+    person.run(&export).await.ok();
+    let [one, two] =
+        [&archive, &second].map(|archive| without_ids(&Path::new(archive).join("versions.jsonl")));
+    assert_eq!(one, two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_of_another_server_is_imported_with_its_history() {
+    let (person, other) = (Person::new().await, person_with_history(Pair::PostgresS3).await);
+    let theirs = other.path("theirs");
+    other.run(&["export", &theirs, "--versions"]).await.ok();
+    let url = other.server.url();
+    let import = [
+        "import",
+        "--from-url",
+        &url,
+        "--from-store",
+        "notes",
+        "--versions",
+    ];
+    let key = [("KEEPSAKE_FROM_API_KEY", other.reader.as_str())];
+    let imported = person.run_with(&import, &key, "").await;
+    assert_eq!(
+        imported.ok(),
+        "4 created, 0 replaced, 0 unchanged, 0 skipped, 0 refused\n"
+    );
+    let ours = person.path("ours");
+    person.run(&["export", &ours, "--versions"]).await.ok();
+    let [one, two] = [&theirs, &ours].map(|archive| without_ids(&Path::new(archive).join("versions.jsonl")));
+    assert_eq!(one, two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_needs_versions_and_an_empty_store() {
+    let person = Person::new().await;
+    person.create("/a.md", "one\n").await;
+    let (plain, past) = (person.path("plain"), person.path("past"));
+    person.run(&["export", &plain]).await.ok();
+    person.run(&["export", &past, "--versions"]).await.ok();
+    let copy = person.copy().await;
+    let import = |archive| [&["import", archive, "--versions"], copy.as_slice()].concat();
+    let refused = person.run(&import(plain.as_str())).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has no versions"), "{}", refused.stderr);
+    let put = [&["memory", "put", "other.md"], copy.as_slice()].concat();
+    person.run_with(&put, &[], "other\n").await.ok();
+    let refused = person.run(&import(past.as_str())).await;
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("empty memory store"),
+        "{}",
+        refused.stderr
+    );
+
+    let file = Path::new(&past).join("versions.jsonl");
+    let text = fs::read_to_string(&file).unwrap().replace("created", "modified");
+    fs::write(&file, text).unwrap();
+    let damaged = person.run(&import(past.as_str())).await;
+    assert_eq!(damaged.code, Some(1), "{}", damaged.stderr);
+    assert!(damaged.stderr.contains("versions.jsonl"), "{}", damaged.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_a_history_are_written_once_or_not_at_all() {
+    let person = Person::new().await;
+    let client = person.server.client(&person.tenant);
+    let made = client.post("/v1/memory_stores", &json!({"name": "past"})).await;
+    let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
+    let route = format!("{store}/import");
+    let version = |memory: &str, path: &str| {
+        json!({
+            "memory_id": memory, "operation": "created", "path": path, "content": "x\n",
+            "created_at": "2025-01-02T03:04:05Z",
+            "created_by": {"type": "api_actor", "api_key_id": "apikey_of_another_server"},
+        })
+    };
+    let deletion =
+        json!({"memory_id": "unknown", "operation": "deleted", "created_at": "2025-01-02T03:04:06Z"});
+    let mut future = version("mem_2", "/b.md");
+    future["created_at"] = "2999-01-01T00:00:00Z".into();
+    for (part, operation, reason) in [
+        (json!([version("mem_1", "/a.md"), deletion]), 1, "operation"),
+        (
+            json!([version("mem_1", "/a.md"), version("mem_2", "/a.md")]),
+            1,
+            "path",
+        ),
+        (
+            json!([version("mem_1", "/a.md"), version("mem_2", "/a.md/b")]),
+            1,
+            "path",
+        ),
+        (json!([version("mem_1", "/a.md"), future]), 1, "created_at"),
+        (json!([version("", "/a.md")]), 0, "memory_id"),
+    ] {
+        let refused = client
+            .post(&route, &json!({"position": 0, "versions": part}))
+            .await;
+        assert!((400..=409).contains(&refused.status), "{part}: {}", refused.text);
+        let error = &refused.json()["error"];
+        assert_eq!(error["operation"], operation, "{part}: {}", refused.text);
+        assert!(refused.text.contains(reason), "{part}: {}", refused.text);
+        let listed = client.get(&format!("{store}/memory_versions")).await;
+        assert_eq!(listed.json()["data"], json!([]), "{part}");
+    }
+    let part = json!({"position": 0, "versions": [version("mem_1", "/a.md"), version("mem_2", "/b.md")]});
+    for _ in 0..2 {
+        let imported = client.post(&route, &part).await;
+        assert_eq!(imported.status, 200, "{}", imported.text);
+        assert_eq!(imported.json()["position"], 2);
+    }
+    let other = json!({"position": 0, "versions": [version("mem_3", "/c.md")]});
+    assert_eq!(client.post(&route, &other).await.status, 409);
+    let next = json!({"position": 2, "versions": [version("mem_3", "/c.md")]});
+    assert_eq!(client.post(&route, &next).await.status, 200);
+    let versions = client.get(&format!("{store}/memory_versions")).await.json();
+    for version in versions["data"].as_array().unwrap() {
+        assert_eq!(version["created_at"], "2025-01-02T03:04:05.000000Z");
+        assert_eq!(version["created_by"]["api_key_id"], "apikey_of_another_server");
+    }
+    let live = json!({"position": 3, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
+    let refused = client.post(&route, &live).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let made = client
+        .post(
+            &format!("{store}/memories"),
+            &json!({"path": "/own.md", "content": "y"}),
+        )
+        .await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let later = json!({"position": 4, "versions": [version("mem_4", "/d.md")]});
+    let refused = client.post(&route, &later).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    assert!(refused.text.contains("not imported"), "{}", refused.text);
+}

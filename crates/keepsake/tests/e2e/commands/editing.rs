@@ -1,0 +1,97 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::Person;
+
+impl Person {
+    /// An editor that runs this shell script on the file `$1`.
+    fn editor(&self, script: &str) -> PathBuf {
+        let path = self.home.path().join("editor");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
+
+    /// An editor that appends a line, after somebody else has replaced the memory.
+    fn editor_in_a_race(&self) -> PathBuf {
+        let binary = crate::support::binary();
+        let other = format!("echo theirs | {} memory put a.md > /dev/null", binary.display());
+        self.editor(&format!("{other}\necho mine >> \"$1\""))
+    }
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edit_saves_what_the_editor_saved() {
+    let person = Person::new().await;
+    let editor = text(&person.editor("echo more >> \"$1\""));
+    let edited = person
+        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", &editor)], "")
+        .await;
+    assert_eq!(edited.ok(), "created /memories/new.md (5 B)\n");
+    let edited = person
+        .run_with(&["memory", "edit", "new.md"], &[("VISUAL", &editor)], "")
+        .await;
+    assert_eq!(edited.ok(), "replaced /memories/new.md (10 B)\n");
+    let untouched = person
+        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", "true")], "")
+        .await;
+    assert_eq!(untouched.ok(), "/memories/new.md was not changed\n");
+    let failed = person
+        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", "false")], "")
+        .await;
+    assert_eq!(failed.code, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conflict_without_a_terminal_keeps_the_text() {
+    let person = Person::new().await;
+    person.put("a.md", "base\n").await;
+    let editor = text(&person.editor_in_a_race());
+    let conflict = person
+        .run_with(&["memory", "edit", "a.md"], &[("EDITOR", &editor)], "")
+        .await;
+    assert_eq!(conflict.code, Some(4), "{}", conflict.stderr);
+    let kept = conflict.stderr.trim().rsplit("your text is in ").next().unwrap();
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "base\nmine\n");
+    std::fs::remove_file(kept).unwrap();
+    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.ok(), "theirs\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conflict_in_a_terminal_shows_both_and_asks() {
+    let person = Person::new().await;
+    person.put("a.md", "base\n").await;
+    let editor = text(&person.editor_in_a_race());
+    let arguments = ["memory", "edit", "a.md"];
+    let solved = person
+        .run_in_terminal(&arguments, &[("EDITOR", &editor)], 80, "o\n")
+        .await;
+    let shown = console::strip_ansi_codes(&solved.stdout).into_owned();
+    assert_eq!(solved.code, Some(0), "{shown}");
+    assert!(shown.contains("+theirs") && shown.contains("+mine"), "{shown}");
+    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.ok(), "base\nmine\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_is_confirmed_in_a_terminal() {
+    let person = Person::new().await;
+    person.put("a.md", "base\n").await;
+    let kept = person
+        .run_in_terminal(&["memory", "rm", "a.md"], &[], 80, "n\n")
+        .await;
+    assert_eq!(kept.code, Some(1), "{}", kept.stdout);
+    assert!(
+        kept.stdout.contains("Delete /memories/a.md? [y/N]"),
+        "{}",
+        kept.stdout
+    );
+    let deleted = person
+        .run_in_terminal(&["memory", "rm", "a.md"], &[], 80, "y\n")
+        .await;
+    assert_eq!(deleted.code, Some(0), "{}", deleted.stdout);
+    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.code, Some(3));
+}

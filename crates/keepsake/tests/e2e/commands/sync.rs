@@ -1,0 +1,472 @@
+//! `keepsake sync` with a real folder and a real server.
+
+mod random;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::Person;
+use crate::support::command::Run;
+use crate::support::server::signal;
+use crate::support::{Pair, binary, eventually};
+
+/// How long `--watch` may take to carry a change over, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A person with a folder that is synchronised.
+struct Workplace {
+    person: Person,
+    folder: PathBuf,
+}
+
+impl Workplace {
+    async fn new() -> Self {
+        Self::on(Pair::Sqlite).await
+    }
+
+    async fn on(pair: Pair) -> Self {
+        let person = Person::on(pair).await;
+        let folder = person.home.path().join("memory");
+        Self { person, folder }
+    }
+
+    /// With these files on both sides.
+    async fn with(files: &[(&str, &str)]) -> Self {
+        let place = Self::new().await;
+        for (name, content) in files {
+            place.write(name, content);
+        }
+        place.sync(&[]).await.ok();
+        place
+    }
+
+    async fn sync(&self, more: &[&str]) -> Run {
+        let folder = self.folder.to_string_lossy();
+        self.person
+            .run(&[&["sync", folder.as_ref()], more].concat())
+            .await
+    }
+
+    /// Synchronises until a signal.
+    fn watch(&self) -> Child {
+        let mut command = Command::new(binary());
+        command
+            .args(["sync", "--watch"])
+            .arg(&self.folder)
+            .envs(self.person.variables())
+            .env("XDG_CONFIG_HOME", self.person.home.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let place = self.folder.join(name);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::write(place, content).unwrap();
+    }
+
+    fn delete(&self, name: &str) {
+        std::fs::remove_file(self.folder.join(name)).unwrap();
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let to = self.folder.join(to);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::rename(self.folder.join(from), to).unwrap();
+    }
+
+    /// The synchronised files with their content.
+    fn files(&self) -> BTreeMap<String, String> {
+        let mut files = BTreeMap::new();
+        collect(&self.folder, "", &mut files);
+        files
+    }
+
+    /// The memories with their content.
+    async fn memories(&self) -> BTreeMap<String, String> {
+        let mut memories = BTreeMap::new();
+        for memory in self.listed("full").await {
+            let path = memory["path"].as_str().unwrap().trim_start_matches('/');
+            memories.insert(path.to_owned(), memory["content"].as_str().unwrap().to_owned());
+        }
+        memories
+    }
+
+    async fn listed(&self, view: &str) -> Vec<Value> {
+        let client = self.person.server.client(&self.person.tenant);
+        let store = self.person.tenant.store_id;
+        let mut all = Vec::new();
+        let mut page = String::new();
+        loop {
+            let path = format!("/v1/memory_stores/{store}/memories?view={view}&limit=20{page}");
+            let answer = client.get(&path).await.json();
+            all.extend(answer["data"].as_array().unwrap().iter().cloned());
+            match answer["next_page"].as_str() {
+                Some(next) => page = format!("&page={next}"),
+                None => return all,
+            }
+        }
+    }
+
+    async fn is_equal(&self) -> bool {
+        self.files() == self.memories().await
+    }
+
+    async fn assert_equal(&self, expected: &[(&str, &str)]) {
+        let expected = expected
+            .iter()
+            .map(|(name, content)| ((*name).to_owned(), (*content).to_owned()))
+            .collect();
+        assert_eq!(self.files(), expected);
+        assert_eq!(self.memories().await, expected);
+    }
+
+    async fn rm(&self, name: &str) {
+        self.person.run(&["memory", "rm", name, "--yes"]).await.ok();
+    }
+
+    /// The name of the only file that was kept because of a conflict.
+    fn kept(&self) -> String {
+        let kept: Vec<_> = self
+            .files()
+            .into_keys()
+            .filter(|name| name.contains(".conflict-"))
+            .collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        kept[0].clone()
+    }
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
+    let Ok(entries) = folder.read_dir() else { return };
+    for entry in entries {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with('.') {
+            continue;
+        }
+        let path = format!("{prefix}{name}");
+        if entry.file_type().unwrap().is_dir() {
+            collect(&entry.path(), &format!("{path}/"), files);
+        } else {
+            files.insert(path, std::fs::read_to_string(entry.path()).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_both_sides_are_carried_over() {
+    let place = Workplace::new().await;
+    place.person.put("from/store.md", "store").await;
+    place.write("from/folder.md", "folder");
+    let first = place.sync(&[]).await.ok();
+    assert_eq!(
+        first,
+        "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n"
+    );
+    place
+        .assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")])
+        .await;
+
+    place.write("from/store.md", "edited");
+    place.person.put("from/folder.md", "changed").await;
+    place.person.put("third.md", "3").await;
+    place.sync(&[]).await.ok();
+    place
+        .assert_equal(&[
+            ("from/folder.md", "changed"),
+            ("from/store.md", "edited"),
+            ("third.md", "3"),
+        ])
+        .await;
+
+    place.delete("from/store.md");
+    place.rm("third.md").await;
+    let deleted = place.sync(&[]).await.ok();
+    assert!(
+        deleted.contains("deleted from/store.md in the store\n"),
+        "{deleted}"
+    );
+    assert!(deleted.contains("deleted third.md in the folder\n"), "{deleted}");
+    place.assert_equal(&[("from/folder.md", "changed")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_when_nothing_changed() {
+    let place = Workplace::with(&[("a.md", "1"), ("d/b.md", "2")]).await;
+    let everything = || {
+        let mut found = Vec::new();
+        for name in ["a.md", "d/b.md", "d", ".keepsake/state.json"] {
+            let metadata = place.folder.join(name).metadata().unwrap();
+            found.push((name, metadata.modified().unwrap()));
+        }
+        found
+    };
+    let versions = async || {
+        let log = place
+            .person
+            .run(&["memory", "log", "-n", "100", "-o", "json"])
+            .await
+            .json();
+        (log, place.listed("basic").await)
+    };
+    let before = (everything(), versions().await);
+    assert_eq!(place.sync(&[]).await.ok(), "nothing to do; 2 synchronised\n");
+    assert_eq!((everything(), versions().await), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_of_both_sides_keeps_both_and_ends_with_4() {
+    let place = Workplace::with(&[("n.md", "base"), ("same.md", "base")]).await;
+    place.write("n.md", "mine");
+    place.person.put("n.md", "theirs").await;
+    place.write("same.md", "equal");
+    place.person.put("same.md", "equal").await;
+    let run = place.sync(&["-o", "json"]).await;
+    assert_eq!(run.code, Some(4), "{}", run.stderr);
+    let result: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(result["counts"]["conflict"], 1);
+    let kept = place.kept();
+    place
+        .assert_equal(&[("n.md", "theirs"), ("same.md", "equal"), (&kept, "mine")])
+        .await;
+    assert_eq!(place.sync(&[]).await.code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_wins_over_the_deletion_of_the_other_side() {
+    let place = Workplace::with(&[("a.md", "1"), ("b.md", "1"), ("c.md", "1")]).await;
+    place.write("a.md", "2");
+    place.rm("a.md").await;
+    place.delete("b.md");
+    place.person.put("b.md", "2").await;
+    place.sync(&[]).await.ok();
+    place
+        .assert_equal(&[("a.md", "2"), ("b.md", "2"), ("c.md", "1")])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_file_stays_one_memory() {
+    let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
+    let ids = async || {
+        let ids = place.listed("basic").await;
+        let mut ids: Vec<_> = ids.iter().map(|memory| memory["id"].to_string()).collect();
+        ids.sort();
+        ids
+    };
+    let before = ids().await;
+    place.rename("a.md", "d/A.md");
+    place.person.run(&["memory", "mv", "b.md", "B.md"]).await.ok();
+    let moved = place.sync(&[]).await.ok();
+    assert_eq!(
+        moved,
+        "moved b.md to B.md in the folder\nmoved a.md to d/A.md in the store\n2 moved; 2 synchronised\n"
+    );
+    place.assert_equal(&[("B.md", "2"), ("d/A.md", "1")]).await;
+    assert_eq!(ids().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_and_directory_of_one_name_are_both_kept() {
+    let place = Workplace::with(&[("z.md", "1")]).await;
+    place.write("a", "mine");
+    place.person.put("a/b.md", "theirs").await;
+    place.write("c/d.md", "mine");
+    place.person.put("c", "theirs").await;
+    assert_eq!(place.sync(&[]).await.code, Some(4));
+    let files = place.files();
+    assert_eq!(files, place.memories().await);
+    assert_eq!(
+        (files["a/b.md"].as_str(), files["c"].as_str()),
+        ("theirs", "theirs")
+    );
+    assert_eq!(
+        files.values().filter(|content| *content == "mine").count(),
+        2,
+        "{files:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emptied_side_does_not_empty_the_other() {
+    let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
+    place.delete("a.md");
+    place.delete("b.md");
+    let refused = place.sync(&[]).await;
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--allow-emptying"), "{}", refused.stderr);
+    assert_eq!(place.memories().await.len(), 2);
+
+    // A folder that lost the state, too, is filled again.
+    std::fs::remove_dir_all(&place.folder).unwrap();
+    place.sync(&[]).await.ok();
+    place.assert_equal(&[("a.md", "1"), ("b.md", "2")]).await;
+
+    place.rm("a.md").await;
+    place.rm("b.md").await;
+    let refused = place.sync(&[]).await;
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert_eq!(place.files().len(), 2);
+    place.sync(&["--allow-emptying"]).await.ok();
+    place.assert_equal(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_belongs_to_one_store() {
+    let place = Workplace::with(&[("a.md", "1")]).await;
+    place.person.run(&["store", "create", "other"]).await.ok();
+    let refused = place.sync(&["--store", "other"]).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("belongs to the memory store"),
+        "{}",
+        refused.stderr
+    );
+    let url = place.person.server.url().replace("127.0.0.1", "localhost");
+    assert_eq!(place.sync(&["--url", &url]).await.code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_shows_the_steps_and_writes_nothing() {
+    let place = Workplace::new().await;
+    place.person.put("a.md", "1").await;
+    let shown = place.sync(&["--dry-run"]).await.ok();
+    assert_eq!(
+        shown,
+        "would download a.md\ndry run: 1 downloaded; 0 synchronised\n"
+    );
+    assert!(!place.folder.exists());
+    place.write("b.md", "2");
+    let shown = place.sync(&["--dry-run", "-o", "jsonl"]).await.ok();
+    let steps: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(steps[0]["action"], "download");
+    assert_eq!(steps[1]["action"], "upload");
+    assert_eq!(steps[2]["dry_run"], true);
+    assert!(!place.folder.join(".keepsake").exists());
+    assert_eq!(place.memories().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn skipped_files_stay_on_their_side() {
+    let place = Workplace::with(&[("a.md", "1")]).await;
+    place.write(".keepsakeignore", "private/\n");
+    place.write("private/own.md", "own");
+    place.write("binary.md", [0xff, 0xfe]);
+    place.write("large.md", "x".repeat(200_000));
+    place.person.put("private/theirs.md", "theirs").await;
+    place.person.put(".hidden.md", "theirs").await;
+    place.person.put("binary.md", "theirs").await;
+    let run = place.sync(&[]).await;
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    for line in [
+        "skipped private: listed in .keepsakeignore",
+        "skipped private/theirs.md: listed in .keepsakeignore",
+        "skipped .hidden.md: hidden",
+        "skipped binary.md: is not UTF-8 text",
+        "skipped large.md: is 200000 bytes, over the store's limit",
+    ] {
+        assert!(run.stderr.contains(line), "{line}: {}", run.stderr);
+    }
+    assert_eq!(place.memories().await.len(), 4);
+    assert!(!place.folder.join("private/theirs.md").exists());
+    // A synchronised path that becomes ignored stays in the store.
+    place.write(".keepsakeignore", "private/\na.md\n");
+    place.delete("a.md");
+    place.sync(&["--allow-emptying"]).await.ok();
+    assert_eq!(place.memories().await["a.md"], "1");
+    // A memory that moves to an ignored path leaves the folder.
+    place.write("z.md", "z");
+    place.sync(&[]).await.ok();
+    place
+        .person
+        .run(&["memory", "mv", "z.md", "private/z.md"])
+        .await
+        .ok();
+    place.sync(&["--allow-emptying"]).await.ok();
+    assert!(!place.folder.join("z.md").exists());
+    assert_eq!(place.memories().await["private/z.md"], "z");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_file_is_reported_and_the_others_are_carried_over() {
+    let place = Workplace::with(&[("a.md", "1")]).await;
+    let store = place.person.tenant.store_id.to_string();
+    let policy = ["store", "update", &store, "--sensitive-data", "reject"];
+    place.person.run(&policy).await.ok();
+    place.write("secret.md", "card: 4111 1111 1111 1111\n");
+    place.write("z.md", "2");
+    let run = place.sync(&[]).await;
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("skipped secret.md"), "{}", run.stderr);
+    assert_eq!(place.memories().await.len(), 2);
+    assert_eq!(place.files().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_that_may_only_read_downloads_and_reports_edits() {
+    let place = Workplace::new().await;
+    place.person.put("a.md", "1").await;
+    let reader = place.person.reader.clone();
+    place.sync(&["--api-key", &reader]).await.ok();
+    place.write("b.md", "2");
+    place.person.put("c.md", "3").await;
+    let refused = place.sync(&["--api-key", &reader]).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("skipped b.md"), "{}", refused.stderr);
+    assert_eq!(place.files().len(), 3);
+    assert_eq!(place.memories().await.len(), 2);
+    let unknown = place.sync(&["--api-key", "ks_live_unknown"]).await;
+    assert_eq!(unknown.code, Some(5), "{}", unknown.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_process_in_a_folder_is_refused() {
+    let place = Workplace::with(&[("a.md", "1")]).await;
+    let mut watching = place.watch();
+    place.write("b.md", "2");
+    eventually("the file is uploaded", SOON, || async {
+        place.is_equal().await && place.files().len() == 2
+    })
+    .await;
+    let refused = place.sync(&[]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("another process"), "{}", refused.stderr);
+    watching.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_carries_changes_over_and_waits_for_the_server() {
+    let mut place = Workplace::with(&[("a.md", "1")]).await;
+    let mut watching = place.watch();
+    place.write("b.md", "2");
+    place.person.put("c.md", "3").await;
+    eventually("both files are on both sides", SOON, || async {
+        place.files().len() == 3 && place.is_equal().await
+    })
+    .await;
+
+    place.person.server.end().await;
+    place.write("d.md", "4");
+    place.rename("a.md", "e.md");
+    place.person.server.restart().await;
+    eventually("the changes arrive after the restart", SOON, || async {
+        place.memories().await.contains_key("d.md") && place.is_equal().await
+    })
+    .await;
+
+    signal(watching.id().unwrap(), "INT").await;
+    assert_eq!(watching.wait().await.unwrap().code(), Some(0));
+    assert_eq!(place.sync(&[]).await.ok(), "nothing to do; 4 synchronised\n");
+}

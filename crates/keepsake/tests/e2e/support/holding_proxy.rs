@@ -1,0 +1,115 @@
+//! A proxy before a server that lets some requests pass and holds the next one.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::counting_proxy::content_length;
+
+/// A running proxy; stops when dropped.
+#[derive(Debug)]
+pub(crate) struct HoldingProxy {
+    url: String,
+    state: Arc<State>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    upstream: String,
+    /// What the first line of a counted request contains.
+    counted: &'static str,
+    passes: usize,
+    seen: AtomicUsize,
+    held: Notify,
+}
+
+impl HoldingProxy {
+    /// Starts a proxy that lets `passes` requests pass whose first line contains `counted`.
+    pub(crate) async fn start(upstream: &str, counted: &'static str, passes: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let state = Arc::new(State {
+            upstream: upstream.trim_start_matches("http://").to_owned(),
+            counted,
+            passes,
+            seen: AtomicUsize::new(0),
+            held: Notify::new(),
+        });
+        let shared = Arc::clone(&state);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let state = Arc::clone(&shared);
+                // The client notices a broken connection itself.
+                tokio::spawn(async move { drop(state.pass(client).await) });
+            }
+        });
+        Self {
+            url,
+            state,
+            accepting,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Waits until a request is held.
+    pub(crate) async fn held(&self) {
+        self.state.held.notified().await;
+    }
+
+    /// The number of counted requests.
+    pub(crate) fn seen(&self) -> usize {
+        self.state.seen.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for HoldingProxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl State {
+    async fn pass(&self, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(&self.upstream).await?;
+        let (from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        let answers = async { tokio::io::copy(&mut from_server, &mut to_client).await.map(drop) };
+        let requests = async {
+            let mut from = BufReader::new(from_client);
+            loop {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    if from.read_until(b'\n', &mut head).await? == 0 {
+                        return to_server.shutdown().await;
+                    }
+                }
+                let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
+                let mut body = vec![0; content_length(&text)];
+                from.read_exact(&mut body).await?;
+                if text
+                    .lines()
+                    .next()
+                    .is_some_and(|line| line.contains(self.counted))
+                    && self.seen.fetch_add(1, Ordering::SeqCst) >= self.passes
+                {
+                    self.held.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                to_server.write_all(&head).await?;
+                to_server.write_all(&body).await?;
+            }
+        };
+        tokio::try_join!(requests, answers)?;
+        Ok(())
+    }
+}

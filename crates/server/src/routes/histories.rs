@@ -1,0 +1,148 @@
+//! `/v1/memory_stores/{memory_store_id}/import`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{StoreId, Timestamp};
+use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
+use keepsake_index::Operation;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::memory_versions::VersionActor;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::schemas::{self, MemoryStoreImportType};
+
+/// Maximum bytes of the body, whatever the tenant's limits.
+const MAX_BYTES: u64 = 8 << 20;
+/// Maximum JSON values of the body: a version has at most 10.
+const MAX_VALUES: usize = 16 * MAX_VERSIONS;
+
+/// The body of an import.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct History {
+    /// The number of versions that the memory store has, all of them imported; 0 at first.
+    position: u64,
+    /// The next versions, oldest first; at most 500, together with the redactions.
+    #[serde(default)]
+    #[schema(max_items = 500)]
+    versions: Vec<HistoryVersion>,
+    /// Redactions of imported versions.
+    #[serde(default)]
+    #[schema(max_items = 500)]
+    redactions: Vec<HistoryRedaction>,
+}
+
+/// A version of another memory store.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct HistoryVersion {
+    /// The id that the memory has there.
+    #[schema(value_type = schemas::ForeignId)]
+    memory_id: String,
+    /// What the version did.
+    #[schema(value_type = schemas::Operation)]
+    operation: String,
+    /// The memory's path after the version; may be omitted for a deletion.
+    #[schema(value_type = Option<schemas::MemoryPath>)]
+    path: Option<String>,
+    /// The memory's content after the version; omitted for a deletion.
+    #[schema(value_type = Option<schemas::Content>)]
+    content: Option<String>,
+    /// When it was made; not in the future.
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+    /// Who made it; null if unknown.
+    created_by: Option<VersionActor>,
+}
+
+/// A redaction in another memory store.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct HistoryRedaction {
+    /// The version's place in the history; the first version has 1.
+    version: u64,
+    /// When it was redacted; not in the future.
+    #[schema(value_type = schemas::Time)]
+    redacted_at: String,
+    /// Who redacted it; null if unknown.
+    redacted_by: Option<VersionActor>,
+}
+
+/// The progress of an import.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HistoryImport {
+    #[schema(inline)]
+    r#type: MemoryStoreImportType,
+    #[schema(value_type = schemas::MemoryStoreId)]
+    memory_store_id: StoreId,
+    /// The number of versions that were imported; the next call's `position`.
+    position: u64,
+}
+
+impl HistoryVersion {
+    fn parsed(self) -> Result<ImportedVersion, ApiError> {
+        let operation = Operation::parse(&self.operation).ok_or_else(|| {
+            ApiError::invalid_request("`operation` must be `created`, `modified` or `deleted`")
+        })?;
+        Ok(ImportedVersion {
+            memory_id: self.memory_id,
+            operation,
+            path: self.path,
+            content: self.content,
+            created_at: parse_time("created_at", &self.created_at)?,
+            created_by: self.created_by.map(VersionActor::into_parts),
+        })
+    }
+}
+
+impl HistoryRedaction {
+    fn parsed(self) -> Result<ImportedRedaction, ApiError> {
+        Ok(ImportedRedaction {
+            version: self.version,
+            redacted_at: parse_time("redacted_at", &self.redacted_at)?,
+            redacted_by: self.redacted_by.map(VersionActor::into_parts),
+        })
+    }
+}
+
+fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError> {
+    let rule = || ApiError::invalid_request(format!("`{field}` must be a time in RFC 3339 format"));
+    Timestamp::parse(text).ok_or_else(rule)
+}
+
+/// Import a history
+///
+/// Writes the versions of another memory store, with their content, order, times and
+/// authors, into an empty memory store, part by part, oldest version first. Each part is
+/// written as a whole or not at all. Memories and versions get new ids. A memory store
+/// with a version that was not imported is refused. The error of a refused version has
+/// its index in `operation`. The body may have 8 MiB.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/import",
+    operation_id = "memory_stores.import",
+    request_body = History,
+    responses((status = 200, description = "How much of the history is imported.", body = HistoryImport)),
+)]
+pub(crate) async fn import(
+    State(engine): State<Engine>,
+    Path(store_id): Path<StoreId>,
+    JsonBody(principal, body, _): JsonBody<History, MAX_VALUES, MAX_BYTES>,
+) -> Result<Json<HistoryImport>, ApiError> {
+    let versions = body.versions.into_iter().map(HistoryVersion::parsed);
+    let redactions = body.redactions.into_iter().map(HistoryRedaction::parsed);
+    let part = HistoryPart {
+        position: body.position,
+        versions: versions.collect::<Result<_, _>>()?,
+        redactions: redactions.collect::<Result<_, _>>()?,
+    };
+    let position = engine.memories.import(&principal, store_id, part).await?;
+    Ok(Json(HistoryImport {
+        r#type: MemoryStoreImportType,
+        memory_store_id: store_id,
+        position,
+    }))
+}
