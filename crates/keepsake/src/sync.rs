@@ -94,7 +94,7 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
         0 => Ok(()),
         _ => Err(Failure::of_class(
             FailureClass::Conflict,
-            format!("both sides changed {conflicts} files; both contents {would} kept"),
+            format!("files that both sides changed: {conflicts}; both contents {would} kept"),
         )),
     }
 }

@@ -204,7 +204,7 @@ impl Sync {
                 Ok(deleted.map(|()| self.state.forget(path)))
             }
             Action::DeleteRemote { path, memory } => {
-                if !self.folder.is_free(path) {
+                if !self.folder.has_no_file(path) {
                     return Ok(Attempt::Lost);
                 }
                 let deleted = self.store.delete(*memory).await?;

@@ -184,7 +184,7 @@ fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize)
         (count(&["upload"]), "uploaded"),
         (count(&["move_in_folder", "move_in_store"]), "moved"),
         (count(&["delete_in_folder", "delete_in_store"]), "deleted"),
-        (count(&["conflict"]), "conflicts"),
+        (count(&["conflict"]), "in conflict"),
         (skipped, "skipped"),
     ] {
         if number > 0 {
@@ -207,7 +207,7 @@ mod tests {
         let counts = BTreeMap::from([("upload", 2), ("move_in_store", 1), ("conflict", 1)]);
         assert_eq!(
             summary(&counts, 9, 1),
-            "2 uploaded, 1 moved, 1 conflicts, 1 skipped; 9 synchronised\n"
+            "2 uploaded, 1 moved, 1 in conflict, 1 skipped; 9 synchronised\n"
         );
     }
 

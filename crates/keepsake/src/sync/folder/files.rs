@@ -84,16 +84,16 @@ impl Folder {
         }
     }
 
-    /// Whether nothing is at a path.
-    pub(in crate::sync) fn is_free(&self, path: &MemoryPath) -> bool {
-        let found = self.place(path).symlink_metadata();
-        // Also below a file, where there can be nothing.
-        found.is_err_and(|error| {
-            matches!(
+    /// Whether no file is at a path; a directory may be there.
+    pub(in crate::sync) fn has_no_file(&self, path: &MemoryPath) -> bool {
+        match self.place(path).symlink_metadata() {
+            Ok(found) => found.is_dir(),
+            // Also below a file, where there can be nothing.
+            Err(error) => matches!(
                 error.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            )
-        })
+            ),
+        }
     }
 
     /// Writes a file, if the place still is free or has the expected content.
@@ -111,15 +111,9 @@ impl Folder {
         self.make_parents(&place)?;
         let Some(expected) = replaces else {
             let staged = self.stage(content, None)?;
-            if rename_to_free(&staged, &place)? {
-                return Ok(true);
-            }
-            // Only an empty directory can be removed.
-            let is_placed = place.is_dir() && {
-                std::fs::remove_dir(&place).and_then(|()| rename_to_free(&staged, &place))?
-            };
+            let placed = rename_over_nothing(&staged, &place);
             remove_if_exists(&staged)?;
-            return Ok(is_placed);
+            return placed;
         };
         let before = place.symlink_metadata()?;
         if !before.is_file() || hash_of(&place)? != expected {
@@ -174,7 +168,7 @@ impl Folder {
             if is_itself {
                 std::fs::rename(&from, &to).map(|()| true)
             } else {
-                rename_to_free(&from, &to)
+                rename_over_nothing(&from, &to)
             }
         });
         if matches!(renamed, Ok(true)) {
@@ -274,6 +268,30 @@ fn classify(done: io::Result<bool>) -> Attempt<()> {
 
 fn hash_of(place: &Path) -> io::Result<ContentHash> {
     Ok(ContentHash::of(&std::fs::read(place)?))
+}
+
+/// Renames a file to a place where there is nothing, or a directory without files;
+/// `false` if the new place is taken.
+fn rename_over_nothing(from: &Path, to: &Path) -> io::Result<bool> {
+    if rename_to_free(from, to)? {
+        return Ok(true);
+    }
+    if !to.symlink_metadata()?.is_dir() {
+        return Ok(false);
+    }
+    remove_empty_directory(to)?;
+    rename_to_free(from, to)
+}
+
+/// Removes a directory that contains nothing but such directories.
+fn remove_empty_directory(directory: &Path) -> io::Result<()> {
+    for entry in directory.read_dir()? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty_directory(&entry.path())?;
+        }
+    }
+    std::fs::remove_dir(directory)
 }
 
 /// Renames a file; `false` if the new place is taken.

@@ -297,6 +297,27 @@ async fn file_and_directory_of_one_name_are_both_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn directory_in_the_place_of_a_file_does_not_stop_a_run() {
+    let place = Workplace::with(&[("a", "1"), ("b", "2"), ("c.md", "3"), ("d.md", "4")]).await;
+    place.sync(&[]).await.ok();
+    // A file became a directory: with a file, and with nothing in it.
+    for name in ["a", "b"] {
+        place.delete(name);
+    }
+    place.write("a/x.md", "5");
+    std::fs::create_dir(place.folder.join("b")).unwrap();
+    // Memories moved or were created where the folder has only directories.
+    for name in ["e/empty", "f/empty"] {
+        std::fs::create_dir_all(place.folder.join(name)).unwrap();
+    }
+    place.person.run(&["memory", "mv", "c.md", "e"]).await.ok();
+    place.person.put("f", "6").await;
+    place.sync(&[]).await.ok();
+    let expected = [("a/x.md", "5"), ("d.md", "4"), ("e", "3"), ("f", "6")];
+    place.assert_equal(&expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn emptied_side_does_not_empty_the_other() {
     let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
     place.delete("a.md");
