@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Method, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
+use keepsake_core::Timestamp;
 use keepsake_engine::{Engine, Held, Principal};
 use keepsake_index::Idempotency;
 use serde::de::value::MapAccessDeserializer;
@@ -279,6 +280,12 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         ApiError::invalid_request("the body is not valid: there is data after the JSON value")
     })?;
     Ok(parsed)
+}
+
+/// Parses a time in a field of a body.
+pub(crate) fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError> {
+    let rule = || ApiError::invalid_request(format!("`{field}` must be a time in RFC 3339 format"));
+    Timestamp::parse(text).ok_or_else(rule)
 }
 
 /// Counts bytes of a request's memory.

@@ -193,7 +193,7 @@ fn parse(
         Ok(PastRedaction {
             place: version.map_err(|_| of_redaction(place, "names no version"))?,
             at: redaction.redacted_at,
-            by: redaction.redacted_by.map(actor_of).transpose()?,
+            by: actor_of("redacted_by", redaction.redacted_by)?,
         })
     });
     Ok(PastPart {
@@ -226,13 +226,16 @@ fn parse_version(
         memory_id: memory_id_of(store_id, &version.memory_id),
         state,
         at: version.created_at,
-        by: version.created_by.map(actor_of).transpose()?,
+        by: actor_of("created_by", version.created_by)?,
     })
 }
 
-fn actor_of((kind, id): (ActorKind, String)) -> Result<Actor, EngineError> {
-    require_id("created_by", &id)?;
-    Ok(Actor::of(kind, &id))
+fn actor_of(field: &'static str, by: Option<(ActorKind, String)>) -> Result<Option<Actor>, EngineError> {
+    let Some((kind, id)) = by else {
+        return Ok(None);
+    };
+    require_id(field, &id)?;
+    Ok(Some(Actor::of(kind, &id)))
 }
 
 fn require_id(field: &'static str, id: &str) -> Result<(), EngineError> {

@@ -183,7 +183,12 @@ impl Write<'_> {
 
     /// Prepares a change. `text` is its content, unless unchanged, and `row` contains
     /// the search terms of that content.
-    fn prepare(&self, wanted: &Proposed, text: Option<&Text>, row: Option<&SearchRow>) -> Prepared {
+    pub(super) fn prepare(
+        &self,
+        wanted: &Proposed,
+        text: Option<&Text>,
+        row: Option<&SearchRow>,
+    ) -> Prepared {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
         let (memory_id, before, revives) = match &wanted.from {
@@ -347,7 +352,7 @@ fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
 }
 
 /// Blob, size and hash of a head's content.
-pub(super) const fn content_of(head: &Head) -> StoredContent {
+const fn content_of(head: &Head) -> StoredContent {
     StoredContent {
         blob_id: head.blob_id,
         size_bytes: head.size_bytes,

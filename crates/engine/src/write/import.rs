@@ -6,15 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_core::{
-    Actor, BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, Timestamp, VersionId,
-};
+use keepsake_core::{Actor, Content, MemoryId, MemoryPath, SensitiveDataPolicy, Timestamp, VersionId};
 use keepsake_index::{
-    Audited, Auditor, Change, Commit, ExpiryChange, FoundMemories, Head, HeadChange, HistoryPart,
-    ImportOutcome, MemoryTarget, SearchRow, StoredContent,
+    Audited, Auditor, Change, Commit, ExpiryChange, FoundMemories, Head, HistoryPart, ImportOutcome,
+    MemoryTarget, SearchRow,
 };
 
-use super::commit::{MAX_COMMITS, Prepared, Text, attempt_of, content_of};
+use super::commit::{MAX_COMMITS, Prepared, Text, attempt_of};
 use super::{Attempt, NewContent, Origin, Proposal, Proposed, Refusal, Write};
 use crate::EngineError;
 use crate::search::search_rows;
@@ -117,7 +115,8 @@ impl Write<'_> {
             let mut prepared = Vec::with_capacity(part.versions.len());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
-                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref()) {
+                let content = (checked.texts[place].as_ref(), rows[place].as_ref());
+                match self.prepare_past(&mut memories, version, seq, content) {
                     Some(ready) => prepared.push(ready),
                     None => return Ok(Err(NotImported::DeletesNothing(place))),
                 }
@@ -133,10 +132,9 @@ impl Write<'_> {
                 }
                 written => written?,
             };
-            if outcome == ImportOutcome::Imported {
-                return Ok(Ok(()));
+            if outcome != ImportOutcome::Imported {
+                self.remove_blobs(&prepared).await;
             }
-            self.remove_blobs(&prepared).await;
             let refused = match outcome {
                 ImportOutcome::Imported => return Ok(Ok(())),
                 ImportOutcome::NoStore => return Err(EngineError::StoreNotFound),
@@ -192,64 +190,44 @@ impl Write<'_> {
         memories: &mut Memories,
         version: &PastVersion,
         seq: i64,
-        row: Option<&SearchRow>,
+        (text, row): (Option<&Text>, Option<&SearchRow>),
     ) -> Option<Prepared> {
-        let context = self.context();
-        let (memory_id, version_id) = (version.memory_id, VersionId::from_uuid(context.new_uuid()));
+        let memory_id = version.memory_id;
         let between = memories.0.entry(memory_id).or_default();
-        let before = between.live.take();
-        let mut change = Change {
-            memory_id,
-            version_id,
-            before,
-            revives: None,
-            after: None,
+        let (live, deleted_by) = (between.live.take(), between.deleted_by.take());
+        let kept = live.as_ref().map(|head| head.sha256);
+        let from = match (live, deleted_by) {
+            (Some(head), _) => Origin::Live(head),
+            (None, _) if version.state.is_none() => return None,
+            (None, Some(deleted_by)) => Origin::Deleted(memory_id, deleted_by),
+            (None, None) => Origin::New,
         };
-        let Some((path, text)) = &version.state else {
-            change.before.as_ref()?;
-            between.deleted_by = Some(version_id);
-            return Some(Prepared { change, brings: None });
+        let wanted = Proposed {
+            from,
+            ..version.proposed()
         };
-        if change.before.is_none() {
-            change.revives = between.deleted_by.take();
+        let has_new = |(_, content): &(MemoryPath, Content)| kept != Some(content.hash());
+        let text = text.filter(|_| version.state.as_ref().is_some_and(has_new));
+        let mut ready = self.prepare(&wanted, text, row);
+        // A new memory has the same id in every part of the history.
+        ready.change.memory_id = memory_id;
+        let version_id = ready.change.version_id;
+        match &ready.change.after {
+            None => between.deleted_by = Some(version_id),
+            Some(after) => {
+                between.live = Some(Head {
+                    memory_id,
+                    path: after.path.clone(),
+                    version_id,
+                    seq,
+                    blob_id: after.blob_id,
+                    size_bytes: after.size_bytes,
+                    sha256: after.sha256,
+                    claim: None,
+                });
+            }
         }
-        let kept = change.before.as_ref().map(content_of);
-        let kept = kept.filter(|stored| stored.sha256 == text.hash());
-        let stored = kept.unwrap_or(StoredContent {
-            blob_id: version_id,
-            size_bytes: text.size_bytes(),
-            sha256: text.hash(),
-        });
-        let is_new = kept.is_none();
-        between.live = Some(Head {
-            memory_id,
-            path: path.clone(),
-            version_id,
-            seq,
-            blob_id: stored.blob_id,
-            size_bytes: stored.size_bytes,
-            sha256: stored.sha256,
-            claim: None,
-        });
-        change.after = Some(HeadChange {
-            path: path.clone(),
-            blob_id: stored.blob_id,
-            size_bytes: stored.size_bytes,
-            sha256: stored.sha256,
-            content: (is_new && context.has_content_in_index).then(|| text.clone()),
-            first_line: is_new.then(|| text.first_line()),
-            expiry: ExpiryChange::default(),
-            search: row.cloned(),
-        });
-        let key = BlobKey {
-            tenant_id: self.principal.tenant_id,
-            store_id: self.store_id,
-            blob_id: version_id,
-        };
-        Some(Prepared {
-            change,
-            brings: is_new.then(|| (key, text.clone())),
-        })
+        Some(ready)
     }
 
     /// The commits of prepared versions. Creations at the same time by the same author

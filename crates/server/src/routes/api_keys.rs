@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::list::{List, ListPage};
 use crate::auth::Caller;
-use crate::body::{Empty, JsonBody, OptionalBody};
+use crate::body::{Empty, JsonBody, OptionalBody, parse_time};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
@@ -38,17 +38,12 @@ pub(crate) struct CreateApiKey {
 impl CreateApiKey {
     /// Converts the body to a draft of the key.
     pub(crate) fn draft(self) -> Result<KeyDraft, ApiError> {
-        let expires_at = match self.expires_at {
-            Some(text) => Some(Timestamp::parse(&text).ok_or_else(|| {
-                ApiError::invalid_request("`expires_at` must be a time in RFC 3339 format")
-            })?),
-            None => None,
-        };
+        let expires_at = self.expires_at.map(|text| parse_time("expires_at", &text));
         Ok(KeyDraft {
             name: self.name,
             scopes: self.scopes,
             store_ids: self.memory_store_ids,
-            expires_at,
+            expires_at: expires_at.transpose()?,
         })
     }
 }

@@ -2,14 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::StoreId;
 use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
 use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::memory_versions::VersionActor;
-use crate::body::JsonBody;
+use crate::body::{JsonBody, parse_time};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::schemas::{self, MemoryStoreImportType};
@@ -106,11 +106,6 @@ impl HistoryRedaction {
             redacted_by: self.redacted_by.map(VersionActor::into_parts),
         })
     }
-}
-
-fn parse_time(field: &str, text: &str) -> Result<Timestamp, ApiError> {
-    let rule = || ApiError::invalid_request(format!("`{field}` must be a time in RFC 3339 format"));
-    Timestamp::parse(text).ok_or_else(rule)
 }
 
 /// Import a history
