@@ -253,6 +253,8 @@ class SessionFacts:
         self.assertEqual([type(event) for event in events], [BetaManagedAgentsAgentToolUseEvent] * 3)
         self.assertEqual([event.input["path"][-4:] for event in events], ["a.md", "b.md", "c.md"])
         self.assertEqual(events[0].input["file_text"], {"size_bytes": 8})
+        self.assertEqual({event.evaluated_permission for event in events}, {"allow"})
+        self.assertEqual({event.evaluation.type for event in events}, {"always_allow"})
         self.assertEqual((await do(self.sessions.events.list(session.id, limit=1000))).data, events)
         newest = await everything(self.sessions.events.list(session.id, order="desc", types=["agent.tool_use"]))
         self.assertEqual(newest, events[::-1])

@@ -106,7 +106,7 @@ pub use sessions::{
 pub use shares::{FairShares, Share};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
-pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools};
+pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
 pub use usage::{MemoryUse, StoreUsageReport, Usage};
 pub use verify::{Problem, Progress, Verification, Verifier};
 pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};

@@ -24,6 +24,11 @@ pub use memory::MemoryTool;
 /// The memory tool's name in a block.
 pub const MEMORY_TOOL: &str = "memory";
 
+/// Whether a tool of this name exists.
+pub fn is_tool(name: &str) -> bool {
+    name == MEMORY_TOOL || AgentTool::parse(name).is_some()
+}
+
 /// A call of the memory tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {

@@ -1,6 +1,6 @@
 //! The MCP server.
 
-use keepsake_engine::{Engine, ToolCall, holding};
+use keepsake_engine::{Engine, ToolCall, holding, is_tool};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
@@ -85,7 +85,7 @@ impl ServerHandler for MemoryServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !tools::is_known(&request.name) {
+        if !is_tool(&request.name) {
             let message = "there is no tool of this name; `tools/list` returns all names";
             return Err(ErrorData::invalid_params(message, None));
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use keepsake_core::tool::agent::{AgentTool, ToolDefinition, definitions, memory_definition};
-use keepsake_engine::{MEMORY_TOOL, ToolAnswer};
+use keepsake_core::tool::agent::{ToolDefinition, definitions, memory_definition};
+use keepsake_engine::ToolAnswer;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::Value;
 
@@ -11,11 +11,6 @@ use serde_json::Value;
 pub(crate) fn offered() -> Vec<Tool> {
     let all = definitions().into_iter().chain([memory_definition()]);
     all.map(tool).collect()
-}
-
-/// Whether a tool of this name exists.
-pub(crate) fn is_known(name: &str) -> bool {
-    name == MEMORY_TOOL || AgentTool::parse(name).is_some()
 }
 
 fn tool(definition: ToolDefinition) -> Tool {

@@ -247,6 +247,7 @@ object_types! {
     MemoryStoreResourceType = "memory_store";
     DeletedSessionResourceType = "session_resource_deleted";
     ToolUseType = "agent.tool_use";
+    AlwaysAllowType = "always_allow";
     ErasureType = "erasure";
     ApiKeyType = "api_key";
     TenantType = "tenant";
@@ -303,6 +304,7 @@ vocabularies! {
         "object_store_misconfigured",
         "internal"
     ];
+    Permission = "Whether a tool call was allowed." ["allow", "deny"];
     SessionStatus = "The status of a session: `idle`, or `terminated` once it is archived; the other values are of the clients' protocol." [
         "rescheduling",
         "running",

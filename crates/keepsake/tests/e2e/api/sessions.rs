@@ -397,16 +397,31 @@ pub(super) async fn events_tell_each_call_without_content(place: Place) {
     }
     let agent_tool = json!({"type": "tool_use", "name": "memory_list", "input": {"path_prefix": mount}});
     ok(&client.post(&format!("{path}/tool_calls"), &agent_tool).await);
+    let no_tool = json!({"type": "tool_use", "name": "bash", "input": {}});
+    ok(&client.post(&format!("{path}/tool_calls"), &no_tool).await);
     let events = all(&holder, &format!("{path}/events?limit=2")).await;
-    for event in &events {
-        assert_fields(event, &["id", "type", "name", "input", "processed_at"]);
+    let (denied, allowed) = events.split_last().unwrap();
+    let fields = [
+        "id",
+        "type",
+        "name",
+        "input",
+        "processed_at",
+        "evaluated_permission",
+    ];
+    assert_fields(denied, &fields);
+    assert_eq!(denied["evaluated_permission"], "deny");
+    for event in allowed {
+        assert_fields(event, &[&fields[..], &["evaluation"]].concat());
+        assert_eq!(event["evaluated_permission"], "allow");
+        assert_eq!(event["evaluation"], json!({"type": "always_allow"}));
         assert_id(&event["id"], "sevt_");
         assert_eq!(event["type"], "agent.tool_use");
         assert_time(&event["processed_at"]);
     }
     assert_eq!(
         strings(&events, "name"),
-        ["memory", "memory", "memory", "memory_list"]
+        ["memory", "memory", "memory", "memory_list", "bash"]
     );
     let mut without = inputs[0].clone();
     without["file_text"] = json!({"size_bytes": 8});

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use keepsake_core::{EventId, SessionId};
-use keepsake_engine::{Engine, EventQuery, Page};
+use keepsake_engine::{Engine, EventQuery, Page, is_tool};
 use keepsake_index::SessionEvent as Kept;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::routes::list::{CreatedInOrder, List, Order, SessionPage};
-use crate::schemas::{self, ToolUseType};
+use crate::schemas::{self, AlwaysAllowType, ToolUseType};
 
 /// The type of every event.
 const TOOL_USE: &str = "agent.tool_use";
@@ -34,16 +34,36 @@ pub(crate) struct SessionEvent {
     input: Map<String, Value>,
     #[schema(value_type = schemas::Time)]
     processed_at: String,
+    /// Whether the call was allowed: a call of a tool that does not exist was not.
+    #[schema(value_type = schemas::Permission)]
+    evaluated_permission: &'static str,
+    /// Why the call was allowed: no tool asks. Omitted if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    evaluation: Option<Evaluation>,
+}
+
+/// The policy that allowed a call.
+#[derive(Debug, Serialize, ToSchema)]
+struct Evaluation {
+    #[schema(inline)]
+    r#type: AlwaysAllowType,
 }
 
 impl From<Kept> for SessionEvent {
     fn from(event: Kept) -> Self {
+        let is_allowed = is_tool(&event.name);
+        let evaluation = Evaluation {
+            r#type: AlwaysAllowType,
+        };
         Self {
             id: event.event_id,
             r#type: ToolUseType,
             name: event.name,
             input: event.input,
             processed_at: event.at.to_rfc3339(),
+            evaluated_permission: if is_allowed { "allow" } else { "deny" },
+            evaluation: is_allowed.then_some(evaluation),
         }
     }
 }
