@@ -27,6 +27,8 @@ pub(crate) enum ContextCommand {
     List(OutputArgs),
     /// Makes a context the current one
     Use(UseContextArgs),
+    /// Prints a context as variables, for clients
+    Env(EnvContextArgs),
     /// Removes a context and its API key
     #[command(visible_alias = "rm")]
     Remove(RemoveContextArgs),
@@ -40,6 +42,15 @@ pub(crate) struct UseContextArgs {
     /// The memory store that commands use from now on: its id or its name
     #[arg(short, long, value_name = "STORE")]
     pub(crate) store: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  eval \"$(keepsake context env dev)\"")]
+pub(crate) struct EnvContextArgs {
+    /// The context [default: the current one]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]

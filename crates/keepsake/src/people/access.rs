@@ -14,6 +14,8 @@ use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::output::{Column, Printer, print};
 
+const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
+
 /// Checks an API key and remembers it as a context, which becomes the current one.
 ///
 /// # Errors
@@ -84,6 +86,7 @@ pub(crate) fn run_context(command: ContextCommand) -> Result<(), Failure> {
     match command {
         ContextCommand::List(output) => list(&contexts, output),
         ContextCommand::Use(args) => select(contexts, args, &path),
+        ContextCommand::Env(args) => print_variables(&contexts, args.name.as_deref()),
         ContextCommand::Remove(args) => remove(contexts, &args.name, &path),
     }
 }
@@ -107,8 +110,7 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
         Column::text("URL", "/url"),
         Column::text("STORE", "/store"),
     ];
-    let none = "there is no context: `keepsake login URL` makes one";
-    Printer::new(output.output).items(&rows, &columns, none)
+    Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }
 
 fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(), Failure> {
@@ -119,6 +121,23 @@ fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(
     contexts.current = Some(args.name.clone());
     contexts.write(path)?;
     print(&format!("the current context is {}\n", args.name))
+}
+
+/// Prints commands that set the variables of a context in a shell.
+fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
+    let none = || Failure::of_class(FailureClass::NotFound, NO_CONTEXT);
+    let (_, context) = contexts.find(name)?.ok_or_else(none)?;
+    let variables = [
+        ("KEEPSAKE_URL", Some(&context.url)),
+        ("KEEPSAKE_API_KEY", Some(&context.api_key)),
+        ("KEEPSAKE_STORE", context.store.as_ref()),
+    ];
+    let lines = variables.map(|(variable, value)| match value {
+        // In single quotes, a shell takes everything but the quote as it is.
+        Some(value) => format!("export {variable}='{}'\n", value.replace('\'', r"'\''")),
+        None => format!("unset {variable}\n"),
+    });
+    print(&lines.concat())
 }
 
 fn remove(mut contexts: Contexts, name: &str, path: &Path) -> Result<(), Failure> {

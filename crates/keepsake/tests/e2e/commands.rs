@@ -2,6 +2,7 @@
 
 mod archives;
 mod contexts;
+mod each;
 mod editing;
 mod manual;
 mod memories;

@@ -44,6 +44,14 @@ async fn login_remembers_the_server_for_later_commands() {
         "{contexts}"
     );
     assert!(!contexts.contains("ks_live"), "{contexts}");
+    let variables = person.run_in_context(&["context", "env"], &[], "").await.ok();
+    let key = &person.tenant.key;
+    assert_eq!(
+        variables,
+        format!(
+            "export KEEPSAKE_URL='{url}'\nexport KEEPSAKE_API_KEY='{key}'\nexport KEEPSAKE_STORE='notes'\n"
+        )
+    );
     assert_eq!(
         person
             .run_in_context(&["context", "use", "home"], &[], "")
