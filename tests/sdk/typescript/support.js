@@ -186,13 +186,23 @@ export async function conflict(type, call, fields = {}) {
 /** Faults of the proxy, each for one request. */
 export const UNAVAILABLE = 'answered with 503, unseen by the server';
 export const LOST = 'carried out, and the answer lost';
+export const CUT = 'carried out, and the answer cut in its middle';
+export const SILENT = 'carried out, and never answered';
+
+const NOT_NOW = {
+  status: 503,
+  headers: { 'retry-after': '0.01' },
+  body: '{"type":"error","error":{"type":"overloaded_error","message":"not now"}}',
+};
 
 /**
- * A proxy of the server that counts requests and injects faults.
+ * A proxy of the server that records requests and injects faults.
  *
  * A fault is for one request; a function among them is called before its
- * request goes on to the server. Further requests pass.
- * @typedef {string | null | (() => Promise<unknown>)} Fault
+ * request goes on to the server, and an answer is given instead of the server's.
+ * Further requests pass.
+ * @typedef {{status: number, headers?: Record<string, string>, body?: string}} Answer
+ * @typedef {string | null | Answer | (() => Promise<unknown>)} Fault
  */
 export class Proxy {
   /** @type {Fault[]} */
@@ -201,6 +211,8 @@ export class Proxy {
   #spoiltMethod = null;
   /** @type {[string, number | null][]} */
   #requests = [];
+  /** @type {{headers: import('node:http').IncomingHttpHeaders, body: string}[]} */
+  #sent = [];
   #server = createServer((incoming, outgoing) => {
     this.#handle(incoming, outgoing).catch((error) => outgoing.destroy(error));
   });
@@ -231,6 +243,7 @@ export class Proxy {
    */
   spoil(faults, method = null) {
     this.#requests = [];
+    this.#sent = [];
     this.#faults = [...faults];
     this.#spoiltMethod = method;
   }
@@ -243,6 +256,11 @@ export class Proxy {
     return this.#requests.filter((request) => method === null || request[0] === method);
   }
 
+  /** Headers and body of each request since `spoil`. */
+  sent() {
+    return this.#sent;
+  }
+
   /**
    * @param {import('node:http').IncomingMessage} incoming
    * @param {import('node:http').ServerResponse} outgoing
@@ -251,19 +269,28 @@ export class Proxy {
     const method = incoming.method ?? '';
     const parts = [];
     for await (const part of incoming) parts.push(part);
+    const body = Buffer.concat(parts);
+    this.#sent.push({ headers: incoming.headers, body: body.toString() });
     const isSpoilt = this.#spoiltMethod === null || this.#spoiltMethod === method;
     const fault = isSpoilt ? this.#faults.shift() : null;
-    if (fault === UNAVAILABLE) {
+    const instead = fault === UNAVAILABLE ? NOT_NOW : fault;
+    if (typeof instead === 'object' && instead !== null) {
       this.#requests.push([method, null]);
-      outgoing.writeHead(503, { 'content-type': 'application/json', 'retry-after': '0.01' });
-      outgoing.end('{"type":"error","error":{"type":"overloaded_error","message":"not now"}}');
+      outgoing.writeHead(instead.status, { 'content-type': 'application/json', ...instead.headers });
+      outgoing.end(instead.body);
       return;
     }
     if (typeof fault === 'function') await fault();
-    const answer = await forward(incoming, Buffer.concat(parts));
+    const answer = await forward(incoming, body);
     this.#requests.push([method, answer.status]);
+    if (fault === SILENT) return;
     if (fault === LOST) {
       incoming.socket.destroy();
+      return;
+    }
+    if (fault === CUT) {
+      outgoing.writeHead(answer.status, { ...answer.headers, 'content-length': answer.body.length });
+      outgoing.write(answer.body.subarray(0, answer.body.length / 2), () => incoming.socket.destroy());
       return;
     }
     outgoing.writeHead(answer.status, answer.headers);
