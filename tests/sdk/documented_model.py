@@ -20,7 +20,8 @@ def known_models():
 
 
 def main(root):
-    files = sorted([root / "README.md", *root.glob("docs/**/*.md"), *root.glob("deploy/**/*"), *root.glob("helm/**/*")])
+    folders = ("docs/**/*.md", "deploy/**/*", "helm/**/*", "clients/*/README.md", "clients/*/examples/*")
+    files = sorted([root / "README.md", *(file for folder in folders for file in root.glob(folder))])
     named = [
         (file.relative_to(root).as_posix(), name)
         for file in files

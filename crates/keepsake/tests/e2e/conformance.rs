@@ -25,8 +25,7 @@ struct Sequence {
     name: String,
     #[serde(rename = "about")]
     _about: String,
-    #[serde(default)]
-    limits: LimitOverrides,
+    limits: Option<LimitOverrides>,
     steps: Vec<Step>,
 }
 
@@ -38,6 +37,20 @@ struct Step {
     is_error: bool,
     content: Option<Value>,
     contains: Option<Vec<String>>,
+}
+
+impl File {
+    fn read() -> Self {
+        let file: Self = serde_json::from_str(FILE).unwrap();
+        assert_eq!((file.format, file.tool.as_str()), (1, "memory_20250818"));
+        file
+    }
+}
+
+/// The names of the sequences that need limits, and these limits.
+pub(crate) fn limits() -> impl Iterator<Item = (String, LimitOverrides)> {
+    let sequences = File::read().sequences.into_iter();
+    sequences.filter_map(|sequence| Some((sequence.name, sequence.limits?)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,13 +74,13 @@ async fn every_step_holds_on_sqlite_and_s3() {
 }
 
 async fn run(pair: Pair) {
-    let file: File = serde_json::from_str(FILE).unwrap();
-    assert_eq!((file.format, file.tool.as_str()), (1, "memory_20250818"));
+    let file = File::read();
     let deployment = Deployment::new(pair).await;
     let provision = deployment.provision().await;
     let mut subjects = Vec::new();
     for sequence in &file.sequences {
-        subjects.push((sequence, provision.tenant(sequence.limits.clone()).await));
+        let limits = sequence.limits.clone().unwrap_or_default();
+        subjects.push((sequence, provision.tenant(limits).await));
     }
     provision.close().await;
     let server = deployment.start().await;

@@ -107,7 +107,7 @@ async fn tool_runner_works(pair: Pair) {
 }
 
 /// A server, and the keys with which a suite meets it.
-struct SdkServer {
+pub(crate) struct SdkServer {
     server: Server,
     tenant: Tenant,
     /// The names and secrets of a suite's other keys.
@@ -117,6 +117,14 @@ struct SdkServer {
 
 impl SdkServer {
     async fn new(pair: Pair) -> Self {
+        Self::with_tenants(pair, []).await.0
+    }
+
+    /// The same, and a tenant for each of these limits.
+    pub(crate) async fn with_tenants(
+        pair: Pair,
+        limits: impl IntoIterator<Item = LimitOverrides>,
+    ) -> (Self, Vec<Tenant>) {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let tenant = provision.tenant(LimitOverrides::default()).await;
@@ -132,17 +140,22 @@ impl SdkServer {
             ("READER", provision.key(tenant.id, &writing[..1], None).await),
             ("WRITER", provision.key(tenant.id, &writing, None).await),
         ];
+        let mut tenants = Vec::new();
+        for limits in limits {
+            tenants.push(provision.tenant(limits).await);
+        }
         provision.close().await;
-        Self {
+        let server = Self {
             server: deployment.start().await,
             tenant,
             other_keys,
             _deployment: deployment,
-        }
+        };
+        (server, tenants)
     }
 
     /// A command with the server and the keys in its environment.
-    fn command(&self, program: impl AsRef<Path>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command
             .env("KEEPSAKE_BASE_URL", self.server.url())

@@ -1,0 +1,174 @@
+"""Calls of the server, and when a call is sent again; without any input or output."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import httpx2
+
+from ._errors import KeepsakeError
+
+TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
+"""Limits of one attempt, in seconds."""
+ATTEMPTS = 5
+"""The most attempts of one call."""
+TOTAL_SECONDS = 60.0
+"""No attempt begins later than this after the first one."""
+
+# The outcome of a call is unknown, or the server asks to send it again.
+AGAIN = frozenset({408, 429, 500, 502, 503, 504, 529})
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the calls go, and the credential they carry."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    stores: str
+    """The part of the paths that names the memory: a store or a session."""
+
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.api_key}", "user-agent": "keepsake-memory-python"}
+
+
+@dataclass
+class Call:
+    """One call of the API, as it is sent at each attempt."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    params: dict[str, str] = field(default_factory=dict[str, str])
+    body: Json | None = None
+    """For a tool call a block, whose id keeps a repeated change from being made twice."""
+
+
+def server(base_url: str | None, api_key: str | None, memory_store_id: str | None) -> Server:
+    """The server that the arguments name, or else the variables."""
+    store = _required("memory_store_id", memory_store_id, "KEEPSAKE_STORE")
+    return Server(
+        base_url=_url(base_url),
+        api_key=_required("api_key", api_key, "KEEPSAKE_API_KEY"),
+        stores=f"/v1/memory_stores/{_segment('memory_store_id', store)}",
+    )
+
+
+def server_of_session(session: object, base_url: str | None) -> Server:
+    """The server of a session, whose token is the credential."""
+    fields = _as_dict(session)
+    session_id, token = fields.get("id"), fields.get("token")
+    if not isinstance(session_id, str):
+        raise ValueError("`session` must be the answer of the call that created the session: `id` is missing")
+    if not isinstance(token, str):
+        raise ValueError(
+            "`session` must be the answer of the call that created the session: `token` is missing, "
+            "which only that answer has"
+        )
+    return Server(_url(base_url), token, f"/v1/sessions/{_segment('session', session_id)}")
+
+
+def call_of_input(server: Server, command: object) -> Call:
+    """A call of the memory tool by its input: the runner does not pass the block on."""
+    block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex}", "name": "memory", "input": _as_dict(command)}
+    return call_of_block(server, block)
+
+
+def call_of_block(server: Server, block: object) -> Call:
+    """A call with the model's block."""
+    fields = _as_dict(block)
+    wanted = {name: fields[name] for name in ("type", "id", "name", "input") if name in fields}
+    return Call("POST", f"{server.stores}/tool_calls", body=wanted)
+
+
+def _as_dict(value: object) -> Json:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    to_dict = getattr(value, "to_dict", None)
+    if to_dict is None:
+        raise TypeError(f"expected an object of the SDK or a dict, not {type(value).__name__}")
+    return cast(Json, to_dict())
+
+
+def _required(argument: str, value: str | None, variable: str) -> str:
+    value = value or os.environ.get(variable)
+    if not value:
+        raise ValueError(f"`{argument}` is missing: pass it, or set {variable}")
+    return value
+
+
+def _url(base_url: str | None) -> str:
+    url = _required("base_url", base_url, "KEEPSAKE_URL").rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"`base_url` must begin with http:// or https://, not {url!r}")
+    return url
+
+
+def _segment(argument: str, value: str) -> str:
+    if not value.isascii() or not value.replace("_", "").isalnum():
+        raise ValueError(f"`{argument}` must be an id, such as memstore_…, not {value!r}")
+    return value
+
+
+class Attempts:
+    """Decides after each attempt what follows: an answer, another attempt or an error."""
+
+    def __init__(self, url: str, started_at: float) -> None:
+        self._url = url
+        self._started_at = started_at
+        self._made = 0
+
+    def after_answer(self, answer: httpx2.Response, now: float) -> Json | float:
+        """The answer's body, or the seconds to wait before the next attempt."""
+        if answer.is_success:
+            body = _json(answer)
+            if body is None:
+                raise KeepsakeError(self._url, "the answer is not a JSON object", status=answer.status_code)
+            return body
+        error = self._error(answer)
+        if answer.status_code not in AGAIN:
+            raise error
+        return self._wait(error, now, answer.headers.get("retry-after"))
+
+    def after_failure(self, failure: httpx2.TransportError, now: float) -> float:
+        """The seconds to wait before the next attempt, when there was no answer."""
+        what = str(failure) or type(failure).__name__
+        error = KeepsakeError(self._url, f"the server cannot be reached: {what}")
+        error.__cause__ = failure
+        return self._wait(error, now, None)
+
+    def _wait(self, error: KeepsakeError, now: float, retry_after: str | None) -> float:
+        self._made += 1
+        # Random, so that clients that failed together do not come back together.
+        seconds = 0.25 * 2**self._made * random.uniform(0.5, 1.0)
+        if retry_after is not None and retry_after.isdecimal():
+            seconds = max(seconds, float(retry_after))
+        if self._made >= ATTEMPTS or now + seconds > self._started_at + TOTAL_SECONDS:
+            raise error
+        return seconds
+
+    def _error(self, answer: httpx2.Response) -> KeepsakeError:
+        body = _json(answer) or {}
+        error = body.get("error")
+        fields = cast(Json, error) if isinstance(error, dict) else {}
+        return KeepsakeError(
+            self._url,
+            str(fields.get("message") or answer.reason_phrase or "no message"),
+            status=answer.status_code,
+            error_type=fields.get("type"),
+            request_id=body.get("request_id") or answer.headers.get("request-id"),
+        )
+
+
+def _json(answer: httpx2.Response) -> Json | None:
+    try:
+        body = answer.json()
+    except ValueError:
+        return None
+    return cast(Json, body) if isinstance(body, dict) else None

@@ -1,0 +1,98 @@
+//! The clients, built and installed as their users do.
+
+use keepsake_core::limits::LimitOverrides;
+use serde_json::{Map, Value, json};
+use tokio::process::Command;
+
+use crate::conformance;
+use crate::sdk::SdkServer;
+use crate::support::script::{self, PYTHON_CLIENT_PYTHON, TYPESCRIPT_CLIENT_NODE_MODULES};
+use crate::support::{Pair, repository};
+
+/// Tests of a suite that run the conformance file, each with its own tenants.
+const CONFORMANCE_TESTS: usize = 2;
+
+/// A client with its suite.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    Python,
+    TypeScript,
+}
+
+impl Client {
+    /// The program of its tests.
+    fn program(self) -> (String, &'static str) {
+        match self {
+            Self::Python => (
+                script::from_environment(PYTHON_CLIENT_PYTHON),
+                "clients/python/tests/run.py",
+            ),
+            Self::TypeScript => ("node".to_owned(), "clients/typescript/tests/run.js"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_suite_passes_on_postgres_and_s3() {
+    suite_passes(Client::Python, Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_suite_passes_on_sqlite() {
+    suite_passes(Client::Python, Pair::Sqlite).await;
+}
+
+#[tokio::test]
+async fn wheel_is_reproducible_and_typed() {
+    let (program, tests) = Client::Python.program();
+    run(&mut Command::new(program), tests, "check").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_suite_passes_on_postgres_and_s3() {
+    suite_passes(Client::TypeScript, Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_suite_passes_on_sqlite() {
+    suite_passes(Client::TypeScript, Pair::Sqlite).await;
+}
+
+#[tokio::test]
+async fn npm_package_is_reproducible_and_typed() {
+    let (program, tests) = Client::TypeScript.program();
+    run(&mut Command::new(program), tests, "check").await;
+}
+
+async fn suite_passes(client: Client, pair: Pair) {
+    let (names, limits): (Vec<String>, Vec<LimitOverrides>) = conformance::limits()
+        .flat_map(|sequence| std::iter::repeat_n(sequence, CONFORMANCE_TESTS))
+        .unzip();
+    let (server, tenants) = SdkServer::with_tenants(pair, limits).await;
+    let mut of_sequences = Map::new();
+    for (name, tenant) in names.into_iter().zip(tenants) {
+        let access = json!({"api_key": tenant.key, "memory_store_id": tenant.store_id.to_string()});
+        let of_sequence = of_sequences.entry(name).or_insert_with(|| json!([]));
+        of_sequence.as_array_mut().unwrap().push(access);
+    }
+    let (program, tests) = client.program();
+    let mut command = server.command(program);
+    command.env(
+        "KEEPSAKE_CONFORMANCE_TENANTS",
+        Value::Object(of_sequences).to_string(),
+    );
+    let output = run(&mut command, tests, "suite").await;
+    for none in ["# tests 0\n", "Ran 0 tests"] {
+        assert!(!output.contains(none), "{output}");
+    }
+}
+
+/// Runs a part of a client's tests, which must pass.
+async fn run(command: &mut Command, tests: &str, part: &str) -> String {
+    let packages = script::from_environment(TYPESCRIPT_CLIENT_NODE_MODULES);
+    command
+        .arg(repository().join(tests))
+        .arg(part)
+        .env(TYPESCRIPT_CLIENT_NODE_MODULES, packages);
+    script::run(command).await
+}
