@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Person;
 use crate::support::Client;
-use crate::support::command::Run;
+use crate::support::command::{Run, keepsake_asking_in_terminal};
 
 /// A port without a server.
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -90,7 +90,7 @@ const COMMANDS: [Each; 34] = [
     command("store-usage", "{store}").table(),
     command("store-archive", "{store} --yes"),
     command("store-delete", "{store} --yes"),
-    command("memory-put", "put-{place}.md").reading("text"),
+    command("memory-put", "put-{place}.md").reading("text\n"),
     command("memory-ls", "-R").table(),
     command("memory-cat", "a.md"),
     command("memory-edit", "a.md"),
@@ -187,7 +187,17 @@ async fn each_command_works_in_a_pipe_and_in_a_terminal() {
         assert!(!run.stdout.contains('\u{1b}'), "{}: {:?}", each.name, run.stdout);
     }
     let values = person.values("terminal", &session).await;
-    for each in &COMMANDS {
+    let (url, home) = (person.server.url(), person.home.path().to_string_lossy());
+    let said = keepsake_asking_in_terminal(
+        &["login", &url, "--name", "work-terminal"],
+        &[("XDG_CONFIG_HOME", &home)],
+        ("API key for", &person.tenant.key),
+    )
+    .await
+    .ok();
+    assert!(said.contains("the current context is work-terminal"), "{said}");
+    assert!(!said.contains(&person.tenant.key), "{said}");
+    for each in COMMANDS.iter().filter(|each| each.name != "login") {
         let (words, input) = each.filled(&values);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let variables = [("EDITOR", "true")];
@@ -241,7 +251,12 @@ async fn each_command_fails_with_the_code_and_the_cause() {
             .in_pipe(each, &missing, &[("KEEPSAKE_STORE", "no such store")])
             .await;
         assert_eq!(run.code, Some(3), "{}: {}", each.name, run.stderr);
-        assert!(run.stderr.contains("no "), "{}: {}", each.name, run.stderr);
+        assert!(
+            run.stderr.starts_with("keepsake: "),
+            "{}: {}",
+            each.name,
+            run.stderr
+        );
     }
     for each in &COMMANDS {
         let (words, _) = each.filled(&values);

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::binary;
@@ -42,6 +42,38 @@ pub(crate) async fn keepsake_in_terminal(
     width: u16,
     input: &str,
 ) -> Run {
+    let run = run(in_terminal(arguments, width), variables, input).await;
+    Run {
+        stdout: run.stdout.replace("\r\n", "\n"),
+        ..run
+    }
+}
+
+/// The same for a secret, which a person types after the prompt.
+pub(crate) async fn keepsake_asking_in_terminal(
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    (prompt, secret): (&str, &str),
+) -> Run {
+    let mut child = start(in_terminal(arguments, 80), variables);
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains(prompt) {
+        let read = stdout.read_buf(&mut shown).await.unwrap();
+        assert!(read > 0, "no prompt: {}", String::from_utf8_lossy(&shown));
+    }
+    stdin.write_all(format!("{secret}\n").as_bytes()).await.unwrap();
+    drop(stdin);
+    stdout.read_to_end(&mut shown).await.unwrap();
+    Run {
+        code: child.wait().await.unwrap().code(),
+        stdout: String::from_utf8(shown).unwrap(),
+        stderr: String::new(),
+    }
+}
+
+/// A command in a pseudo-terminal, made by `script`.
+fn in_terminal(arguments: &[&str], width: u16) -> Command {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let arguments: Vec<_> = arguments.iter().map(|argument| quoted(argument)).collect();
     let line = format!(
@@ -51,9 +83,7 @@ pub(crate) async fn keepsake_in_terminal(
     );
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm");
-    let mut run = run(command, variables, input).await;
-    run.stdout = run.stdout.replace("\r\n", "\n");
-    run
+    command
 }
 
 /// Starts `keepsake`, which is killed when this value is dropped.

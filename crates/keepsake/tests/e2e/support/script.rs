@@ -3,24 +3,67 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 /// Names the interpreter that has the `anthropic` package.
 pub(crate) const PYTHON: &str = "KEEPSAKE_TEST_PYTHON";
 /// Names the folder of the TypeScript suite's packages.
 pub(crate) const NODE_MODULES: &str = "KEEPSAKE_TEST_NODE_MODULES";
+/// Names the folder of the packages that the TypeScript client's tests need.
+pub(crate) const TYPESCRIPT_CLIENT_NODE_MODULES: &str = "KEEPSAKE_TEST_TYPESCRIPT_CLIENT_NODE_MODULES";
 /// Names the interpreter that has the `mcp` package.
 pub(crate) const MCP_PYTHON: &str = "KEEPSAKE_TEST_MCP_PYTHON";
+/// Names the interpreter that builds and tests the Python client.
+pub(crate) const PYTHON_CLIENT_PYTHON: &str = "KEEPSAKE_TEST_PYTHON_CLIENT_PYTHON";
 /// Names the folder of the MCP suite's packages.
 pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
 pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
+/// Names the executable of Helm.
+pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
 /// Names Prometheus's `promtool`.
 pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
 /// Names the `pg_dump` of the server's version.
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
+
+/// A program that plays a model: it views `/memories`, and then answers with a text.
+#[derive(Debug)]
+pub(crate) struct FakeModel {
+    url: String,
+    _program: Child,
+}
+
+impl FakeModel {
+    pub(crate) async fn start(answer: &str) -> Self {
+        let mut program = Command::new(from_environment(PYTHON))
+            .args(["-B", "fakes.py", answer])
+            .current_dir(super::repository().join("tests/sdk"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut url = String::new();
+        let mut lines = BufReader::new(program.stdout.take().unwrap());
+        lines.read_line(&mut url).await.unwrap();
+        Self {
+            url: url.trim_end().to_owned(),
+            _program: program,
+        }
+    }
+
+    /// The variables that make the official SDKs call it.
+    pub(crate) fn variables(&self) -> [(&str, &str); 3] {
+        [
+            ("ANTHROPIC_BASE_URL", self.url.as_str()),
+            ("ANTHROPIC_API_KEY", "fake"),
+            ("MODEL", "fake"),
+        ]
+    }
+}
 
 /// What a variable of `tests/run` names.
 pub(crate) fn from_environment(variable: &str) -> String {
