@@ -38,7 +38,7 @@ class Tools:
             self.assertIsInstance(await do(tool.call(command)), str)
         self.assertEqual(tool.to_dict(), {"type": "memory_20250818", "name": "memory"})
 
-    async def test_errors_that_the_model_can_mend_are_tool_errors(self):
+    async def test_errors_that_the_model_can_correct_are_tool_errors(self):
         tool = self.tool()
         # As the SDK's own tool: existing files, missing files, directories, paths outside, the root.
         await do(tool.call(CREATE))

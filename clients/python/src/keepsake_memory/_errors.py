@@ -1,4 +1,4 @@
-"""The error of a call that neither the model nor a retry can mend."""
+"""The error of a call that neither the model nor a retry can correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class KeepsakeError(Exception):
     """A call failed: the server refused it, or could not be reached.
 
-    What the model can mend, such as a path that does not exist, is the SDK's
+    What the model can correct, such as a path that does not exist, is the SDK's
     `ToolError` instead.
     """
 

@@ -44,7 +44,7 @@ _CLEARED = "All memory cleared"
 
 
 def _content(result: Json) -> str:
-    """The text of a result; an error that the model can mend is raised."""
+    """The text of a result; an error that the model can correct is raised."""
     content = cast(str, result["content"])
     if result.get("is_error"):
         raise ToolError(content)
@@ -168,7 +168,7 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
                 try:
                     self._send(Call("DELETE", f"{store}/memories/{memory_id}"))
                 except KeepsakeError as error:
-                    # Deleted by an earlier attempt, or by somebody else.
+                    # An earlier attempt or another client deleted it.
                     if error.status != 404:
                         raise
         return _CLEARED
@@ -303,7 +303,7 @@ class AsyncKeepsakeMemoryTool(BetaAsyncAbstractMemoryTool):
                 try:
                     await self._send(Call("DELETE", f"{store}/memories/{memory_id}"))
                 except KeepsakeError as error:
-                    # Deleted by an earlier attempt, or by somebody else.
+                    # An earlier attempt or another client deleted it.
                     if error.status != 404:
                         raise
         return _CLEARED

@@ -283,7 +283,7 @@ fn rename_over_nothing(from: &Path, to: &Path) -> io::Result<bool> {
     rename_to_free(from, to)
 }
 
-/// Removes a directory that contains nothing but such directories.
+/// Removes a directory without files, with the directories below it.
 fn remove_empty_directory(directory: &Path) -> io::Result<()> {
     for entry in directory.read_dir()? {
         let entry = entry?;
