@@ -10,7 +10,7 @@ from support import CHART, VALUES, at_once, helm, objects, pods, render
 
 SETS = sorted(VALUES.glob("*.yaml"))
 # Custom resources, which Kubernetes' own schemas do not have.
-CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "HTTPRoute"}
 
 POSTGRES = ["--set", "index.url=postgres://u:p@db/k"]
 WORKING = [*POSTGRES, "--set", "operator.token=0123456789abcdef0123456789abcdef"]
@@ -145,12 +145,13 @@ class ValueSets(unittest.TestCase):
                 if reference and reference["name"].startswith(("tests-", "agent-memory")):
                     secret = named[("Secret", reference["name"])]
                     self.assertIn(reference["key"], secret["stringData"], label)
-            mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
-            self.assertEqual(mounted, {volume["name"] for volume in spec.get("volumes", [])}, label)
             ports = {port["name"] for port in container.get("ports", [])}
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 if probe in container:
                     self.assertIn(container[probe]["httpGet"]["port"], ports, label)
+        mounts = (mount for container in spec["containers"] for mount in container.get("volumeMounts", []))
+        volumes = {volume["name"] for volume in spec.get("volumes", [])}
+        self.assertEqual({mount["name"] for mount in mounts}, volumes, label)
 
     def test_services_select_pods_with_their_ports(self):
         for _, manifests in self.each():
@@ -187,6 +188,35 @@ class ValueSets(unittest.TestCase):
                     self.assertEqual(it["spec"]["type"], "ClusterIP")
                 if it["kind"] == "Ingress":
                     self.assertNotIn("operator", yaml.safe_dump(it["spec"]))
+
+    def test_platforms_own_values_reach_the_objects(self):
+        manifests = objects(render("--values", str(VALUES / "everything.yaml")))
+        named = {(it["kind"], it["metadata"]["name"]): it for it in manifests}
+        gateway = named["Deployment", "agent-memory-gateway"]["spec"]
+        self.assertEqual(gateway["strategy"]["rollingUpdate"], {"maxUnavailable": 1, "maxSurge": 2})
+        pod = gateway["template"]["spec"]
+        self.assertEqual([it["name"] for it in pod["containers"]], ["keepsake", "more"])
+        self.assertEqual([it["name"] for it in pod["initContainers"]], ["more"])
+        probe = pod["containers"][0]["readinessProbe"]
+        self.assertEqual((probe["periodSeconds"], probe["failureThreshold"]), (3, 2))
+        for owner in ("gateway", "worker"):
+            container = named["Deployment", f"agent-memory-{owner}"]["spec"]["template"]["spec"]["containers"][0]
+            self.assertEqual(container["envFrom"], [{"configMapRef": {"name": "proxies", "optional": True}}])
+            scaler = named["HorizontalPodAutoscaler", f"agent-memory-{owner}"]["spec"]
+            self.assertEqual(scaler["scaleTargetRef"]["name"], f"agent-memory-{owner}")
+        self.assertNotIn("replicas", named["Deployment", "agent-memory-worker"]["spec"])
+        job = named["Job", "agent-memory-migration"]
+        self.assertEqual(job["metadata"]["labels"]["team"], "platform")
+        of_pod = job["spec"]["template"]["metadata"]
+        self.assertEqual(of_pod["labels"]["team"], "platform")
+        self.assertEqual(of_pod["annotations"], {"sidecar.istio.io/inject": "false"})
+        self.assertEqual(named["ConfigMap", "agent-memory-more"]["data"], {"release": "tests"})
+        [route] = named["HTTPRoute", "agent-memory"]["spec"]["rules"]
+        self.assertEqual(route["backendRefs"], [{"name": "agent-memory", "port": 8443}])
+
+    def test_values_are_not_needed_to_lint(self):
+        code, said, errors = helm("lint", str(CHART))
+        self.assertEqual(code, 0, said + errors)
 
     def test_split_roles_render_a_separate_worker(self):
         for path, manifests in self.each():

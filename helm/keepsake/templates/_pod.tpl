@@ -39,6 +39,10 @@ spec:
   {{- with .pod.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
+  {{- with .pod.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: keepsake
       image: {{ include "keepsake.image" $root }}
@@ -54,6 +58,10 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
+      {{- with $values.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         {{- if eq .component "gateway" }}
         - {name: http, containerPort: {{ $values.gateway.port }}, protocol: TCP}
@@ -63,19 +71,13 @@ spec:
         {{- end }}
       startupProbe:
         httpGet: {path: /livez, port: {{ .probePort }}}
-        periodSeconds: 2
-        timeoutSeconds: 3
-        failureThreshold: 60
+        {{- toYaml .pod.startupProbe | nindent 8 }}
       readinessProbe:
         httpGet: {path: /readyz, port: {{ .probePort }}}
-        periodSeconds: 5
-        timeoutSeconds: 5
-        failureThreshold: 2
+        {{- toYaml .pod.readinessProbe | nindent 8 }}
       livenessProbe:
         httpGet: {path: /livez, port: {{ .probePort }}}
-        periodSeconds: 10
-        timeoutSeconds: 5
-        failureThreshold: 6
+        {{- toYaml .pod.livenessProbe | nindent 8 }}
       {{- if .pause }}
       lifecycle:
         preStop:
@@ -96,6 +98,9 @@ spec:
         {{- with $values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- with .pod.sidecars }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: config
       configMap: {name: {{ include "keepsake.fullname" $root }}}
@@ -139,6 +144,36 @@ spec:
   {{- end }}
   {{- with .pod.affinity }}
   affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* The autoscaler of a serving process: root, component, pod (its values). */}}
+{{- define "keepsake.autoscaler" -}}
+{{- $name := printf "%s-%s" (include "keepsake.fullname" .root) .component -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "keepsake.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ $name }}
+  minReplicas: {{ .pod.autoscaling.minReplicas }}
+  maxReplicas: {{ .pod.autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target:
+          type: Utilization
+          averageUtilization: {{ .pod.autoscaling.targetCPUUtilizationPercentage }}
+  {{- with .pod.autoscaling.behavior }}
+  behavior:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end -}}

@@ -92,9 +92,14 @@
 {{- fail "ingress.tls needs a secretName; with TLS ended elsewhere set ingress.tls.enabled to false" -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.gateway.autoscaling -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.enabled needs httpRoute.parentRefs: the Gateway that it belongs to" -}}
+{{- end -}}
+{{- range $component := list "gateway" "worker" -}}
+{{- with (get $.Values $component).autoscaling -}}
 {{- if and .enabled (lt (int .maxReplicas) (int .minReplicas)) -}}
-{{- fail "gateway.autoscaling.maxReplicas is below minReplicas" -}}
+{{- fail (printf "%s.autoscaling.maxReplicas is below minReplicas" $component) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
