@@ -1,8 +1,14 @@
-"""Renders the chart with a file of values; prints its objects as a JSON array."""
+"""Renders the chart as a release with files of values; prints its objects and notes as JSON."""
 
 import json
 import sys
 
 import support
 
-print(json.dumps(support.objects(support.render("--values", sys.argv[1]))))
+release, *files = sys.argv[1:]
+values = support.given(files)
+print(
+    json.dumps(
+        {"objects": support.objects(support.render(*values, release=release)), "notes": support.notes(release, *values)}
+    )
+)

@@ -13,7 +13,15 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "keepsake"
 VALUES = ROOT / "tests" / "chart" / "values"
+EXAMPLES = CHART / "examples"
 RELEASE = "tests"
+# This example is added to the values of an installation.
+ADDED = {"sync-sidecar": EXAMPLES / "postgres.yaml"}
+# Every set of values: the files that are merged.
+SETS = [
+    [*([ADDED[path.stem]] if path.stem in ADDED else []), path]
+    for path in sorted([*VALUES.glob("*.yaml"), *EXAMPLES.glob("*.yaml")])
+]
 
 # The metrics that a server has, as docs/observability.md lists them.
 METRICS = {
@@ -21,6 +29,9 @@ METRICS = {
     "keepsake_http_request_duration_seconds": {"route", "method"},
     "keepsake_http_requests_in_flight": set(),
     "keepsake_index_call_duration_seconds": {"call", "outcome"},
+    "keepsake_index_pool_connections": {"pool", "state"},
+    "keepsake_index_pool_waiting": {"pool"},
+    "keepsake_index_pool_limit": {"pool"},
     "keepsake_blob_call_duration_seconds": {"call", "outcome"},
     "keepsake_blob_breaker_open": set(),
     "keepsake_blob_breaker_refusals_total": set(),
@@ -36,6 +47,10 @@ METRICS = {
     "keepsake_job_items_total": {"job", "item"},
     "keepsake_job_last_success_timestamp_seconds": {"job"},
     "keepsake_access_flush_lag_seconds": set(),
+    "keepsake_stored_stores": set(),
+    "keepsake_stored_memories": set(),
+    "keepsake_stored_versions": set(),
+    "keepsake_stored_size_bytes": {"of"},
     "keepsake_process_start_time_seconds": set(),
 }
 # Labels that a scrape adds, and those of histograms.
@@ -71,12 +86,32 @@ def at_once(work, items):
         return list(workers.map(work, items))
 
 
+def given(files):
+    """The arguments that give files of values to Helm."""
+    return [argument for file in files for argument in ("--values", str(file))]
+
+
+def merged(files):
+    """The values of a set. Its files have no section in common."""
+    values = {}
+    for file in files:
+        values |= yaml.safe_load(file.read_text())
+    return values
+
+
 @functools.cache
-def render(*arguments):
+def render(*arguments, release=RELEASE):
     """The manifests of a release, which must render."""
-    code, manifests, said = helm("template", RELEASE, str(CHART), "--namespace", "memory", *arguments)
+    code, manifests, said = helm("template", release, str(CHART), "--namespace", "memory", *arguments)
     assert code == 0, said
     return manifests
+
+
+def notes(release, *arguments):
+    """What an installation prints for people."""
+    code, said, errors = helm("install", release, str(CHART), "--namespace", "memory", "--dry-run=client", *arguments)
+    assert code == 0, errors
+    return said.split("\nNOTES:\n", 1)[1]
 
 
 def objects(manifests):

@@ -35,8 +35,8 @@ class Image(unittest.TestCase):
     def test_entrypoint_is_the_program_of_the_chart(self):
         """Containers of the chart only set arguments, so this is their program."""
         self.assertIn('\nENTRYPOINT ["/usr/local/bin/keepsake"]\n', self.text)
-        for path in support.VALUES.glob("*.yaml"):
-            for name, pod in support.pods(support.render("--values", str(path))):
+        for files in support.SETS:
+            for name, pod in support.pods(support.render(*support.given(files))):
                 self.assertTrue(all("command" not in container for container in pod["containers"]), name)
 
     def test_base_images_are_pinned(self):

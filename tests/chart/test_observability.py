@@ -34,11 +34,28 @@ class Rules(unittest.TestCase):
 
     def test_every_alert_is_documented(self):
         text = (ROOT / "docs" / "operations.md").read_text()
-        documented = set(re.findall(r"^\| `(Keepsake[A-Za-z]+)` \|", text, re.MULTILINE))
-        self.assertEqual(documented, {rule["alert"] for rule in alerts()})
+        documented = re.findall(r"^### (Keepsake[A-Za-z]+)$", text, re.MULTILINE)
+        self.assertEqual(documented, [rule["alert"] for rule in alerts()])
+
+    def test_every_alert_links_to_its_runbook(self):
+        for rule in alerts():
+            self.assertEqual(rule["annotations"]["runbook_url"], f"docs/operations.md#{rule['alert'].lower()}")
+        for files in support.SETS:
+            prefix = support.merged(files).get("prometheusRule", {}).get("runbookPrefix", "")
+            for it in objects(render(*support.given(files))):
+                for group in it["spec"]["groups"] if it["kind"] == "PrometheusRule" else []:
+                    for rule in group["rules"]:
+                        link = f"{prefix}docs/operations.md#{rule['alert'].lower()}"
+                        self.assertEqual(rule["annotations"]["runbook_url"], link)
+
+    def test_every_alert_is_one_of_a_namespace(self):
+        for rule in alerts():
+            query = re.sub(r'"[^"]*"', "", rule["expr"]).split("unless on ()")[0]
+            for grouping in re.findall(r"\b(?:sum|max|min|count|avg)\b(?: by \(([^)]*)\))?", query):
+                self.assertIn("namespace", grouping.split(", "), rule["alert"])
 
     def test_chart_contains_the_rules_unchanged(self):
-        manifests = render("--values", str(support.VALUES / "everything.yaml"))
+        manifests = render("--values", str(support.VALUES / "every-value.yaml"))
         rule = next(it for it in objects(manifests) if it["kind"] == "PrometheusRule")
         self.assertEqual(rule["spec"], yaml.safe_load((CHART / "files" / "alerts.yaml").read_text()))
 
@@ -97,8 +114,18 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(len(cells), len(set(cells)))
         self.assertLess(max(x for x, _ in cells), 24)
 
+    def test_has_stat_panels_of_health_and_totals(self):
+        stats = " ".join(
+            target["expr"] for panel in self.dashboard["panels"] if panel["type"] == "stat" for target in panel["targets"]
+        )
+        for metric in METRICS:
+            if metric.startswith("keepsake_stored_"):
+                self.assertIn(metric, stats)
+        for metric in ("keepsake_http_requests_total", "keepsake_index_pool_waiting", "keepsake_process_start_time_seconds"):
+            self.assertIn(metric, stats)
+
     def test_chart_contains_it_unchanged(self):
-        manifests = render("--values", str(support.VALUES / "everything.yaml"))
+        manifests = render("--values", str(support.VALUES / "every-value.yaml"))
         carried = next(it for it in objects(manifests) if it["metadata"]["name"].endswith("-dashboard"))
         self.assertEqual(json.loads(carried["data"]["keepsake.json"]), self.dashboard)
 

@@ -1,14 +1,15 @@
 """The chart with a table of value sets, and with invalid values."""
 
+import json
+import re
 import unittest
 
 import kubernetes_validate
 import yaml
 
 import support
-from support import CHART, VALUES, at_once, helm, objects, pods, render
+from support import CHART, SETS, at_once, given, helm, merged, objects, pods, render
 
-SETS = sorted(VALUES.glob("*.yaml"))
 # Custom resources, which Kubernetes' own schemas do not have.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "HTTPRoute"}
 
@@ -50,13 +51,26 @@ REFUSED = [
     (WORKING, "telemetry.otlpHeaders=a=b", "beside config.telemetry.otlp_endpoint alone"),
     (WORKING, "config.telemetry.sample_ratio=2", "config.telemetry.sample_ratio"),
     (WORKING, "gateway.port=8081", "operator.port and gateway.port must differ"),
-    (WORKING, "gateway.autoscaling.maxReplicas=1", "below minReplicas"),
+    (WORKING, "gateway.autoscaling.maxReplicas=1", "gateway.autoscaling.maxReplicas is below minReplicas"),
+    (
+        WORKING,
+        "worker.enabled=true,worker.autoscaling.enabled=true,worker.autoscaling.maxReplicas=1",
+        "worker.autoscaling.maxReplicas is below minReplicas",
+    ),
+    (WORKING, "httpRoute.enabled=true", "needs httpRoute.parentRefs"),
+    (WORKING, "gateway.extraContainers[0].name=alone", "gateway.extraContainers"),
+    (WORKING, "extraEnvFrom[0].secret=more", "secret not allowed"),
+    (WORKING, "networkPolicy.egress.databases.to=[]", "databases not allowed"),
+    (WORKING, "networkPolicy.egressPorts={443}", "egressPorts not allowed"),
+    (WORKING, "prometheusRule.runbookPrefix=docs", "prometheusRule.runbookPrefix"),
+    (WORKING, r"podLabels.app\.kubernetes\.io/component=other", "sets the label app.kubernetes.io/component itself"),
     (WORKING, "worker.enabled=true,operator.enabled=false", "worker.enabled needs operator.enabled"),
     (WORKING, "serviceMonitor.enabled=true", "needs networkPolicy.operatorFrom"),
     (WORKING, "ingress.enabled=true", "needs ingress.hosts"),
     (WORKING, "ingress.enabled=true,ingress.hosts={a.example}", "ingress.tls needs a secretName"),
     (POSTGRES, "operator.token=", "set operator.token"),
     (SQLITE, "gateway.replicas=2", "set gateway.replicas to 1"),
+    (SQLITE, "gateway.strategy.type=RollingUpdate", "gateway.strategy.type must be Recreate"),
     (SQLITE, "gateway.autoscaling.enabled=true", "set gateway.autoscaling.enabled to false"),
     (SQLITE, "worker.enabled=true", "set worker.enabled to false"),
     (SQLITE, "index.existingSecret=other", "with index.kind postgres alone"),
@@ -66,24 +80,25 @@ REFUSED = [
 
 class ValueSets(unittest.TestCase):
     def each(self):
-        self.assertGreaterEqual(len(SETS), 7)
-        rendered = at_once(lambda path: render("--values", str(path)), SETS)
+        self.assertGreaterEqual(len(SETS), 11)
+        rendered = at_once(lambda files: render(*given(files)), SETS)
         yield from zip(SETS, rendered)
 
     def test_lints_strictly(self):
-        linted = at_once(lambda path: helm("lint", "--strict", str(CHART), "--values", str(path)), SETS)
-        for path, (code, said, errors) in zip(SETS, linted):
-            with self.subTest(path.stem):
+        sets = [[], *SETS]  # also without values
+        linted = at_once(lambda files: helm("lint", "--strict", str(CHART), *given(files)), sets)
+        for files, (code, said, errors) in zip(sets, linted):
+            with self.subTest(files):
                 self.assertEqual(code, 0, said + errors)
                 self.assertNotIn("[WARNING]", said)
 
     def test_is_valid_for_kubernetes(self):
-        for path, manifests in self.each():
+        for files, manifests in self.each():
             for it in objects(manifests):
                 if it["kind"] in CUSTOM:
                     continue
                 for version in ("1.30", "1.37"):
-                    with self.subTest(path.stem, kind=it["kind"], version=version):
+                    with self.subTest(files[-1].stem, kind=it["kind"], version=version):
                         kubernetes_validate.validate(it, version, strict=True)
 
     def test_unknown_resources_are_refused_by_the_schemas(self):
@@ -98,7 +113,7 @@ class ValueSets(unittest.TestCase):
                 self.assertIs(pod["enableServiceLinks"], False, name)
                 self.assertIs(pod["securityContext"]["runAsNonRoot"], True, name)
                 self.assertEqual(pod["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"}, name)
-                for container in pod["containers"]:
+                for container in [*pod["containers"], *pod.get("initContainers", [])]:
                     security = container["securityContext"]
                     self.assertIs(security["readOnlyRootFilesystem"], True, name)
                     self.assertIs(security["allowPrivilegeEscalation"], False, name)
@@ -136,13 +151,16 @@ class ValueSets(unittest.TestCase):
         spec = it["spec"] if it["kind"] == "Pod" else it.get("spec", {}).get("template", {}).get("spec")
         if spec is None:
             return
+        containers = [*spec["containers"], *spec.get("initContainers", [])]
         account = spec.get("serviceAccountName")
         if account is not None:
             self.assertIn(("ServiceAccount", account), named, label)
-        for container in spec["containers"]:
+        mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts", [])}
+        self.assertEqual(mounted, {volume["name"] for volume in spec.get("volumes", [])}, label)
+        for container in containers:
             for variable in container.get("env", []):
                 reference = variable.get("valueFrom", {}).get("secretKeyRef")
-                if reference and reference["name"].startswith(("tests-", "agent-memory")):
+                if reference and reference["name"].startswith(("tests-", "all-values")):
                     secret = named[("Secret", reference["name"])]
                     self.assertIn(reference["key"], secret["stringData"], label)
             ports = {port["name"] for port in container.get("ports", [])}
@@ -168,13 +186,13 @@ class ValueSets(unittest.TestCase):
                         self.assertIn(port["targetPort"], ports)
 
     def test_pods_have_time_to_shut_down(self):
-        for path, manifests in self.each():
-            values = yaml.safe_load(path.read_text())
+        for files, manifests in self.each():
+            values = merged(files)
             server = values.get("config", {}).get("server", {})
             deadline = server.get("shutdown_deadline_seconds", 30)
             drain = server.get("drain_seconds", 5)
             for it in objects(manifests):
-                if it["kind"] == "Deployment":
+                if it["kind"] == "Deployment" and is_of_the_chart(it):
                     pod = it["spec"]["template"]["spec"]
                     stop = pod["containers"][0].get("lifecycle", {}).get("preStop", {})
                     pause = stop.get("sleep", {}).get("seconds", 0)
@@ -186,55 +204,193 @@ class ValueSets(unittest.TestCase):
             for it in objects(manifests):
                 if it["kind"] == "Service" and it["metadata"]["name"].endswith("-operator"):
                     self.assertEqual(it["spec"]["type"], "ClusterIP")
-                if it["kind"] == "Ingress":
+                if it["kind"] in ("Ingress", "HTTPRoute"):
                     self.assertNotIn("operator", yaml.safe_dump(it["spec"]))
 
-    def test_platforms_own_values_reach_the_objects(self):
-        manifests = objects(render("--values", str(VALUES / "everything.yaml")))
-        named = {(it["kind"], it["metadata"]["name"]): it for it in manifests}
-        gateway = named["Deployment", "agent-memory-gateway"]["spec"]
-        self.assertEqual(gateway["strategy"]["rollingUpdate"], {"maxUnavailable": 1, "maxSurge": 2})
-        pod = gateway["template"]["spec"]
-        self.assertEqual([it["name"] for it in pod["containers"]], ["keepsake", "more"])
-        self.assertEqual([it["name"] for it in pod["initContainers"]], ["more"])
-        probe = pod["containers"][0]["readinessProbe"]
-        self.assertEqual((probe["periodSeconds"], probe["failureThreshold"]), (3, 2))
-        for owner in ("gateway", "worker"):
-            container = named["Deployment", f"agent-memory-{owner}"]["spec"]["template"]["spec"]["containers"][0]
-            self.assertEqual(container["envFrom"], [{"configMapRef": {"name": "proxies", "optional": True}}])
-            scaler = named["HorizontalPodAutoscaler", f"agent-memory-{owner}"]["spec"]
-            self.assertEqual(scaler["scaleTargetRef"]["name"], f"agent-memory-{owner}")
-        self.assertNotIn("replicas", named["Deployment", "agent-memory-worker"]["spec"])
-        job = named["Job", "agent-memory-migration"]
-        self.assertEqual(job["metadata"]["labels"]["team"], "platform")
-        of_pod = job["spec"]["template"]["metadata"]
-        self.assertEqual(of_pod["labels"]["team"], "platform")
-        self.assertEqual(of_pod["annotations"], {"sidecar.istio.io/inject": "false"})
-        self.assertEqual(named["ConfigMap", "agent-memory-more"]["data"], {"release": "tests"})
-        [route] = named["HTTPRoute", "agent-memory"]["spec"]["rules"]
-        self.assertEqual(route["backendRefs"], [{"name": "agent-memory", "port": 8443}])
-
-    def test_values_are_not_needed_to_lint(self):
-        code, said, errors = helm("lint", str(CHART))
-        self.assertEqual(code, 0, said + errors)
-
     def test_split_roles_render_a_separate_worker(self):
-        for path, manifests in self.each():
-            deployments = [it for it in objects(manifests) if it["kind"] == "Deployment"]
+        for files, manifests in self.each():
+            deployments = [it for it in objects(manifests) if it["kind"] == "Deployment" and is_of_the_chart(it)]
             roles = {it["spec"]["template"]["spec"]["containers"][0]["args"][2] for it in deployments}
-            split = yaml.safe_load(path.read_text()).get("worker", {}).get("enabled", False)
+            split = merged(files).get("worker", {}).get("enabled", False)
             self.assertEqual(roles, {"gateway", "worker"} if split else {"all"})
 
     def test_migration_runs_before_everything_except_its_dependencies(self):
-        for path, manifests in self.each():
+        for files, manifests in self.each():
             hooks = [it for it in objects(manifests) if "pre-install" in hook_of(it)]
-            if path.stem == "minimal":
+            if merged(files)["index"].get("kind") == "sqlite":
                 self.assertEqual(hooks, [])
                 continue
             weights = {it["kind"]: int(it["metadata"]["annotations"]["helm.sh/hook-weight"]) for it in hooks}
             job = weights.pop("Job")
             self.assertTrue(all(weight < job for weight in weights.values()), weights)
             self.assertTrue(all("pre-upgrade" in hook_of(it) for it in hooks))
+
+
+class Values(unittest.TestCase):
+    """What single values do."""
+
+    def of(self, *values, base=WORKING):
+        settings = [argument for value in values for argument in ("--set-json", value)]
+        return objects(render(*base, *settings))
+
+    def one(self, kind, name, *values, base=WORKING):
+        named = [it for it in self.of(*values, base=base) if (it["kind"], it["metadata"]["name"]) == (kind, name)]
+        self.assertEqual(len(named), 1, f"{kind}/{name}")
+        return named[0]
+
+    def pod(self, *values):
+        return self.one("Deployment", "tests-keepsake-gateway", *values)["spec"]["template"]
+
+    def egress(self, *values, name="tests-keepsake", base=WORKING):
+        rules = self.one("NetworkPolicy", name, *values, base=base)["spec"]["egress"]
+        return [(sorted(port["port"] for port in rule["ports"]), rule.get("to")) for rule in rules]
+
+    def limit(self, *values):
+        return self.pod(*values)["spec"]["containers"][0]["resources"]["limits"]["memory"]
+
+    def test_memory_limit_follows_the_stated_bound(self):
+        self.assertEqual(self.limit(), "1024Mi")
+        # 256 MiB more of a cache need 299 MiB more.
+        self.assertEqual(self.limit('config={"cache":{"blob_bytes":536870912}}'), "1344Mi")
+        self.assertEqual(self.limit('config={"cache":{"blob_bytes":0,"search_bytes":0}}'), "448Mi")
+        self.assertEqual(self.limit('config={"server":{"max_connections":4096}}'), "1152Mi")
+        self.assertEqual(self.limit('gateway.resources={"limits":{"memory":"3Gi"}}'), "3Gi")
+        self.assertEqual(self.limit('gateway.resources={"limits":{"cpu":2}}'), "1024Mi")
+
+    def test_probes_are_overridden_in_part(self):
+        container = self.pod(
+            'gateway.livenessProbe={"periodSeconds":21}', 'gateway.readinessProbe={"tcpSocket":{"port":"http"}}'
+        )["spec"]["containers"][0]
+        self.assertEqual(container["livenessProbe"]["periodSeconds"], 21)
+        self.assertEqual(container["livenessProbe"]["httpGet"]["path"], "/livez")
+        self.assertNotIn("httpGet", container["readinessProbe"])
+        self.assertEqual(container["readinessProbe"]["tcpSocket"], {"port": "http"})
+        self.assertEqual(container["startupProbe"]["failureThreshold"], 60)
+
+    def test_strategy_is_replaced(self):
+        for component in ("gateway", "worker"):
+            values = ("worker.enabled=true", f'{component}.strategy={{"type":"Recreate"}}')
+            it = self.one("Deployment", f"tests-keepsake-{component}", *values)
+            self.assertEqual(it["spec"]["strategy"], {"type": "Recreate"})
+
+    def test_workers_scale(self):
+        values = ("worker.enabled=true", 'worker.autoscaling={"enabled":true,"maxReplicas":9}')
+        scaler = self.one("HorizontalPodAutoscaler", "tests-keepsake-worker", *values)["spec"]
+        self.assertEqual(scaler["scaleTargetRef"]["name"], "tests-keepsake-worker")
+        self.assertEqual((scaler["minReplicas"], scaler["maxReplicas"]), (2, 9))
+        self.assertNotIn("replicas", self.one("Deployment", "tests-keepsake-worker", *values)["spec"])
+
+    def test_every_pod_has_the_annotations_and_labels(self):
+        values = ("worker.enabled=true", 'podLabels={"a":"1"}', 'podAnnotations={"b":"2"}', 'commonLabels={"c":"3"}')
+        seen = 0
+        for it in self.of(*values):
+            self.assertEqual(it["metadata"]["labels"]["c"], "3", it["kind"])
+            pod = it if it["kind"] == "Pod" else it.get("spec", {}).get("template")
+            if pod:
+                seen += 1
+                self.assertLessEqual({"a": "1", "c": "3"}.items(), pod["metadata"]["labels"].items())
+                self.assertEqual(pod["metadata"]["annotations"]["b"], "2")
+        self.assertEqual(seen, 4, "gateway, worker, migration, test")
+
+    def test_deployments_and_the_job_have_their_own_annotations_and_labels(self):
+        for component, kind, name in [
+            ("gateway", "Deployment", "tests-keepsake-gateway"),
+            ("worker", "Deployment", "tests-keepsake-worker"),
+            ("migration", "Job", "tests-keepsake-migration"),
+        ]:
+            values = ("worker.enabled=true", f'{component}.labels={{"a":"1"}}', f'{component}.annotations={{"b":"2"}}')
+            it = self.one(kind, name, *values)
+            self.assertEqual((it["metadata"]["labels"]["a"], it["metadata"]["annotations"]["b"]), ("1", "2"))
+            values = ("worker.enabled=true", f'{component}.podLabels={{"a":"1"}}', f'{component}.podAnnotations={{"b":"2"}}')
+            pod = self.one(kind, name, *values)["spec"]["template"]
+            self.assertEqual((pod["metadata"]["labels"]["a"], pod["metadata"]["annotations"]["b"]), ("1", "2"))
+
+    def test_containers_and_variables_are_added(self):
+        container = '[{"name":"more","image":"{{ .Values.image.repository }}-more:1"}]'
+        pod = self.pod(
+            f"gateway.extraContainers={container}",
+            f"gateway.initContainers={container}",
+            'extraEnvFrom=[{"secretRef":{"name":"more"}}]',
+            'extraEnv=[{"name":"MORE","value":"1"}]',
+        )["spec"]
+        self.assertEqual([it["name"] for it in pod["containers"]], ["keepsake", "more"])
+        self.assertEqual(pod["initContainers"], [{"name": "more", "image": "keepsake-more:1"}])
+        self.assertEqual(pod["containers"][0]["envFrom"], [{"secretRef": {"name": "more"}}])
+        self.assertIn({"name": "MORE", "value": "1"}, pod["containers"][0]["env"])
+        job = self.one("Job", "tests-keepsake-migration", 'extraEnvFrom=[{"secretRef":{"name":"more"}}]')
+        self.assertEqual(job["spec"]["template"]["spec"]["containers"][0]["envFrom"], [{"secretRef": {"name": "more"}}])
+
+    def test_extra_objects_see_the_names_of_the_chart(self):
+        name = '{{ include \\"keepsake.fullname\\" . }}'
+        text = f'extraObjects=["apiVersion: v1\\nkind: ConfigMap\\nmetadata: {{name: more, labels: {{of: {name}}}}}"]'
+        self.assertEqual(self.one("ConfigMap", "more", text)["metadata"]["labels"]["of"], "tests-keepsake")
+
+    def test_route_leads_to_the_public_service(self):
+        route = self.one(
+            "HTTPRoute",
+            "tests-keepsake",
+            'httpRoute={"enabled":true,"parentRefs":[{"name":"public"}],"hostnames":["m.example.com"]}',
+            "service.port=8000",
+        )
+        self.assertEqual(route["apiVersion"], "gateway.networking.k8s.io/v1")
+        self.assertEqual(route["spec"]["hostnames"], ["m.example.com"])
+        self.assertEqual(route["spec"]["parentRefs"], [{"name": "public"}])
+        [rule] = route["spec"]["rules"]
+        self.assertEqual(rule["backendRefs"], [{"name": "tests-keepsake", "port": 8000}])
+        self.assertEqual(rule["matches"], [{"path": {"type": "PathPrefix", "value": "/"}}])
+
+    def test_egress_has_a_rule_for_each_destination_in_use(self):
+        dns, database = ([53, 53], None), ([5432], None)
+        self.assertEqual(self.egress(), [dns, database])
+        self.assertEqual(self.egress(base=SQLITE), [dns])
+        url = 'index.url="postgres://u:p%40@db:6543/k?a=b:1/c"'
+        self.assertEqual(self.egress(url, base=WORKING[2:]), [dns, ([6543], None)])
+        self.assertEqual(self.egress('blobs.url="s3://b"'), [dns, database, ([443], None)])
+        minio = ('blobs={"url":"s3://b","endpoint":"http://minio:9000"}',)
+        self.assertEqual(self.egress(*minio), [dns, database, ([9000], None)])
+        issuers = [{"issuer": "https://a.example", "audience": "k"}, {"issuer": "b", "audience": "k", "key_file": "/k"}]
+        self.assertEqual(self.egress(f'config.auth={{"issuers":{json.dumps(issuers)}}}'), [dns, database, ([443], None)])
+        telemetry = 'config.telemetry={"otlp_endpoint":"http://collector:4318"}'
+        self.assertEqual(self.egress(telemetry), [dns, database, ([4318], None)])
+        # The migration reaches only the database.
+        self.assertEqual(self.egress(*minio, telemetry, name="tests-keepsake-migration"), [dns, database])
+
+    def test_egress_is_restricted_to_the_peers_of_a_destination(self):
+        peers = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+        rules = self.egress(
+            f'networkPolicy.egress.database={{"to":{json.dumps(peers)},"ports":[6432]}}',
+            f'networkPolicy.egress.dns={{"to":{json.dumps(peers)}}}',
+            f'networkPolicy.egress.blobs={{"to":{json.dumps(peers)}}}',
+            'blobs.url="s3://b"',
+        )
+        self.assertEqual(rules, [([53, 53], peers), ([6432], peers), ([443], peers)])
+
+
+class Examples(unittest.TestCase):
+    def test_there_is_one_for_each_way_of_installing(self):
+        names = {files[-1].stem for files in SETS if files[-1].parent == support.EXAMPLES}
+        ways = {"single-node", "postgres", "postgres-s3-irsa", "minio", "everything", "sync-sidecar"}
+        self.assertEqual(names, ways)
+
+    def test_commands_create_what_the_values_name(self):
+        """Secrets and ConfigMaps outside of the release."""
+        for files in SETS:
+            if files[-1].parent != support.EXAMPLES:
+                continue
+            text = "".join(file.read_text() for file in files).replace("\\\n#", "")
+            made = set(re.findall(r"^#   kubectl -n memory create (secret|configmap) (?:[-a-z]+ )??([-a-z]+) +--", text, re.MULTILINE))
+            everything = objects(render(*given(files)))
+            own = {(it["kind"].lower(), it["metadata"]["name"]) for it in everything}
+            wanted = set()
+            for _, spec in pods(render(*given(files))):
+                wanted |= {("secret", it["name"]) for it in spec.get("imagePullSecrets", [])}
+                for container in [*spec["containers"], *spec.get("initContainers", [])]:
+                    for variable in container.get("env", []):
+                        if "valueFrom" in variable:
+                            wanted.add(("secret", variable["valueFrom"]["secretKeyRef"]["name"]))
+                    for source in container.get("envFrom", []):
+                        wanted.add(("configmap", source["configMapRef"]["name"]))
+            self.assertEqual(wanted - own, made - own, files[-1].stem)
 
 
 class WrongValues(unittest.TestCase):
@@ -271,6 +427,11 @@ class WrongValues(unittest.TestCase):
         schema = yaml.safe_load((CHART / "values.schema.json").read_text())
         values = yaml.safe_load((CHART / "values.yaml").read_text())
         self.assertEqual(set(schema["properties"]) - {"global"}, set(values))
+
+
+def is_of_the_chart(it):
+    """Whether it is not one of extraObjects."""
+    return "helm.sh/chart" in it["metadata"].get("labels", {})
 
 
 def hook_of(it):

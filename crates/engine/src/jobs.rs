@@ -22,6 +22,7 @@ mod schedule;
 mod stores;
 mod sweep;
 mod tenants;
+mod totals;
 mod unused;
 mod versions;
 
@@ -54,6 +55,7 @@ pub(crate) use schedule::next_run_at;
 pub use stores::PurgeStores;
 pub use sweep::SweepBlobs;
 pub use tenants::DeleteTenants;
+pub use totals::CountTotals;
 pub use unused::ExpireUnused;
 pub use versions::ExpireVersions;
 
@@ -108,6 +110,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(ExpireUnused),
         Arc::new(ExpireVersions),
         Arc::new(IndexMemories),
+        Arc::new(CountTotals::default()),
     ]
 }
 
@@ -140,6 +143,13 @@ impl Jobs {
     pub(crate) fn new(services: JobServices) -> Self {
         let services = Arc::new(services);
         Self { services }
+    }
+
+    /// Reports what all tenants store, as `count-totals` last counted it. Logs errors.
+    pub async fn report_totals(&self) {
+        if let Err(error) = totals::report(&self.services.context).await {
+            tracing::warn!(error = %error, "job.report_totals failed; tried again at the next tick");
+        }
     }
 
     pub(crate) fn context(&self) -> &Context {

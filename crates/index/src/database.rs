@@ -94,6 +94,21 @@ impl Database {
         &self.0.disk
     }
 
+    /// Reports the states of the connection pools with the metrics, as long as the
+    /// database is open.
+    pub(crate) fn watch_pools(&self) {
+        let database = Arc::downgrade(&self.0);
+        self.0.metrics.watch_pools(move || {
+            let Some(database) = database.upgrade() else {
+                return Vec::new();
+            };
+            match &database.backend {
+                Backend::Postgres(index) => index.pools(),
+                Backend::Sqlite(index) => index.pools(),
+            }
+        });
+    }
+
     /// Begins a transaction that reads one snapshot.
     ///
     /// Commit it at its end: on Postgres that is cheaper than dropping it.

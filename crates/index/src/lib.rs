@@ -103,7 +103,9 @@ pub use sessions::{
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenants::Tenants;
-pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, Upkeep};
+pub use upkeep::{
+    CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, StoreCounters, TenantCount, Upkeep,
+};
 pub use usage::{StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
@@ -217,6 +219,7 @@ impl Index {
     #[must_use]
     pub fn measured(self, metrics: Metrics) -> Self {
         let measured = Self::new(Database::new(self.database.backend().clone(), metrics));
+        measured.database.watch_pools();
         #[cfg(feature = "planted-bugs")]
         let measured = measured.with_bug_of(self);
         measured

@@ -7,7 +7,7 @@ use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
@@ -36,6 +36,9 @@ const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
 
 const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
     WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
+
+const COUNTERS_AFTER: &str = "SELECT tenant_id, store_id, memory_count, live_bytes, version_count, version_bytes \
+    FROM store WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
 
 const TENANTS_AFTER: &str =
     "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2";
@@ -76,6 +79,27 @@ pub struct PrunedCalls {
     pub rows: u64,
     /// The last record that was read; `None`: there are no further records.
     pub last: Option<CallKey>,
+}
+
+/// The counters of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreCounters {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The store.
+    pub store_id: StoreId,
+    /// Live memories.
+    pub memory_count: u64,
+    /// Bytes of live memories.
+    pub live_bytes: u64,
+    /// Retained versions, including those of live memories.
+    pub version_count: u64,
+    /// Bytes of all retained content, including that of live memories.
+    pub version_bytes: u64,
+}
+
+from_row! {
+    StoreCounters { tenant_id, store_id, memory_count, live_bytes, version_count, version_bytes }
 }
 
 /// The rows of every tenant, for the jobs and `keepsake verify`.
@@ -132,6 +156,21 @@ impl Upkeep {
     ) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
         let mut tx = self.0.read_one("stores_after", Role::Job(None)).await?;
         let query = tx.query(STORES_AFTER);
+        query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
+    }
+
+    /// The counters of the next stores after a given one that are not deleted, by
+    /// tenant and id.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn counters_after(
+        &self,
+        after: Option<(TenantId, StoreId)>,
+        limit: u32,
+    ) -> Result<Vec<StoreCounters>, IndexError> {
+        let mut tx = self.0.read_one("counters_after", Role::Job(None)).await?;
+        let query = tx.query(COUNTERS_AFTER);
         query.bind((after.unwrap_or(FIRST_STORE), limit)).all().await
     }
 

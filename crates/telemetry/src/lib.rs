@@ -14,4 +14,6 @@ mod metrics;
 pub mod trace;
 
 pub use export::{Exposition, OtlpOptions, Telemetry, TelemetryError, TelemetryOptions};
-pub use metrics::{Cache, Conflict, JobRun, Metrics, Outcome, Quota, Refused, RequestUnderWay, Retried};
+pub use metrics::{
+    Cache, Conflict, JobRun, Metrics, Outcome, PoolState, Quota, Refused, RequestUnderWay, Retried, Stored,
+};

@@ -161,6 +161,36 @@ pub struct JobRun<'a> {
     pub items: &'a [(&'a str, u64)],
 }
 
+/// The state of a pool of database connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: &'static str,
+    /// Connections that calls use.
+    pub in_use: u64,
+    /// Open connections that no call uses.
+    pub idle: u64,
+    /// Calls that wait for a connection.
+    pub waiting: u64,
+    /// The maximum number of connections.
+    pub max: u64,
+}
+
+/// What all tenants together store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// Stores that are not deleted.
+    pub stores: u64,
+    /// Live memories.
+    pub memories: u64,
+    /// Retained versions, including those of live memories.
+    pub versions: u64,
+    /// Bytes of live memories.
+    pub memory_bytes: u64,
+    /// Bytes of all retained content.
+    pub version_bytes: u64,
+}
+
 /// A measured request. Dropping it without [`Self::ended`] records that its
 /// client disconnected.
 #[derive(Debug)]
@@ -216,6 +246,26 @@ impl Metrics {
     /// dropped.
     pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         self.0.watch_cache_size(cache.name(), bytes);
+    }
+
+    /// Registers a callback for the states of database pools; an empty answer: they
+    /// were dropped.
+    pub fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
+        self.0.watch_pools(pools);
+    }
+
+    /// Records what all tenants together store.
+    pub fn counted(&self, stored: &Stored) {
+        let instruments = &self.0;
+        instruments.stored_stores.record(stored.stores, &[]);
+        instruments.stored_memories.record(stored.memories, &[]);
+        instruments.stored_versions.record(stored.versions, &[]);
+        for (of, bytes) in [
+            ("memories", stored.memory_bytes),
+            ("versions", stored.version_bytes),
+        ] {
+            instruments.stored_size.record(bytes, &[KeyValue::new("of", of)]);
+        }
     }
 
     /// Starts measuring a request; `route` is its template.
@@ -500,6 +550,59 @@ mod tests {
         for line in [
             "keepsake_cache_size_bytes{cache=\"content\"} 4096",
             "keepsake_cache_size_bytes{cache=\"search\"} 65536",
+        ] {
+            assert_exposed(&telemetry, line);
+        }
+    }
+
+    #[test]
+    fn pools_are_read_at_each_export_until_dropped() {
+        let telemetry = telemetry();
+        let is_there = Arc::new(AtomicBool::new(true));
+        let watched = Arc::clone(&is_there);
+        telemetry.metrics().watch_pools(move || {
+            let state = PoolState {
+                pool: "jobs",
+                in_use: 3,
+                idle: 1,
+                waiting: 2,
+                max: 4,
+            };
+            let states = watched.load(Ordering::Relaxed).then_some(state);
+            states.into_iter().collect()
+        });
+        for line in [
+            "keepsake_index_pool_connections{pool=\"jobs\",state=\"in_use\"} 3",
+            "keepsake_index_pool_connections{pool=\"jobs\",state=\"idle\"} 1",
+            "keepsake_index_pool_waiting{pool=\"jobs\"} 2",
+            "keepsake_index_pool_limit{pool=\"jobs\"} 4",
+        ] {
+            assert_exposed(&telemetry, line);
+        }
+        is_there.store(false, Ordering::Relaxed);
+        let text = telemetry.exposition().text().unwrap();
+        assert!(!text.contains("pool=\"jobs\""), "{text}");
+    }
+
+    #[test]
+    fn later_totals_replace_earlier_ones() {
+        let telemetry = telemetry();
+        let mut stored = Stored {
+            stores: 2,
+            memories: 30,
+            versions: 400,
+            memory_bytes: 5_000,
+            version_bytes: 60_000,
+        };
+        telemetry.metrics().counted(&stored);
+        stored.memories = 29;
+        telemetry.metrics().counted(&stored);
+        for line in [
+            "keepsake_stored_stores 2",
+            "keepsake_stored_memories 29",
+            "keepsake_stored_versions 400",
+            "keepsake_stored_size_bytes{of=\"memories\"} 5000",
+            "keepsake_stored_size_bytes{of=\"versions\"} 60000",
         ] {
             assert_exposed(&telemetry, line);
         }

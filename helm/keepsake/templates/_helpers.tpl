@@ -28,6 +28,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of a pod besides those that select it: root, own (of its component). */}}
+{{- define "keepsake.podLabels" -}}
+{{- with merge (dict) (default dict .own) .root.Values.podLabels .root.Values.commonLabels -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Annotations of a pod: root, own (of its component). */}}
+{{- define "keepsake.podAnnotations" -}}
+{{- with merge (dict) (default dict .own) .root.Values.podAnnotations -}}
+{{- toYaml . -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "keepsake.serviceAccountName" -}}
@@ -231,36 +248,151 @@ writes, and some to spare.
 {{- end }}
 {{- end -}}
 
-{{/* TCP ports that pods connect to, each once. */}}
-{{- define "keepsake.egressPorts" -}}
-{{- $ports := list -}}
-{{- range .Values.networkPolicy.egressPorts }}{{ $ports = append $ports (int64 .) }}{{ end -}}
-{{- range list .Values.index.url .Values.index.migrateUrl .Values.index.jobsUrl -}}
-{{- if hasPrefix "postgres" . -}}
-{{- $port := regexFind ":[0-9]+/[^/@]*$" (splitList "?" . | first) -}}
-{{- $ports = append $ports (default "5432" (regexFind "[0-9]+" $port) | int64) -}}
-{{- end -}}
-{{- end -}}
-{{- range list .Values.blobs.endpoint (dig "telemetry" "otlp_endpoint" "" .Values.config) -}}
-{{- if . -}}
-{{- $port := regexFind ":[0-9]+$" (urlParse .).host -}}
-{{- $default := ternary "443" "80" (hasPrefix "https://" .) -}}
-{{- $ports = append $ports (default $default (trimPrefix ":" $port) | int64) -}}
-{{- end -}}
-{{- end -}}
-{{- range uniq $ports }}
-- {protocol: TCP, port: {{ . }}}
-{{- end }}
+{{/* The port of a URL: url, default. */}}
+{{- define "keepsake.portOf" -}}
+{{- $authority := .url | splitList "://" | last | splitList "/" | first | splitList "@" | last -}}
+{{- regexFind ":[0-9]+$" $authority | trimPrefix ":" | default .default -}}
 {{- end -}}
 
-{{/* What pods may connect to: names, then those ports anywhere. */}}
-{{- define "keepsake.egress" -}}
+{{/* A rule of egress: ports, and the destination's values (to, ports). */}}
+{{- define "keepsake.egressRule" -}}
+{{- $ports := list -}}
+{{- range default .ports .destination.ports }}{{ $ports = append $ports (int64 .) }}{{ end -}}
+- ports:
+    {{- range uniq $ports }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with .destination.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* DNS and the database: all that a migration connects to. */}}
+{{- define "keepsake.migrationEgress" -}}
+{{- $egress := .Values.networkPolicy.egress -}}
 - ports:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
-- ports:
-    {{- include "keepsake.egressPorts" . | trim | nindent 4 }}
+  {{- with $egress.dns.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- if eq .Values.index.kind "postgres" }}
+{{- $ports := list -}}
+{{- range compact (list .Values.index.url .Values.index.migrateUrl .Values.index.jobsUrl) -}}
+{{- $ports = append $ports (include "keepsake.portOf" (dict "url" (splitList "?" . | first) "default" "5432")) -}}
+{{- end }}
+{{ include "keepsake.egressRule" (dict "ports" (default (list 5432) $ports) "destination" $egress.database) }}
+{{- end }}
 {{- with .Values.networkPolicy.extraEgress }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* What pods may connect to: one rule for each destination that is in use. */}}
+{{- define "keepsake.egress" -}}
+{{- $egress := .Values.networkPolicy.egress -}}
+{{- include "keepsake.migrationEgress" . }}
+{{- if hasPrefix "s3://" .Values.blobs.url }}
+{{- $ports := list "443" -}}
+{{- with .Values.blobs.endpoint -}}
+{{- $ports = list (include "keepsake.portOf" (dict "url" . "default" (ternary "443" "80" (hasPrefix "https://" .)))) -}}
+{{- end }}
+{{ include "keepsake.egressRule" (dict "ports" $ports "destination" $egress.blobs) }}
+{{- end }}
+{{- $issuers := list -}}
+{{- range dig "auth" "issuers" list .Values.config -}}
+{{- if not .key_file -}}
+{{- $url := default .issuer .jwks_url -}}
+{{- $issuers = append $issuers (include "keepsake.portOf" (dict "url" $url "default" (ternary "80" "443" (hasPrefix "http://" $url)))) -}}
+{{- end -}}
+{{- end }}
+{{- if $issuers }}
+{{ include "keepsake.egressRule" (dict "ports" $issuers "destination" $egress.issuers) }}
+{{- end }}
+{{- with dig "telemetry" "otlp_endpoint" "" .Values.config }}
+{{- $port := include "keepsake.portOf" (dict "url" . "default" (ternary "443" "80" (hasPrefix "https://" .))) }}
+{{ include "keepsake.egressRule" (dict "ports" (list $port) "destination" $egress.telemetry) }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The memory limit of a serving process: the sum that docs/operations.md (Memory)
+states, a sixth more, rounded up to 64 MiB.
+*/}}
+{{- define "keepsake.memoryLimit" -}}
+{{- $config := .Values.config -}}
+{{- $caches := add (dig "cache" "blob_bytes" 268435456 $config | int64) (dig "cache" "search_bytes" 268435456 $config | int64) -}}
+{{- $requests := dig "server" "max_request_memory_bytes" 201326592 $config | int64 -}}
+{{- $connections := mul 36864 (dig "server" "max_connections" 2048 $config | int64) -}}
+{{- $bound := add $caches $requests $connections 100663296 -}}
+{{- $unit := 67108864 -}}
+{{- $units := div (add (div (mul $bound 7) 6) (sub $unit 1)) $unit -}}
+{{- printf "%dMi" (mul $units 64) -}}
+{{- end -}}
+
+{{/* Resources of a serving process, with the derived limit unless one is set: root, resources. */}}
+{{- define "keepsake.resources" -}}
+{{- $resources := deepCopy .resources -}}
+{{- $limits := default dict $resources.limits -}}
+{{- if not $limits.memory -}}
+{{- $limits = set $limits "memory" (include "keepsake.memoryLimit" .root) -}}
+{{- end -}}
+{{- set $resources "limits" $limits | toYaml -}}
+{{- end -}}
+
+{{/* A probe with its overrides: default, override. Another handler replaces httpGet. */}}
+{{- define "keepsake.probe" -}}
+{{- $probe := deepCopy .default -}}
+{{- range list "exec" "grpc" "httpGet" "tcpSocket" -}}
+{{- if hasKey $.override . }}{{ $probe = omit $probe "httpGet" }}{{ end -}}
+{{- end -}}
+{{- mergeOverwrite $probe (deepCopy .override) | toYaml -}}
+{{- end -}}
+
+{{/* Variables of every Keepsake container besides its own: a list, or nothing. */}}
+{{- define "keepsake.envFrom" -}}
+{{- with .Values.extraEnvFrom -}}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* The autoscaler of a Deployment: root, component, autoscaling (its values). */}}
+{{- define "keepsake.autoscaler" -}}
+{{- $name := printf "%s-%s" (include "keepsake.fullname" .root) .component -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "keepsake.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ $name }}
+  minReplicas: {{ .autoscaling.minReplicas }}
+  maxReplicas: {{ .autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target:
+          type: Utilization
+          averageUtilization: {{ .autoscaling.targetCPUUtilizationPercentage }}
+    {{- with .autoscaling.metrics }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .autoscaling.behavior }}
+  behavior:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A command in a gateway of this release, up to the arguments of keepsake. */}}
+{{- define "keepsake.exec" -}}
+kubectl -n {{ .Release.Namespace }} exec deploy/{{ include "keepsake.fullname" . }}-gateway -c keepsake -- keepsake
 {{- end -}}

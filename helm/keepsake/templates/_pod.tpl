@@ -14,15 +14,15 @@ metadata:
     # On gateways and workers, for the operator's Service.
     keepsake/listener: operator
     {{- end }}
-    {{- with .pod.podLabels }}
-    {{- toYaml . | nindent 4 }}
+    {{- with include "keepsake.podLabels" (dict "root" $root "own" .pod.podLabels) }}
+    {{- . | nindent 4 }}
     {{- end }}
   annotations:
     # A process reads these at its start: a change creates new pods.
     checksum/config: {{ include "keepsake.config" $root | sha256sum }}
     checksum/secrets: {{ include "keepsake.inlineSecrets" $root | sha256sum }}
-    {{- with .pod.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
+    {{- with include "keepsake.podAnnotations" (dict "root" $root "own" .pod.podAnnotations) }}
+    {{- . | nindent 4 }}
     {{- end }}
 spec:
   serviceAccountName: {{ include "keepsake.serviceAccountName" $root }}
@@ -41,7 +41,7 @@ spec:
   {{- end }}
   {{- with .pod.initContainers }}
   initContainers:
-    {{- toYaml . | nindent 4 }}
+    {{- tpl (toYaml .) $root | nindent 4 }}
   {{- end }}
   containers:
     - name: keepsake
@@ -58,9 +58,8 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
-      {{- with $values.extraEnvFrom }}
-      envFrom:
-        {{- toYaml . | nindent 8 }}
+      {{- with include "keepsake.envFrom" $root }}
+      {{- . | nindent 6 }}
       {{- end }}
       ports:
         {{- if eq .component "gateway" }}
@@ -69,22 +68,21 @@ spec:
         {{- if $values.operator.enabled }}
         - {name: operator, containerPort: {{ $values.operator.port }}, protocol: TCP}
         {{- end }}
+      {{- $live := dict "path" "/livez" "port" .probePort }}
+      {{- $ready := dict "path" "/readyz" "port" .probePort }}
       startupProbe:
-        httpGet: {path: /livez, port: {{ .probePort }}}
-        {{- toYaml .pod.startupProbe | nindent 8 }}
+        {{- include "keepsake.probe" (dict "override" .pod.startupProbe "default" (dict "httpGet" $live "periodSeconds" 2 "timeoutSeconds" 3 "failureThreshold" 60)) | nindent 8 }}
       readinessProbe:
-        httpGet: {path: /readyz, port: {{ .probePort }}}
-        {{- toYaml .pod.readinessProbe | nindent 8 }}
+        {{- include "keepsake.probe" (dict "override" .pod.readinessProbe "default" (dict "httpGet" $ready "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2)) | nindent 8 }}
       livenessProbe:
-        httpGet: {path: /livez, port: {{ .probePort }}}
-        {{- toYaml .pod.livenessProbe | nindent 8 }}
+        {{- include "keepsake.probe" (dict "override" .pod.livenessProbe "default" (dict "httpGet" $live "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6)) | nindent 8 }}
       {{- if .pause }}
       lifecycle:
         preStop:
           sleep: {seconds: {{ .pause }}}
       {{- end }}
       resources:
-        {{- toYaml .pod.resources | nindent 8 }}
+        {{- include "keepsake.resources" (dict "root" $root "resources" .pod.resources) | nindent 8 }}
       securityContext:
         {{- toYaml $values.securityContext | nindent 8 }}
       volumeMounts:
@@ -98,8 +96,8 @@ spec:
         {{- with $values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-    {{- with .pod.sidecars }}
-    {{- toYaml . | nindent 4 }}
+    {{- with .pod.extraContainers }}
+    {{- tpl (toYaml .) $root | nindent 4 }}
     {{- end }}
   volumes:
     - name: config
@@ -144,36 +142,6 @@ spec:
   {{- end }}
   {{- with .pod.affinity }}
   affinity:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-{{- end -}}
-
-{{/* The autoscaler of a serving process: root, component, pod (its values). */}}
-{{- define "keepsake.autoscaler" -}}
-{{- $name := printf "%s-%s" (include "keepsake.fullname" .root) .component -}}
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata:
-  name: {{ $name }}
-  labels:
-    {{- include "keepsake.labels" .root | nindent 4 }}
-    app.kubernetes.io/component: {{ .component }}
-spec:
-  scaleTargetRef:
-    apiVersion: apps/v1
-    kind: Deployment
-    name: {{ $name }}
-  minReplicas: {{ .pod.autoscaling.minReplicas }}
-  maxReplicas: {{ .pod.autoscaling.maxReplicas }}
-  metrics:
-    - type: Resource
-      resource:
-        name: cpu
-        target:
-          type: Utilization
-          averageUtilization: {{ .pod.autoscaling.targetCPUUtilizationPercentage }}
-  {{- with .pod.autoscaling.behavior }}
-  behavior:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end -}}

@@ -12,6 +12,9 @@
 {{- if gt (int .Values.gateway.replicas) 1 -}}
 {{- fail "index.kind sqlite has one process: set gateway.replicas to 1" -}}
 {{- end -}}
+{{- if and .Values.gateway.strategy (ne (toString .Values.gateway.strategy.type) "Recreate") -}}
+{{- fail "index.kind sqlite has one process: gateway.strategy.type must be Recreate" -}}
+{{- end -}}
 {{- if or $index.existingSecret $index.migrateUrl $index.jobsUrl -}}
 {{- fail "index.existingSecret, index.migrateUrl and index.jobsUrl have a meaning with index.kind postgres alone" -}}
 {{- end -}}
@@ -92,13 +95,22 @@
 {{- fail "ingress.tls needs a secretName; with TLS ended elsewhere set ingress.tls.enabled to false" -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
-{{- fail "httpRoute.enabled needs httpRoute.parentRefs: the Gateway that it belongs to" -}}
+{{- with .Values.httpRoute -}}
+{{- if and .enabled (not .parentRefs) -}}
+{{- fail "httpRoute.enabled needs httpRoute.parentRefs: the Gateway that the route belongs to" -}}
+{{- end -}}
 {{- end -}}
 {{- range $component := list "gateway" "worker" -}}
 {{- with (get $.Values $component).autoscaling -}}
 {{- if and .enabled (lt (int .maxReplicas) (int .minReplicas)) -}}
 {{- fail (printf "%s.autoscaling.maxReplicas is below minReplicas" $component) -}}
+{{- end -}}
+{{- end -}}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" -}}
+{{- range list $.Values.commonLabels $.Values.podLabels (get $.Values $component).labels (get $.Values $component).podLabels -}}
+{{- if hasKey . $label -}}
+{{- fail (printf "the chart sets the label %s itself: remove it from the labels in the values" $label) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

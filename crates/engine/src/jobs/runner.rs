@@ -13,7 +13,8 @@ use crate::Engine;
 /// Every replica writes its access times every 30 seconds.
 const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 
-/// Every replica counts the live gateways every ten seconds.
+/// Every replica counts the live gateways every ten seconds; a worker also reads
+/// the stored totals.
 const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 
 /// The scheduler of this process.
@@ -51,7 +52,12 @@ impl Runner {
         let (counting, counts) = (engine.clone(), runs.clone());
         let count = move |_, _| {
             let engine = counting.clone();
-            counts.spawn(async move { engine.replica.recount().await });
+            counts.spawn(async move {
+                engine.replica.recount().await;
+                if is_worker {
+                    engine.jobs.report_totals().await;
+                }
+            });
         };
         scheduler.add(CronJob::new(COUNT_SCHEDULE, count)?).await?;
         let (engine, flushes) = (engine.clone(), runs.clone());

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
+use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs};
+use keepsake_engine::jobs::{
+    CountTotals, DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs,
+};
 use keepsake_engine::{
     AuditQuery, Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, StoreDraft,
     SystemClock, Verification,
@@ -24,6 +27,8 @@ crate::on_every_backend! {
     blob_that_is_missing_or_damaged_is_told,
     slot_of_a_sweep_is_run_once_by_two_replicas,
     reconciliation_finds_no_drift_in_what_was_written,
+    totals_are_those_of_every_tenant,
+    interrupted_count_of_totals_is_continued,
     prune_forgets_calls_that_cannot_be_repeated,
     prune_drops_audit_entries_past_their_retention,
     run_that_is_asked_for_is_refused_where_it_cannot_be,
@@ -494,6 +499,55 @@ async fn sweep_beside_full_write_load_leaves_nothing_wrong(setup: TestEngine) {
         named,
         "every blob has a row, and every row its blob"
     );
+}
+
+async fn totals_are_those_of_every_tenant(setup: TestEngine) {
+    setup.create("/memories/a.txt", "text").await;
+    setup.create("/memories/b.txt", "four").await;
+    setup.call(insert("/memories/a.txt", 1, "more")).await;
+    setup.tenant_with(LimitOverrides::default()).await;
+    let worker = Worker::of(&setup);
+    let counted = worker.run(CountTotals { batch: 1 }).await;
+    assert_eq!(counted["stores"], 2);
+    let bytes = setup.head("/a.txt").await.unwrap().size_bytes;
+    let expected = json!({
+        "stores": 2, "memories": 2, "versions": 3, "memory_bytes": bytes + 4, "version_bytes": bytes + 8,
+    });
+    assert_eq!(counted["totals"], expected);
+}
+
+async fn interrupted_count_of_totals_is_continued(setup: TestEngine) {
+    setup.create("/memories/a.txt", "text").await;
+    let worker = Worker::of(&setup);
+    let (job, now) = (CountTotals { batch: 1 }, worker.clock.now());
+    let job_runs = &setup.index.job_runs;
+    let period = i64::try_from(job.period().as_micros()).unwrap();
+    let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % period);
+    let until = now.plus(Duration::from_mins(1));
+    let fence = job_runs
+        .claim(job.name(), slot, Uuid::nil(), now, until)
+        .await
+        .unwrap()
+        .unwrap();
+    // A replica counted other stores, and was killed.
+    let counted = json!({
+        "after": null,
+        "totals": {"stores": 9, "memories": 90, "versions": 900, "memory_bytes": 1, "version_bytes": 2},
+    });
+    let cursor = counted.to_string();
+    assert!(
+        job_runs
+            .renew(job.name(), fence, until, Some(&cursor))
+            .await
+            .unwrap()
+    );
+    worker.clock.advance(Duration::from_mins(2));
+    let counted = worker.run_as(job, RunRequest::SCHEDULED).await;
+    let expected = json!({
+        "stores": 10, "memories": 91, "versions": 901, "memory_bytes": 5, "version_bytes": 6,
+    });
+    assert_eq!(counted["totals"], expected);
+    assert_eq!(job_runs.cursor(job.name()).await.unwrap(), None);
 }
 
 async fn reconciliation_finds_no_drift_in_what_was_written(setup: TestEngine) {

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use keepsake_core::TenantId;
+use keepsake_telemetry::PoolState;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection as _, Executor};
@@ -180,6 +181,15 @@ impl PostgresIndex {
     pub async fn check(&self) -> Result<(), IndexError> {
         let mut connection = self.app.acquire().await?;
         require_schema(connection.run(|raw| Box::pin(schema_version(raw))).await?)
+    }
+
+    /// The states of its pools.
+    pub(crate) fn pools(&self) -> Vec<PoolState> {
+        vec![
+            self.app.state("requests"),
+            self.jobs.state("jobs"),
+            self.shared.state("shared"),
+        ]
     }
 
     /// Closes the connections after their last transactions.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, QueueMode};
 use keepsake_core::TenantId;
+use keepsake_telemetry::PoolState;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
@@ -112,6 +113,19 @@ impl Pool {
     pub(super) async fn begin(&self, tenant_id: Option<TenantId>) -> sqlx::Result<Tx> {
         let connection = self.acquire().await?;
         Tx::begin(connection, tenant_id).await
+    }
+
+    /// How many connections are in use, and how many calls wait for one.
+    pub(super) fn state(&self, pool: &'static str) -> PoolState {
+        let status = self.connections.status();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        PoolState {
+            pool,
+            in_use: count(status.size.saturating_sub(status.available)),
+            idle: count(status.available),
+            waiting: count(status.waiting),
+            max: count(status.max_size),
+        }
     }
 
     /// Closes idle connections now, and the others when they return.

@@ -12,8 +12,10 @@ pub(crate) mod plans;
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use keepsake_telemetry::PoolState;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
@@ -42,6 +44,24 @@ pub struct SqliteIndex {
     readers: SqlitePool,
     writer: Arc<Mutex<Writer>>,
     waiting: Arc<commit::Queue>,
+    /// Calls that wait for a connection of `readers`.
+    waiting_readers: Arc<AtomicU64>,
+}
+
+/// A call that waits for a connection; dropping it ends the wait.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The single write connection.
@@ -138,6 +158,7 @@ impl SqliteIndex {
                 is_open: false,
             })),
             waiting: Arc::default(),
+            waiting_readers: Arc::default(),
         })
     }
 
@@ -161,11 +182,13 @@ impl SqliteIndex {
 
     /// Acquires a connection for reads.
     pub(crate) async fn reader(&self) -> Result<PoolConnection<Sqlite>, IndexError> {
+        let _waiting = Waiting::new(&self.waiting_readers);
         Ok(self.readers.acquire().await?)
     }
 
     /// Begins a read transaction on one snapshot.
     pub(crate) async fn snapshot(&self) -> Result<Transaction<'static, Sqlite>, IndexError> {
+        let _waiting = Waiting::new(&self.waiting_readers);
         Ok(self.readers.begin().await?)
     }
 
@@ -182,6 +205,18 @@ impl SqliteIndex {
     /// [`IndexError`].
     pub async fn check(&self) -> Result<(), IndexError> {
         check_schema(&self.readers).await
+    }
+
+    /// The state of the pool for reads.
+    pub(crate) fn pools(&self) -> Vec<PoolState> {
+        let (open, idle) = (u64::from(self.readers.size()), self.readers.num_idle() as u64);
+        vec![PoolState {
+            pool: "readers",
+            in_use: open.saturating_sub(idle),
+            idle,
+            waiting: self.waiting_readers.load(Ordering::Relaxed),
+            max: u64::from(READERS),
+        }]
     }
 
     /// Rewrites the file.

@@ -408,6 +408,7 @@ hold_on_both_databases! {
         drift_is_mended_beside_commits,
         head_that_is_no_version_is_told,
         stores_and_tenants_come_in_their_order,
+        counters_of_a_store_are_what_it_holds,
         old_records_of_calls_go_in_batches,
         old_rows_of_the_fleet_go,
         runs_tell_how_they_stand,

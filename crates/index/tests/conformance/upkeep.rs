@@ -4,6 +4,7 @@ use futures::future::join_all;
 use keepsake_core::{BlobKey, Timestamp, VersionId};
 use keepsake_index::{
     Auditor, CommitOutcome, Idempotency, Index, JobRun, NamedBlob, Prunable, Redaction, RedactionOutcome,
+    StoreCounters,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -249,6 +250,23 @@ pub(crate) async fn head_that_is_no_version_is_told(subject: &Subject) {
     assert_eq!(count.await.unwrap().unwrap().lost_heads, 1);
 }
 
+pub(crate) async fn counters_of_a_store_are_what_it_holds(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let first = place.create("/a.md", 10).await;
+    place.create("/b.md", 20).await;
+    place.change(vec![edited(&first, 300)]).await;
+    let counted = subject.index.upkeep.counters_after(None, 10).await.unwrap();
+    let expected = StoreCounters {
+        tenant_id: place.tenant_id,
+        store_id: place.store_id,
+        memory_count: 2,
+        live_bytes: 320,
+        version_count: 3,
+        version_bytes: 330,
+    };
+    assert_eq!(counted, [expected]);
+}
+
 pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     let mut places = Vec::new();
     for _ in 0..5 {
@@ -277,6 +295,14 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
         found.extend(page);
     }
     assert_eq!(found, expected);
+    let first = index.upkeep.counters_after(None, 1).await.unwrap();
+    let rest = index.upkeep.counters_after(expected.first().copied(), 100);
+    let counted = [first, rest.await.unwrap()].concat();
+    let stores: Vec<_> = counted
+        .iter()
+        .map(|store| (store.tenant_id, store.store_id))
+        .collect();
+    assert_eq!(stores, expected);
     let leaving = new_tenant(subject).await;
     let audited = audited_by(Auditor::OperatorCli, NOW);
     assert!(

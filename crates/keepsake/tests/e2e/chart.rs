@@ -3,6 +3,7 @@
 //! There is no cluster here: the processes are started as the rendered pods say,
 //! on a real database and a real object store.
 
+mod examples;
 mod rendering;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +110,15 @@ async fn one_pod_of_the_chart_runs_the_product_on_its_volume() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
-    for entry in std::fs::read_dir(suite().join("values")).unwrap() {
-        let file = entry.unwrap().path();
+    let folders = [suite().join("values"), examples::folder()];
+    let files = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    for file in files.map(|file| file.unwrap().path()) {
+        // Added to the values of an installation, which are in this list.
+        if file.ends_with("sync-sidecar.yaml") {
+            continue;
+        }
         let chart = Chart::render_set(&file).await;
         let shown = chart.check_config().await;
         assert_eq!(
@@ -121,7 +129,7 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
             shown.stderr,
             shown.stdout
         );
-        if file.ends_with("everything.yaml") {
+        if file.ends_with("every-value.yaml") {
             for line in [
                 "bytes_per_tenant = 109951162777600 ",
                 "listen = \"[::]:9080\" ",
@@ -136,6 +144,30 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_limit_of_the_chart_is_the_bound_of_the_binarys_defaults() {
+    const MIB: i64 = 1024 * 1024;
+    let shown = keepsake(&["config", "check"]).await.stdout;
+    let config = toml::from_str::<toml::Table>(&shown).unwrap();
+    let key = |section: &str, name: &str| config[section][name].as_integer().unwrap();
+    let bound = key("cache", "blob_bytes")
+        + key("cache", "search_bytes")
+        + key("server", "max_request_memory_bytes")
+        + 36 * 1024 * key("server", "max_connections")
+        + 96 * MIB;
+    assert_eq!(bound, 872 * MIB, "docs/operations.md says so");
+    let chart = Chart::render(
+        &json!({"index": {"kind": "sqlite"}, "operator": {"enabled": false},
+        "gateway": {"replicas": 1, "autoscaling": {"enabled": false}}}),
+    )
+    .await;
+    let limit = chart.memory_limit_mib() * MIB;
+    assert!(
+        limit >= bound * 7 / 6 && limit < bound * 7 / 6 + 64 * MIB,
+        "{limit} for {bound}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,6 +249,12 @@ async fn main_job(chart: &Chart, token: &str) -> Client {
     let client = Client::new(&chart.public_url(), secret);
     let store = ok(&client.post("/v1/memory_stores", &json!({"name": "notes"})).await);
     let store = store["id"].as_str().unwrap();
+    use_memory(&client, store).await;
+    client
+}
+
+/// Writes, edits and reads a memory.
+async fn use_memory(client: &Client, store: &str) {
     let call = async |input: &Value| {
         let result = client.call(store, input).await.tool_result();
         assert!(!result.is_error, "{}", result.content);
@@ -231,7 +269,6 @@ async fn main_job(chart: &Chart, token: &str) -> Client {
         .get(&format!("/v1/memory_stores/{store}/memories?view=full"))
         .await);
     assert_eq!(listed["data"][0]["content"], "Remember us.\n", "{listed}");
-    client
 }
 
 /// An empty database, a place in the bucket, and the operator's token.

@@ -25,7 +25,7 @@ const PARENT: &str = "b7ad6b7169203331";
 const A_JOB_HAS_RUN_WITHIN: Duration = Duration::from_secs(100);
 
 /// Every metric by the name that Prometheus has for it, and its labels.
-const METRICS: [(&str, &[&str]); 20] = [
+const METRICS: [(&str, &[&str]); 27] = [
     ("keepsake_http_requests_total", &["method", "route", "status"]),
     (
         "keepsake_http_request_duration_seconds_count",
@@ -33,6 +33,9 @@ const METRICS: [(&str, &[&str]); 20] = [
     ),
     ("keepsake_http_requests_in_flight", &[]),
     ("keepsake_index_call_duration_seconds_count", &["call", "outcome"]),
+    ("keepsake_index_pool_connections", &["pool", "state"]),
+    ("keepsake_index_pool_waiting", &["pool"]),
+    ("keepsake_index_pool_limit", &["pool"]),
     ("keepsake_blob_call_duration_seconds_count", &["call", "outcome"]),
     ("keepsake_blob_breaker_open", &[]),
     ("keepsake_blob_breaker_refusals_total", &[]),
@@ -48,6 +51,10 @@ const METRICS: [(&str, &[&str]); 20] = [
     ("keepsake_job_items_total", &["item", "job"]),
     ("keepsake_job_last_success_timestamp_seconds", &["job"]),
     ("keepsake_access_flush_lag_seconds", &[]),
+    ("keepsake_stored_stores", &[]),
+    ("keepsake_stored_memories", &[]),
+    ("keepsake_stored_versions", &[]),
+    ("keepsake_stored_size_bytes", &["of"]),
     ("keepsake_process_start_time_seconds", &[]),
 ];
 
@@ -273,6 +280,14 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     };
     eventually("a job has run", A_JOB_HAS_RUN_WITHIN, async || {
         read().await.contains("keepsake_job_items_total{")
+    })
+    .await;
+    eventually("the memory is in the totals", A_JOB_HAS_RUN_WITHIN, async || {
+        // The run of the schedule may have been before the memory.
+        let counting = metrics.bare(Method::POST, "/admin/v1/jobs/count-totals/run");
+        let counting = send(counting.bearer_auth(&token).json(&json!({}))).await;
+        assert!([200, 202, 409].contains(&counting.status), "{}", counting.text);
+        samples(&read().await, "keepsake_stored_memories").any(|(_, memories)| memories > 0.9)
     })
     .await;
     let text = read().await;

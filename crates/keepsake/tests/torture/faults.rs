@@ -146,6 +146,7 @@ impl Controller {
             "purge-stores",
             "prune",
             "index-memories",
+            "count-totals",
         ];
         while !stopping.is_cancelled() {
             tokio::time::sleep(BETWEEN_JOBS).await;

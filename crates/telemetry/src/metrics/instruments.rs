@@ -1,9 +1,12 @@
 //! The instruments with their names, units and buckets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
+
+use super::PoolState;
 
 /// Buckets in seconds for requests and calls: from a cache hit to a deadline.
 const CALL_SECONDS: [f64; 16] = [
@@ -31,6 +34,10 @@ pub(super) struct Instruments {
     pub(super) job_durations: Histogram<f64>,
     pub(super) job_items: Counter<u64>,
     pub(super) job_last_success: Gauge<f64>,
+    pub(super) stored_stores: Gauge<u64>,
+    pub(super) stored_memories: Gauge<u64>,
+    pub(super) stored_versions: Gauge<u64>,
+    pub(super) stored_size: Gauge<u64>,
     pub(super) process_start_time: Gauge<f64>,
 }
 
@@ -47,6 +54,10 @@ impl Instruments {
         };
         let time = |name: &'static str, description: &'static str| {
             let gauge = meter.f64_gauge(name).with_unit("s");
+            gauge.with_description(description).build()
+        };
+        let count = |name: &'static str, description: &'static str| {
+            let gauge = meter.u64_gauge(name);
             gauge.with_description(description).build()
         };
         Self {
@@ -99,6 +110,14 @@ impl Instruments {
                 "keepsake.job.last_success_timestamp",
                 "Time of the last successful run of a job in this process",
             ),
+            stored_stores: count("keepsake.stored.stores", "Stores of all tenants"),
+            stored_memories: count("keepsake.stored.memories", "Live memories of all tenants"),
+            stored_versions: count("keepsake.stored.versions", "Retained versions of all tenants"),
+            stored_size: meter
+                .u64_gauge("keepsake.stored.size")
+                .with_unit("By")
+                .with_description("Content of all tenants")
+                .build(),
             process_start_time: time("keepsake.process.start_time", "Start time of this process"),
         }
     }
@@ -119,6 +138,48 @@ impl Instruments {
                 }
             })
             .build();
+    }
+
+    /// Registers a callback that returns the states of connection pools when metrics
+    /// are read.
+    pub(super) fn watch_pools(&self, pools: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
+        let pools = Arc::new(pools);
+        let gauge = |name: &'static str, description: &'static str| {
+            let gauge = self.meter.u64_observable_gauge(name);
+            gauge.with_description(description)
+        };
+        let of_limit = Arc::clone(&pools);
+        gauge("keepsake.index.pool.limit", "Most connections of a database pool")
+            .with_callback(move |gauge| {
+                for state in of_limit() {
+                    gauge.observe(state.max, &[KeyValue::new("pool", state.pool)]);
+                }
+            })
+            .build();
+        let of_waiting = Arc::clone(&pools);
+        gauge(
+            "keepsake.index.pool.waiting",
+            "Calls that wait for a connection of a database pool",
+        )
+        .with_callback(move |gauge| {
+            for state in of_waiting() {
+                gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
+            }
+        })
+        .build();
+        gauge(
+            "keepsake.index.pool.connections",
+            "Connections of a database pool",
+        )
+        .with_callback(move |gauge| {
+            for state in pools() {
+                for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
+                    let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
+                    gauge.observe(connections, &labels);
+                }
+            }
+        })
+        .build();
     }
 
     /// Registers a callback that returns the lag of access times when metrics are read.

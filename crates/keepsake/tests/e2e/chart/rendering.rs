@@ -16,8 +16,10 @@ use crate::support::command::{Run, keepsake_with};
 use crate::support::script::{self, CHART_PYTHON};
 use crate::support::{Client, binary, client, repository, secrets};
 
-/// The release's name, as `tests/chart` renders it.
-const RELEASE: &str = "tests-keepsake";
+/// The name of a release, and the chart's name for its objects.
+const RELEASE: [&str; 2] = ["tests", "tests-keepsake"];
+/// The release of the examples.
+const EXAMPLE_RELEASE: [&str; 2] = ["keepsake", "keepsake"];
 /// Between two looks at a probe; the kubelet's own are seconds apart.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -29,14 +31,21 @@ pub(crate) fn suite() -> PathBuf {
 /// What a release consists of.
 pub(crate) struct Chart {
     objects: Vec<Value>,
+    /// Secrets and config maps that were created before the release. Without any,
+    /// values of Secrets outside the release are invented.
+    outside: Vec<Value>,
+    /// What the installation prints.
+    pub(crate) notes: String,
+    /// The chart's name for the objects of the release.
+    name: &'static str,
     /// The folder of the volumes.
     folder: TempDir,
 }
 
 /// A container, ready to be run.
-struct Container {
+pub(crate) struct Container {
     arguments: Vec<String>,
-    variables: Vec<(String, String)>,
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 /// A pod that is ready to serve.
@@ -51,21 +60,47 @@ impl Chart {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("values.yaml");
         std::fs::write(&file, values.to_string()).unwrap();
-        Self::render_file(&file, folder).await
+        Self::render_files(RELEASE, &[&file], Vec::new(), folder).await
     }
 
     /// Renders the chart with one of the suite's files of values.
     pub(crate) async fn render_set(file: &Path) -> Self {
-        Self::render_file(file, tempfile::tempdir().unwrap()).await
+        Self::render_files(RELEASE, &[file], Vec::new(), tempfile::tempdir().unwrap()).await
     }
 
-    async fn render_file(file: &Path, folder: TempDir) -> Self {
+    /// Renders the chart with examples, and values of the test over theirs, in a
+    /// cluster that has the objects `outside`.
+    pub(crate) async fn render_example(files: &[PathBuf], values: &Value, outside: Vec<Value>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let of_test = folder.path().join("values.yaml");
+        std::fs::write(&of_test, values.to_string()).unwrap();
+        let files: Vec<_> = files
+            .iter()
+            .map(PathBuf::as_path)
+            .chain([of_test.as_path()])
+            .collect();
+        Self::render_files(EXAMPLE_RELEASE, &files, outside, folder).await
+    }
+
+    async fn render_files(
+        [release, name]: [&'static str; 2],
+        files: &[&Path],
+        outside: Vec<Value>,
+        folder: TempDir,
+    ) -> Self {
         let mut command = Command::new(script::from_environment(CHART_PYTHON));
-        command.arg("-B").arg(suite().join("render.py")).arg(file);
+        command.arg("-B").arg(suite().join("render.py")).arg(release);
+        command.args(files).current_dir(repository());
         let rendered = script::run(&mut command).await;
-        let objects =
+        let mut rendered: Value =
             serde_json::from_str(&rendered).unwrap_or_else(|error| panic!("not JSON ({error}): {rendered}"));
-        Self { objects, folder }
+        Self {
+            objects: array(&rendered["objects"].take()).to_vec(),
+            outside,
+            notes: text(&rendered["notes"]),
+            name,
+            folder,
+        }
     }
 
     /// Runs the containers of an event's hooks, lower weights first. They find only
@@ -85,7 +120,7 @@ impl Chart {
         let mut runs = Vec::new();
         for hook in hooks {
             if let Some(spec) = pod_spec(hook) {
-                let container = self.container(spec, &there);
+                let container = self.container(spec, &spec["containers"][0], &there);
                 let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
                 let variables: Vec<_> = container
                     .variables
@@ -101,17 +136,10 @@ impl Chart {
 
     /// Starts the pod of a Deployment and waits until it is ready, as its probes say.
     pub(crate) async fn start(&self, component: &str) -> Pod {
-        let deployment = self.named("Deployment", &format!("{RELEASE}-{component}"));
+        let deployment = self.named("Deployment", &format!("{}-{component}", self.name));
         let spec = pod_spec(deployment).unwrap();
-        let container = self.container(spec, &self.ordinary().collect::<Vec<_>>());
-        let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
-        let command = ServerCommand::new(binary(), "").arguments(&arguments);
-        let command = container
-            .variables
-            .iter()
-            .fold(command, |command, (name, value)| command.env(name, value));
         let mut pod = Pod {
-            process: command.spawn(),
+            process: self.main_container(component).spawn(),
             grace: seconds(&spec["terminationGracePeriodSeconds"]),
         };
         let of_container = &spec["containers"][0];
@@ -119,6 +147,28 @@ impl Chart {
             pod.follow(&of_container[probe], &of_container["ports"]).await;
         }
         pod
+    }
+
+    /// The first container of a Deployment of the chart.
+    pub(crate) fn main_container(&self, component: &str) -> Container {
+        let deployment = self.named("Deployment", &format!("{}-{component}", self.name));
+        let spec = pod_spec(deployment).unwrap();
+        self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>())
+    }
+
+    /// Starts the sidecar of a Deployment that is not the chart's, and answers the
+    /// folder of its volume.
+    pub(crate) fn start_sidecar(&self, deployment: &str) -> (RunningServer, PathBuf) {
+        let spec = pod_spec(self.named("Deployment", deployment)).unwrap();
+        let sidecar = &spec["initContainers"][0];
+        assert_eq!(sidecar["restartPolicy"], "Always", "{sidecar}");
+        let main = pod_spec(self.named("Deployment", &format!("{}-gateway", self.name)));
+        assert_eq!(sidecar["image"], main.unwrap()["containers"][0]["image"]);
+        let container = self.container(spec, sidecar, &self.ordinary().collect::<Vec<_>>());
+        let [volume] = array(&spec["volumes"]) else {
+            panic!("one volume: {spec}");
+        };
+        (container.spawn(), self.folder_of(volume))
     }
 
     /// Where a Service leads, as a URL: to the port of the pods that it selects.
@@ -135,14 +185,22 @@ impl Chart {
         format!("http://127.0.0.1:{port}")
     }
 
+    /// The gateways' memory limit.
+    pub(crate) fn memory_limit_mib(&self) -> i64 {
+        let deployment = self.named("Deployment", &format!("{}-gateway", self.name));
+        let limits = &pod_spec(deployment).unwrap()["containers"][0]["resources"]["limits"];
+        let limit = limits["memory"].as_str().unwrap();
+        limit.strip_suffix("Mi").unwrap().parse().unwrap()
+    }
+
     /// The URL for clients.
     pub(crate) fn public_url(&self) -> String {
-        self.url(RELEASE)
+        self.url(self.name)
     }
 
     /// The URL for the operator.
     pub(crate) fn operator_url(&self) -> String {
-        self.url(&format!("{RELEASE}-operator"))
+        self.url(&format!("{}-operator", self.name))
     }
 
     /// The output of `keepsake config check` with the environment of a Deployment's
@@ -150,7 +208,7 @@ impl Chart {
     pub(crate) async fn check_config(&self) -> Run {
         let deployment = self.ordinary().find(|object| object["kind"] == "Deployment");
         let spec = pod_spec(deployment.unwrap()).unwrap();
-        let container = self.container(spec, &self.ordinary().collect::<Vec<_>>());
+        let container = self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>());
         let file = container.arguments.last().unwrap().as_str();
         let variables: Vec<_> = container
             .variables
@@ -171,10 +229,10 @@ impl Chart {
         find(self.ordinary(), kind, name).unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
     }
 
-    /// The first container of a pod with its files, in a cluster with the objects
-    /// `there`.
-    fn container(&self, spec: &Value, there: &[&Value]) -> Container {
-        let container = &spec["containers"][0];
+    /// A container of a pod with its files, in a cluster with the objects `there` and
+    /// those outside the release.
+    fn container(&self, spec: &Value, container: &Value, there: &[&Value]) -> Container {
+        let there: Vec<_> = there.iter().copied().chain(&self.outside).collect();
         assert!(container["command"].is_null(), "the image's own program is run");
         let places = self.places(spec, container);
         for volume in array(&spec["volumes"]) {
@@ -188,15 +246,29 @@ impl Chart {
                 std::fs::write(folder.join(file), content).unwrap();
             }
         }
+        let sources = array(&container["envFrom"]).iter();
+        let from_maps = sources.flat_map(|source| {
+            let name = text(&source["configMapRef"]["name"]);
+            let map = find(there.iter().copied(), "ConfigMap", &name);
+            assert!(
+                map.is_some() || self.outside.is_empty(),
+                "the ConfigMap {name} is not there"
+            );
+            let data = map.and_then(|map| map["data"].as_object());
+            data.into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), text(value)))
+        });
+        let variables = array(&container["env"]).iter().map(|variable| {
+            let value = self.value_of(variable, &there);
+            (text(&variable["name"]), self.resolved(&value))
+        });
         let arguments = array(&container["args"]).iter();
         Container {
             arguments: arguments
                 .map(|argument| self.resolved(&moved(argument.as_str().unwrap(), &places)))
                 .collect(),
-            variables: array(&container["env"])
-                .iter()
-                .map(|variable| (text(&variable["name"]), value_of(variable, there)))
-                .collect(),
+            variables: from_maps.chain(variables).collect(),
         }
     }
 
@@ -220,13 +292,49 @@ impl Chart {
 
     /// An argument in which a Service's name is where it leads.
     fn resolved(&self, argument: &str) -> String {
+        let is_there = |service| find(self.ordinary(), "Service", service).is_some();
         let Some((before, host)) = argument.split_once("http://") else {
             return argument.to_owned();
         };
-        let (service, port) = host.split_once(':').unwrap();
+        let Some((service, port)) = host.split_once(':').filter(|(service, _)| is_there(service)) else {
+            return argument.to_owned();
+        };
         let ports = &self.named("Service", service)["spec"]["ports"];
         assert_eq!(ports[0]["port"].to_string(), port, "{argument}");
         format!("{before}{}", self.url(service))
+    }
+
+    /// The value of a variable, which may come from a Secret.
+    fn value_of(&self, variable: &Value, there: &[&Value]) -> String {
+        if let Some(value) = variable["value"].as_str() {
+            return value.to_owned();
+        }
+        let reference = &variable["valueFrom"]["secretKeyRef"];
+        let (name, key) = (text(&reference["name"]), text(&reference["key"]));
+        match find(there.iter().copied(), "Secret", &name) {
+            Some(secret) => {
+                let value = secret["stringData"][&key].as_str();
+                value
+                    .unwrap_or_else(|| panic!("the Secret {name} has no {key}"))
+                    .to_owned()
+            }
+            None if !self.outside.is_empty() || name.starts_with(RELEASE[1]) => {
+                panic!("the Secret {name} is not there")
+            }
+            None => made_up(&text(&variable["name"])),
+        }
+    }
+}
+
+impl Container {
+    fn spawn(&self) -> RunningServer {
+        let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
+        let command = ServerCommand::new(binary(), "").arguments(&arguments);
+        let command = self
+            .variables
+            .iter()
+            .fold(command, |command, (name, value)| command.env(name, value));
+        command.spawn()
     }
 }
 
@@ -290,20 +398,6 @@ fn find<'a>(objects: impl IntoIterator<Item = &'a Value>, kind: &str, name: &str
     objects.find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
-/// The value of a variable, which may come from a Secret.
-fn value_of(variable: &Value, there: &[&Value]) -> String {
-    if let Some(value) = variable["value"].as_str() {
-        return value.to_owned();
-    }
-    let reference = &variable["valueFrom"]["secretKeyRef"];
-    let name = text(&reference["name"]);
-    match find(there.iter().copied(), "Secret", &name) {
-        Some(secret) => text(&secret["stringData"][text(&reference["key"])]),
-        None if name.starts_with(RELEASE) => panic!("the Secret {name} is not there yet"),
-        None => made_up(&text(&variable["name"])),
-    }
-}
-
 /// A value of the type of a variable, for Secrets that the chart does not create.
 fn made_up(variable: &str) -> String {
     let value = match variable {
@@ -318,9 +412,22 @@ fn made_up(variable: &str) -> String {
 
 /// A text in which paths of mounts lead to the folders that stand for them.
 fn moved(text: &str, places: &[(String, PathBuf)]) -> String {
-    places.iter().fold(text.to_owned(), |text, (path, folder)| {
-        text.replace(&format!("{path}/"), &format!("{}/", folder.display()))
-    })
+    if let Some((_, folder)) = places.iter().find(|(path, _)| path == text) {
+        return folder.display().to_string();
+    }
+    // Numbers first: a folder may have the path of a mount in its own.
+    let numbered = places
+        .iter()
+        .enumerate()
+        .fold(text.to_owned(), |text, (number, (path, _))| {
+            text.replace(&format!("{path}/"), &format!("\0{number}/"))
+        });
+    places
+        .iter()
+        .enumerate()
+        .fold(numbered, |text, (number, (_, folder))| {
+            text.replace(&format!("\0{number}/"), &format!("{}/", folder.display()))
+        })
 }
 
 fn port_named(ports: &Value, name: &Value) -> u64 {

@@ -1,0 +1,133 @@
+//! `count-totals`: sums up what all tenants store, for the metrics.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::{StoreId, TenantId};
+use keepsake_telemetry::Stored;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Job, JobServices, Lease};
+use crate::EngineError;
+use crate::context::Context;
+
+const NAME: &str = "count-totals";
+/// Records that are searched for the last successful run.
+const RECENT_RUNS: u32 = 20;
+
+/// Sums up the counters of all stores every ten minutes.
+///
+/// One replica counts. Every worker reads the result from the run's record and
+/// reports it ([`report`]), so that all of them report the same totals.
+#[derive(Debug, Clone, Copy)]
+pub struct CountTotals {
+    /// Stores of one batch.
+    pub batch: u32,
+}
+
+impl Default for CountTotals {
+    fn default() -> Self {
+        Self { batch: 1_000 }
+    }
+}
+
+/// The sums so far, and the last store that is in them: the cursor of a run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counted {
+    after: Option<(TenantId, StoreId)>,
+    totals: Totals,
+}
+
+/// The sums, as the record of a run has them.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Totals {
+    stores: u64,
+    memories: u64,
+    versions: u64,
+    memory_bytes: u64,
+    version_bytes: u64,
+}
+
+#[async_trait]
+impl Job for CountTotals {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Each minute, so that a new installation soon has totals.
+    fn schedule(&self) -> &'static str {
+        "10 * * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_mins(10)
+    }
+
+    async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let cursor = lease.cursor().await?;
+        // An invalid cursor starts from the beginning.
+        let mut counted: Counted = cursor
+            .and_then(|cursor| serde_json::from_str(&cursor).ok())
+            .unwrap_or_default();
+        loop {
+            let upkeep = &services.context.index.upkeep;
+            let batch = upkeep.counters_after(counted.after, self.batch).await?;
+            let Some(last) = batch.last() else {
+                lease.renew(None).await?;
+                return Ok(counted.record());
+            };
+            counted.after = Some((last.tenant_id, last.store_id));
+            let totals = &mut counted.totals;
+            for store in &batch {
+                totals.stores += 1;
+                totals.memories += store.memory_count;
+                totals.versions += store.version_count;
+                totals.memory_bytes += store.live_bytes;
+                totals.version_bytes += store.version_bytes;
+            }
+            let cursor = serde_json::to_string(&counted).ok();
+            if !lease.renew(cursor.as_deref()).await? {
+                return Ok(counted.record());
+            }
+        }
+    }
+}
+
+impl Counted {
+    /// The counts of the run. Totals are no items of work, so they are nested: only
+    /// numbers at the top are added to the metric of processed items.
+    fn record(&self) -> Value {
+        json!({"stores": self.totals.stores, "totals": self.totals})
+    }
+}
+
+/// Records the totals of the last successful run in this process's metrics.
+///
+/// # Errors
+/// [`EngineError::Index`]; the totals before are kept.
+pub(crate) async fn report(context: &Context) -> Result<(), EngineError> {
+    let job_runs = &context.index.job_runs;
+    let runs = job_runs.list(NAME, None, context.now(), RECENT_RUNS).await?;
+    let last = runs
+        .into_iter()
+        .find(|run| run.ended_at.is_some() && run.error.is_none());
+    let totals = last.and_then(|run| serde_json::from_value(run.counts?.get_mut("totals")?.take()).ok());
+    if let Some(totals) = totals {
+        let Totals {
+            stores,
+            memories,
+            versions,
+            memory_bytes,
+            version_bytes,
+        } = totals;
+        context.metrics.counted(&Stored {
+            stores,
+            memories,
+            versions,
+            memory_bytes,
+            version_bytes,
+        });
+    }
+    Ok(())
+}

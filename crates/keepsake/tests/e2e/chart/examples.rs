@@ -1,0 +1,312 @@
+//! The chart's examples, installed with the commands that they name: each file of
+//! values begins with the commands of its installation, and the notes that the
+//! installation prints continue with those that create a key.
+//!
+//! The commands are run as they are written, by bash. `kubectl` and `helm` are the
+//! programs of `tests/chart/cluster`: what would run in a container is the binary.
+//! Only addresses and credentials of the stores, and ports, are the test's.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keepsake_testkit::keepsake_server::free_port;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::rendering::{Chart, Pod, suite};
+use super::{ChartStores, ok, use_memory};
+use crate::support::script;
+use crate::support::{Client, binary, eventually, repository, secrets};
+
+/// The sidecar looks for changes every two seconds.
+const SYNCHRONISED_WITHIN: Duration = Duration::from_mins(1);
+
+pub(super) fn folder() -> PathBuf {
+    repository().join("helm/keepsake/examples")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_a_single_node_runs() {
+    let installation = Installation::new("single-node", Storage::Index).await;
+    installation.runs(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_postgres_runs() {
+    let installation = Installation::new("postgres", Storage::Index).await;
+    installation.runs(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_postgres_and_s3_with_irsa_runs() {
+    let installation = Installation::new("postgres-s3-irsa", Storage::RoleOfThePod).await;
+    let container = installation
+        .chart(&installation.values)
+        .await
+        .main_container("gateway");
+    let names: Vec<_> = container
+        .variables
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert!(!names.contains(&"KEEPSAKE_BLOBS_SECRET_ACCESS_KEY"), "{names:?}");
+    installation.runs(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_minio_runs() {
+    let installation = Installation::new("minio", Storage::Keys).await;
+    installation.runs(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_everything_runs() {
+    let installation = Installation::new("everything", Storage::Keys).await;
+    installation.runs(&["worker"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sidecar_of_the_example_synchronises_a_folder() {
+    let installation = Installation::new("postgres", Storage::Index).await;
+    let chart = installation.chart(&installation.values).await;
+    let gateway = installation.start(&chart).await;
+    let (client, key) = installation.follow_notes(&chart).await;
+
+    let file = folder().join("sync-sidecar.yaml");
+    installation
+        .cluster
+        .run(&commands_of(&file), &[("KEY", &key)])
+        .await;
+    let upgraded = installation.chart(&installation.values).await;
+    let (mut sidecar, memory) = upgraded.start_sidecar("agent");
+    let store = first_store(&client).await;
+    let memories = format!("/v1/memory_stores/{store}/memories");
+    let created = json!({"path": "/from-store.md", "content": "From the store.\n"});
+    ok(&client.post(&memories, &created).await);
+    std::fs::write(memory.join("from-agent.md"), "From the agent.\n").unwrap();
+    eventually("both sides have both", SYNCHRONISED_WITHIN, async || {
+        let listed = ok(&client.get(&format!("{memories}?view=full")).await);
+        let has_uploaded = listed["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|memory| memory["path"] == "/from-agent.md" && memory["content"] == "From the agent.\n");
+        let downloaded = std::fs::read_to_string(memory.join("from-store.md"));
+        has_uploaded && downloaded.is_ok_and(|content| content == "From the store.\n")
+    })
+    .await;
+    sidecar.terminate().await;
+    assert_eq!(sidecar.wait().await.code(), Some(0), "{}", sidecar.output());
+    gateway.end().await;
+}
+
+/// Where the test keeps content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    Index,
+    /// An object store whose keys are in the Secret.
+    Keys,
+    /// An object store whose credentials the cluster gives to the pod.
+    RoleOfThePod,
+}
+
+/// An example whose installation commands were run.
+struct Installation {
+    cluster: Cluster,
+    /// The database is removed with it.
+    _stores: ChartStores,
+    /// The values that the test sets over those of the example.
+    values: Value,
+}
+
+impl Installation {
+    async fn new(example: &str, storage: Storage) -> Self {
+        let (cluster, stores) = (Cluster::new(), ChartStores::new().await);
+        let file = folder().join(format!("{example}.yaml"));
+        cluster.run(&commands_of(&file), &[]).await;
+        assert_eq!(cluster.values(), [file], "the commands install another example");
+        let of_stores = stores.split_roles();
+        let mut values = json!({
+            "gateway": {"port": free_port()},
+            "operator": {"port": free_port()},
+            "extraEnv": of_stores["extraEnv"],
+        });
+        if storage != Storage::Index {
+            values["blobs"] = of_stores["blobs"].clone();
+            let blobs = values["blobs"].as_object_mut().unwrap();
+            let id = blobs.remove("accessKeyId").unwrap();
+            let secret = blobs.remove("secretAccessKey").unwrap();
+            if storage == Storage::Keys {
+                cluster.replace("access-key-id", id.as_str().unwrap());
+                cluster.replace("secret-access-key", secret.as_str().unwrap());
+            } else {
+                let variables = values["extraEnv"].as_array_mut().unwrap();
+                variables.push(json!({"name": "AWS_ACCESS_KEY_ID", "value": id}));
+                variables.push(json!({"name": "AWS_SECRET_ACCESS_KEY", "value": secret}));
+            }
+        }
+        for key in ["index-url", "app-url", "jobs-url", "owner-url"] {
+            cluster.replace(key, &stores.database.url());
+        }
+        Self {
+            cluster,
+            _stores: stores,
+            values,
+        }
+    }
+
+    async fn chart(&self, values: &Value) -> Chart {
+        Chart::render_example(&self.cluster.values(), values, self.cluster.objects()).await
+    }
+
+    /// Runs the migration, then the gateway.
+    async fn start(&self, chart: &Chart) -> Pod {
+        for migration in chart.run_hooks("pre-install").await {
+            migration.ok();
+        }
+        chart.start("gateway").await
+    }
+
+    /// Starts every process of the example, follows the notes, and uses the key.
+    async fn runs(&self, more: &[&str]) {
+        let chart = self.chart(&self.values).await;
+        let gateway = self.start(&chart).await;
+        let mut pods = Vec::new();
+        for component in more {
+            // Processes of this machine share its ports.
+            let mut values = self.values.clone();
+            values["gateway"]["port"] = free_port().into();
+            values["operator"]["port"] = free_port().into();
+            pods.push(self.chart(&values).await.start(component).await);
+        }
+        let (client, _) = self.follow_notes(&chart).await;
+        for test in chart.run_hooks("test").await {
+            assert!(test.ok().contains("acme"));
+        }
+        use_memory(&client, &first_store(&client).await).await;
+        for pod in pods {
+            pod.end().await;
+        }
+        gateway.end().await;
+    }
+
+    /// Runs the commands of the notes; answers a client with the key that they end
+    /// with, and the key.
+    async fn follow_notes(&self, chart: &Chart) -> (Client, String) {
+        self.cluster.enter(&chart.main_container("gateway").variables);
+        let commands: Vec<_> = chart
+            .notes
+            .lines()
+            .filter_map(|line| line.strip_prefix("  "))
+            .collect();
+        assert!(commands.len() >= 5, "{}", chart.notes);
+        let printed = self.cluster.run(&commands.join("\n"), &[]).await;
+        let key = printed.lines().last().unwrap().to_owned();
+        assert!(key.starts_with("ks_live_"), "{printed}");
+        secrets::remember(&key, "an API key");
+        let client = Client::new(&chart.public_url(), &key);
+        let listed = ok(&client.get("/v1/memory_stores").await);
+        assert_eq!(listed["data"][0]["name"], "notes", "{listed}");
+        (client, key)
+    }
+}
+
+/// The commands at the head of an example.
+fn commands_of(file: &std::path::Path) -> String {
+    let text = std::fs::read_to_string(file).unwrap();
+    let head = text.lines().take_while(|line| line.starts_with('#'));
+    let commands: Vec<_> = head.filter_map(|line| line.strip_prefix("#   ")).collect();
+    assert!(commands.len() >= 3, "{} has no commands", file.display());
+    commands.join("\n")
+}
+
+async fn first_store(client: &Client) -> String {
+    let listed = ok(&client.get("/v1/memory_stores").await);
+    listed["data"][0]["id"].as_str().unwrap().to_owned()
+}
+
+/// A folder with the objects that commands created.
+struct Cluster(TempDir);
+
+impl Cluster {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Runs commands of the documentation as a script; answers what they printed.
+    async fn run(&self, commands: &str, variables: &[(&str, &str)]) -> String {
+        let programs = suite().join("cluster");
+        let path = std::env::var("PATH").unwrap();
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", commands])
+            .current_dir(repository())
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("CLUSTER", self.0.path())
+            .env("DEPLOYMENT", "keepsake-gateway")
+            .env("KEEPSAKE", binary())
+            .envs(variables.iter().copied());
+        script::run(&mut command).await
+    }
+
+    /// The files of values of the last installation or upgrade.
+    fn values(&self) -> Vec<PathBuf> {
+        let values = std::fs::read_to_string(self.0.path().join("values")).unwrap();
+        values.lines().map(|file| repository().join(file)).collect()
+    }
+
+    /// Gives every Secret that has a key another value of it.
+    fn replace(&self, key: &str, value: &str) {
+        for secret in entries(&self.0.path().join("secret")) {
+            let file = secret.join(key);
+            if file.exists() {
+                std::fs::write(file, value).unwrap();
+            }
+        }
+    }
+
+    /// Sets the variables of the container that `kubectl exec` runs in.
+    fn enter(&self, variables: &[(String, String)]) {
+        let variables: String = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}\0"))
+            .collect();
+        std::fs::write(self.0.path().join("environment"), variables).unwrap();
+    }
+
+    /// The Secrets and config maps.
+    fn objects(&self) -> Vec<Value> {
+        let kinds = [
+            ("secret", "Secret", "stringData"),
+            ("configmap", "ConfigMap", "data"),
+        ];
+        let mut objects = Vec::new();
+        for (folder, kind, field) in kinds {
+            for object in entries(&self.0.path().join(folder)) {
+                let data: serde_json::Map<_, _> = entries(&object)
+                    .iter()
+                    .map(|file| (name_of(file), std::fs::read_to_string(file).unwrap().into()))
+                    .collect();
+                for (key, value) in &data {
+                    if ["operator-token", "master-key"].contains(&key.as_str()) {
+                        secrets::remember(value.as_str().unwrap(), "a secret of an example");
+                    }
+                }
+                objects.push(json!({"kind": kind, "metadata": {"name": name_of(&object)}, (field): data}));
+            }
+        }
+        objects
+    }
+}
+
+fn entries(folder: &std::path::Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+fn name_of(path: &std::path::Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
