@@ -260,6 +260,19 @@ class SessionFacts:
         self.assertEqual(newest, events[::-1])
         self.assertEqual(await everything(self.sessions.events.list(session.id, types=["user.message"])), [])
 
+    async def test_events_are_followed_as_they_happen(self):
+        session = await self.open(self.attached())
+        holder = self.holder_of(session)
+        stream = await do(self.sessions.events.stream(session.id))
+        followed = []
+        for name in ["a", "b"]:
+            call = {"command": "view", "path": f"/memories/team-rules/{name}.md"}
+            await do(holder.post(f"/v1/sessions/{session.id}/tool_calls", body=call, cast_to=object))
+            followed.append(await anext(stream) if hasattr(stream, "__anext__") else next(stream))
+        await do(stream.close())
+        self.assertEqual([type(event) for event in followed], [BetaManagedAgentsAgentToolUseEvent] * 2)
+        self.assertEqual(followed, await everything(self.sessions.events.list(session.id)))
+
 
 class WithTheSyncClient(SessionFacts, SyncClient):
     pass

@@ -103,6 +103,32 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// The refusal in the last event of a stream.
+    pub(crate) fn of_event(body: &Value) -> Self {
+        let text = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
+        let kind = text("type");
+        let status = match kind.as_str() {
+            "authentication_error" => StatusCode::UNAUTHORIZED,
+            "permission_error" => StatusCode::FORBIDDEN,
+            "not_found_error" => StatusCode::NOT_FOUND,
+            "rate_limit_error" => StatusCode::TOO_MANY_REQUESTS,
+            "overloaded_error" => StatusCode::SERVICE_UNAVAILABLE,
+            "timeout_error" => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self {
+            status,
+            kind,
+            message: text("message"),
+            request_id: None,
+            details: Map::new(),
+            is_final: false,
+            retry_after: None,
+        }
+    }
+}
+
 impl Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -130,6 +156,14 @@ impl ClientError {
             // The error itself only repeats the URL.
             cause: causes(error.source().unwrap_or(error)).replace("client error (Connect): ", ""),
             is_unsent: error.is_connect(),
+        }
+    }
+
+    pub(crate) fn silent(url: &str, limit: Duration) -> Self {
+        Self::Unreachable {
+            url: url.to_owned(),
+            cause: format!("no answer in {} seconds", limit.as_secs()),
+            is_unsent: false,
         }
     }
 

@@ -18,6 +18,7 @@
 
 mod backoff;
 mod error;
+mod events;
 mod pages;
 
 use std::time::Duration;
@@ -35,6 +36,7 @@ use uuid::Uuid;
 
 use backoff::Backoff;
 pub use error::{ClientError, Refusal};
+pub use events::{Events, StreamEvent};
 pub use pages::Pages;
 
 /// The time limit of one attempt.
@@ -209,6 +211,11 @@ impl Client {
     /// The pages of a list.
     pub fn pages<'a>(&'a self, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Pages<'a> {
         Pages::new(self, path, query)
+    }
+
+    /// A stream of events, which begins behind the event with `last_id`.
+    pub fn events(&self, path: &[&str], query: &[Parameter<'_>], last_id: Option<String>) -> Events {
+        Events::new(self.clone(), path, query, last_id)
     }
 
     /// Sends a request until it is answered or the attempts end.

@@ -119,6 +119,9 @@ pub enum EngineError {
     /// The tenant's requests under way use its share of the server's memory.
     #[error("the tenant's requests under way use its share of the server's memory")]
     OverMemory,
+    /// The tenant's open streams use its share of the server's.
+    #[error("the tenant has too many open streams on this server: close one")]
+    TooManyStreams,
     /// The tenant has the maximum number of open erasures.
     #[error("{MAX_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
     TooManyErasures,

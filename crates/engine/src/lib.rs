@@ -13,6 +13,7 @@ mod access;
 mod audit;
 mod auth;
 mod blob_move;
+mod changes;
 pub mod clock;
 mod content;
 mod context;
@@ -41,6 +42,7 @@ mod tool;
 mod usage;
 mod verify;
 mod versions;
+mod watch;
 mod work;
 mod write;
 
@@ -77,6 +79,7 @@ use write::Writer;
 pub use audit::{Audit, AuditQuery};
 pub use auth::{Auth, Principal};
 pub use blob_move::{BlobMove, Moved};
+pub use changes::{Changes, FollowedStore, StoreChanges};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
@@ -100,8 +103,8 @@ pub use prompts::{PromptOptions, Prompts, mount_path, system_prompt};
 pub use replica::Replica;
 pub use search::{Search, SearchHit, SearchQuery};
 pub use sessions::{
-    AttachmentDraft, AttachmentEdit, Attachments, EventQuery, MadeSession, SessionDraft, SessionEdit,
-    SessionEvents, SessionQuery, Sessions,
+    AttachmentDraft, AttachmentEdit, Attachments, EventQuery, FollowedSession, MadeSession, SessionDraft,
+    SessionEdit, SessionEvents, SessionQuery, Sessions,
 };
 pub use shares::{FairShares, Share};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
@@ -183,6 +186,8 @@ pub struct Services {
     pub stores: Stores,
     /// The history of stores.
     pub versions: Versions,
+    /// What changed in stores, and readers that follow it.
+    pub changes: Changes,
     /// Search over stores.
     pub search: Search,
     /// The memory tool and the agent tools.
@@ -311,7 +316,7 @@ impl Engine {
             Arc::clone(&pages),
         );
         let events = SessionEvents::new(shared(), sessions.clone(), Arc::clone(&activity));
-        let changes = ToolChanges::new(
+        let tool_changes = ToolChanges::new(
             shared(),
             Arc::clone(&contents),
             Arc::clone(&writer),
@@ -322,7 +327,7 @@ impl Engine {
             Arc::clone(&contents),
             access.clone(),
             stores.clone(),
-            changes.clone(),
+            tool_changes.clone(),
         );
         let agent_tools = AgentTools::new(
             shared(),
@@ -330,7 +335,7 @@ impl Engine {
             access.clone(),
             stores.clone(),
             search.clone(),
-            changes,
+            tool_changes,
         );
         let keys = ApiKeys::new(shared());
         let audit = Audit::new(shared());
@@ -354,6 +359,7 @@ impl Engine {
         Self(Arc::new(Services {
             memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
             versions: Versions::new(shared(), contents),
+            changes: Changes::new(shared()),
             tools: Tools::new(memory_tool, agent_tools, stores.clone(), events.clone()),
             attachments: Attachments::new(shared(), sessions.clone()),
             usage: Usage::new(shared(), stores.clone(), access),

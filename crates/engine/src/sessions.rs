@@ -13,6 +13,7 @@ mod agent;
 mod attachments;
 mod draft;
 mod events;
+mod follow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub(crate) use activity::Activity;
 pub use attachments::{AttachmentDraft, AttachmentEdit, Attachments};
 pub use draft::{SessionDraft, SessionEdit};
 pub use events::{EventQuery, SessionEvents};
+pub use follow::FollowedSession;
 
 /// Lifetime of a session's token, unless its issuing key expires earlier.
 const TOKEN_LIFE: Duration = MAX_LIFE;

@@ -10,6 +10,7 @@ mod replay;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use keepsake_core::tool::ToolError;
 use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_index::Idempotency;
@@ -170,23 +171,27 @@ impl Tools {
         Ok(answer)
     }
 
-    async fn call_by_name(
-        &self,
-        principal: &Arc<Principal>,
+    /// Boxed, so that the tools are compiled here and not again in each crate that
+    /// calls them.
+    fn call_by_name<'a>(
+        &'a self,
+        principal: &'a Arc<Principal>,
         mounts: Mounts,
-        name: &str,
+        name: &'a str,
         call: ToolCall,
-    ) -> Result<ToolAnswer, EngineError> {
-        if let Some(tool) = AgentTool::parse(name) {
-            return self.agent.call(principal, mounts, tool, call).await;
-        }
-        if name == MEMORY_TOOL {
-            return self.memory.call(principal, mounts, call).await;
-        }
-        let mounts = mounts.seen_by(principal)?;
-        if let Some(store_id) = mounts.single() {
-            self.stores.require(principal, store_id).await?;
-        }
-        Ok(ToolError::UnknownTool.into())
+    ) -> BoxFuture<'a, Result<ToolAnswer, EngineError>> {
+        Box::pin(async move {
+            if let Some(tool) = AgentTool::parse(name) {
+                return self.agent.call(principal, mounts, tool, call).await;
+            }
+            if name == MEMORY_TOOL {
+                return self.memory.call(principal, mounts, call).await;
+            }
+            let mounts = mounts.seen_by(principal)?;
+            if let Some(store_id) = mounts.single() {
+                self.stores.require(principal, store_id).await?;
+            }
+            Ok(ToolError::UnknownTool.into())
+        })
     }
 }

@@ -15,6 +15,7 @@ mod audit;
 mod blob_deletions;
 mod calls;
 mod change_feed;
+mod changes;
 mod commit;
 mod contents;
 mod credentials;
@@ -55,6 +56,7 @@ use keepsake_telemetry::Metrics;
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use blob_deletions::BlobDeletions;
+pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
 pub use commit::{Change, Commit, CommitOutcome, Guard, HeadChange, Idempotency, Kept, Refusal};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
@@ -124,6 +126,8 @@ pub struct Index {
     pub keys: ApiKeys,
     /// The audit.
     pub audit: AuditLog,
+    /// The changes of stores, for readers that follow them.
+    pub changes: Changes,
     /// The queue of blobs to delete.
     pub blob_deletions: BlobDeletions,
     /// Content in the database.
@@ -189,6 +193,7 @@ impl Index {
             access_times: AccessTimes(database.clone()),
             keys: ApiKeys(database.clone()),
             audit: AuditLog(database.clone()),
+            changes: Changes(database.clone()),
             blob_deletions: BlobDeletions(database.clone()),
             contents: Contents(database.clone()),
             credentials: Credentials(database.clone()),

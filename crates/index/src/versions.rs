@@ -11,7 +11,7 @@ use crate::model::{
 };
 
 /// The columns of a [`Version`].
-const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
+pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
     actor_type, actor_id, redacted_at, redacted_by_type, redacted_by";
 
 /// The state of a store, and its version with an id.

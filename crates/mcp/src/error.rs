@@ -30,6 +30,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::JobNotFound
         | EngineError::TenantExists
         | EngineError::TooManyErasures
+        | EngineError::TooManyStreams
         | EngineError::OverQuota(_)
         | EngineError::TooManyStores { .. }
         | EngineError::TooManyMemories { .. }

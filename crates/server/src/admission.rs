@@ -54,6 +54,10 @@ impl Admission {
 #[derive(Clone)]
 pub(crate) struct Holder(pub(crate) Arc<Held>);
 
+/// Marks an answer that holds none of its tenant's shares while it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unshared;
+
 /// Admits a request, possibly after a short wait, or refuses it at once.
 pub(crate) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
     let Some(principal) = request.extensions().get::<Arc<Principal>>() else {
@@ -91,6 +95,9 @@ pub(crate) async fn admit(State(admission): State<Admission>, mut request: Reque
 /// An answer that exceeds the tenant's share is refused if the request only
 /// reads. Otherwise it is sent, and the tenant's next requests are refused.
 fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
+    if response.extensions().get::<Unshared>().is_some() {
+        return response;
+    }
     let Some(bytes) = response.body().size_hint().exact() else {
         return response.map(|body| holding_until_sent(held, body));
     };

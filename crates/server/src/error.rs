@@ -300,7 +300,7 @@ impl From<&EngineError> for ApiError {
             // The only conflict that a retry may resolve.
             EngineError::Contended => Self::new(StatusCode::CONFLICT, error.to_string()),
             EngineError::OverMemory => Self::over_memory(),
-            EngineError::TooManyErasures => {
+            EngineError::TooManyErasures | EngineError::TooManyStreams => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()).retried_after(30)
             }
             EngineError::OverQuota(_)

@@ -23,6 +23,7 @@ mod rate;
 mod reference;
 mod routes;
 mod schemas;
+mod streams;
 
 use std::time::Duration;
 

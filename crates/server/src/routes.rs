@@ -2,6 +2,7 @@
 
 pub(crate) mod api_keys;
 pub(crate) mod audit;
+mod changes;
 mod deleted;
 pub(crate) mod erasures;
 pub(crate) mod health;
@@ -48,6 +49,8 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::retrieve))
         .routes(routes!(memory_versions::redact))
         .routes(routes!(memory_versions::restore))
+        .routes(routes!(changes::list))
+        .routes(routes!(changes::stream))
         .routes(routes!(tool_calls::call))
         .routes(routes!(tools::list))
         .routes(routes!(sessions::create, sessions::list))
@@ -56,6 +59,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(sessions::token))
         .routes(routes!(sessions::call_tool))
         .routes(routes!(sessions::events::list))
+        .routes(routes!(sessions::events::stream))
         .routes(routes!(sessions::resources::add, sessions::resources::list))
         .routes(routes!(
             sessions::resources::retrieve,

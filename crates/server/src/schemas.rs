@@ -231,6 +231,8 @@ macro_rules! object_types {
 object_types! {
     MemoryStoreType = "memory_store";
     DeletedMemoryStoreType = "memory_store_deleted";
+    MemoryChangeType = "memory_change";
+    HistoryRemovedType = "history_removed";
     MemoryStoreUsageType = "memory_store_usage";
     MemoryStoreImportType = "memory_store_import";
     MemoryType = "memory";

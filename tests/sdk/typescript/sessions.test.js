@@ -134,6 +134,12 @@ test('a session token works for its stores until the session ends', async () => 
   await holder.post(`/v1/sessions/${session.id}/tool_calls`, { body: call });
   const events = await everything(sessions.events.list(session.id));
   assert.deepEqual(events.map((event) => event.type), ['agent.tool_use']);
+  const stream = await sessions.events.stream(session.id);
+  await holder.post(`/v1/sessions/${session.id}/tool_calls`, { body: call });
+  for await (const event of stream) {
+    assert.deepEqual([event], (await everything(sessions.events.list(session.id))).slice(1));
+    break;
+  }
   await sessions.archive(session.id);
   await refused(Anthropic.AuthenticationError, 'authentication_error', () =>
     holder.beta.sessions.retrieve(session.id),

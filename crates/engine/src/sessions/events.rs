@@ -7,6 +7,7 @@ use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, Timestamp};
 use keepsake_index::{EventListing, EventPlace, SessionEvent};
 use serde_json::{Map, Value, json};
 
+use super::follow::{self, SessionWatch};
 use super::{Activity, Sessions};
 use crate::context::Context;
 use crate::cursor::{Query, parse_time_and_id, time_and_id, time_text};
@@ -50,14 +51,16 @@ pub struct EventQuery {
 /// Records and lists the events of sessions; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SessionEvents {
-    context: Arc<Context>,
-    sessions: Sessions,
+    pub(super) context: Arc<Context>,
+    pub(super) sessions: Sessions,
     activity: Arc<Activity>,
+    pub(super) watch: Arc<SessionWatch>,
 }
 
 impl SessionEvents {
-    pub(crate) const fn new(context: Arc<Context>, sessions: Sessions, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, sessions: Sessions, activity: Arc<Activity>) -> Self {
         Self {
+            watch: Arc::new(follow::watch(&context, &activity)),
             context,
             sessions,
             activity,

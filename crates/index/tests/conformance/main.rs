@@ -5,6 +5,7 @@
 mod audit;
 mod batches;
 mod blobs;
+mod changes;
 mod claims;
 mod commits;
 mod connections;
@@ -397,6 +398,11 @@ hold_on_both_databases! {
         stores_of_one_tenant_do_not_mix,
         lists_and_history_of_another_tenant_are_not_found,
         store_of_another_tenant_is_not_changed_nor_ended,
+    ]
+    changes: [
+        changes_come_in_the_order_of_their_commits,
+        heads_are_those_of_the_watched_stores,
+        sessions_have_as_many_recent_events_as_are_written,
     ]
     upkeep: [
         blobs_are_named_in_the_order_of_their_keys,

@@ -50,7 +50,7 @@ pub(crate) fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSessi
     }
 }
 
-async fn make(place: &Place, new: &NewSession) -> Session {
+pub(crate) async fn make(place: &Place, new: &NewSession) -> Session {
     match place
         .index
         .sessions
@@ -122,7 +122,7 @@ async fn listed(place: &Place, listing: &SessionListing) -> Vec<SessionId> {
 }
 
 /// A call in a session, with the paths that it named in the store.
-fn event(place: &Place, session_id: SessionId, seconds: i64, paths: &[&str]) -> SessionEvent {
+pub(crate) fn event(place: &Place, session_id: SessionId, seconds: i64, paths: &[&str]) -> SessionEvent {
     let place_of = |path: &str| EventPlace {
         store_id: place.store_id,
         path: path.to_owned(),

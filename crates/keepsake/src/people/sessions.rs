@@ -1,6 +1,6 @@
 //! `keepsake session …`, `keepsake audit`, `keepsake usage`
 
-use std::time::Duration;
+use std::collections::HashSet;
 
 use keepsake_client::Client;
 use keepsake_config::Failure;
@@ -10,9 +10,6 @@ use super::connection::Connection;
 use super::failure_of;
 use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
 use crate::output::{Column, print};
-
-/// The interval at which further events are requested.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const EVENTS: [Column; 3] = [
     Column::time("TIME", "/processed_at"),
@@ -79,43 +76,43 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
 
 async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     let Connection { client, printer, .. } = Connection::open(&args.session.connection)?;
-    let mut last = None;
+    let session = args.session.session.as_str();
+    let path = ["sessions", session, "events", "stream"];
+    let mut stream = client.events(&path, &[], None);
+    if args.follow {
+        let opened = stream.open().await;
+        opened.map_err(failure_of("the events cannot be followed"))?;
+    }
+    let written = list_events(&client, session).await?;
+    if !args.follow {
+        return printer.items(&written, &EVENTS, "the session has no events");
+    }
+    let id_of = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();
+    let show = |event: &Value| {
+        printer.done(event, || {
+            let text = |field: &str| event[field].as_str().unwrap_or_default();
+            format!("{}  {}  {}\n", text("processed_at"), text("name"), event["input"])
+        })
+    };
+    for event in &written {
+        show(event)?;
+    }
+    // After a break the server sends recent events again, since some are written late.
+    let mut shown: HashSet<_> = written.iter().map(id_of).collect();
     loop {
-        let new = events_after(&client, &args.session.session, last.as_deref()).await?;
-        if let Some(event) = new.last() {
-            last = event["id"].as_str().map(str::to_owned);
+        let event = stream.next().await;
+        let event = event.map_err(failure_of("the events cannot be followed"))?;
+        if shown.insert(id_of(&event.data)) {
+            show(&event.data)?;
         }
-        if !args.follow {
-            return printer.items(&new, &EVENTS, "the session has no events");
-        }
-        for event in &new {
-            printer.done(event, || {
-                let text = |field: &str| event[field].as_str().unwrap_or_default();
-                format!("{}  {}  {}\n", text("processed_at"), text("name"), event["input"])
-            })?;
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The events after one, oldest first.
-async fn events_after(client: &Client, session: &str, last: Option<&str>) -> Result<Vec<Value>, Failure> {
+/// All events of a session, oldest first.
+async fn list_events(client: &Client, session: &str) -> Result<Vec<Value>, Failure> {
     let path = ["sessions", session, "events"];
-    let newest_first = [("order", Some("desc"))];
-    let mut pages = client.pages(&path, &newest_first);
-    let mut events = Vec::new();
-    while let Some(event) = pages
-        .next::<Value>()
-        .await
-        .map_err(failure_of("the events cannot be listed"))?
-    {
-        if event["id"].as_str() == last {
-            break;
-        }
-        events.push(event);
-    }
-    events.reverse();
-    Ok(events)
+    let events = client.pages(&path, &[]).take::<Value>(usize::MAX).await;
+    events.map_err(failure_of("the events cannot be listed"))
 }
 
 /// Lists the audit, newest first.

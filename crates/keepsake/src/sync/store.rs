@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_client::{Client, ClientError, Parameter};
+use keepsake_client::{Client, ClientError, Events, Parameter};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath};
 use serde::Deserialize;
@@ -96,21 +96,17 @@ impl Store {
         }
     }
 
-    /// The id of the newest version, which changes with every change of the store;
-    /// `None` if there is none, or if the credential may not read it.
+    /// The stream of the store's changes from now on; `None` if the credential may not
+    /// follow them.
     ///
     /// # Errors
     /// [`Failure`] of the request.
-    pub(super) async fn newest_version(&self) -> Result<Option<String>, Failure> {
-        let limit: &[Parameter<'_>] = &[("limit", Some("1"))];
-        let path = self.path(&["memory_versions"]);
-        match self.client.get::<Value>(&path, limit).await {
-            Ok(page) => Ok(page
-                .pointer("/data/0/id")
-                .and_then(Value::as_str)
-                .map(str::to_owned)),
+    pub(super) async fn changes(&self) -> Result<Option<Events>, Failure> {
+        let mut changes = self.client.events(&self.path(&["changes", "stream"]), &[], None);
+        match changes.open().await {
+            Ok(()) => Ok(Some(changes)),
             Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
-            Err(error) => Err(failure_of("the versions cannot be listed")(error)),
+            Err(error) => Err(failure_of("the changes of the store cannot be followed")(error)),
         }
     }
 

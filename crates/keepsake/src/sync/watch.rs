@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_client::Events;
 use keepsake_config::{Failure, FailureClass};
 use notify::event::{Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
@@ -18,10 +19,8 @@ use super::{PRIVATE_FOLDER, Stop};
 const QUIET: Duration = Duration::from_millis(200);
 /// The longest wait for a folder that is never quiet.
 const MAX_UNQUIET: Duration = Duration::from_secs(2);
-/// The interval at which the store is asked for changes.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// The interval of passes for a credential that may not see versions.
-const BLIND_INTERVAL: Duration = Duration::from_secs(8);
+/// The interval of passes for a credential that may not follow changes.
+const BLIND_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of passes without any event: some file systems report none.
 const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -39,7 +38,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     loop {
         let round = async {
             // Before the pass: a change during it must cause another one.
-            changes.look(&sync.store).await?;
+            changes.open(&sync.store).await?;
             sync.run().await
         };
         let done = tokio::select! {
@@ -64,7 +63,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
             if last_problem.is_empty() {
                 tokio::select! {
                     () = events.quiet_after_change() => {}
-                    () = changes.next(&sync.store) => {}
+                    () = changes.next() => {}
                     () = tokio::time::sleep(SAFETY_INTERVAL) => {}
                 }
             } else {
@@ -144,32 +143,33 @@ fn is_change(event: &Event, private: &Path) -> bool {
     event.need_rescan() || !(is_read || is_own)
 }
 
-/// Changes of the store: its newest version is looked at again and again.
+/// Changes of the store, as its stream tells them.
 #[derive(Default)]
 struct StoreChanges {
-    newest: Option<String>,
+    stream: Option<Events>,
 }
 
 impl StoreChanges {
-    /// Remembers the newest version.
-    async fn look(&mut self, store: &Store) -> Result<(), Failure> {
-        self.newest = store.newest_version().await?;
+    /// Begins to follow the store, unless it is followed already.
+    async fn open(&mut self, store: &Store) -> Result<(), Failure> {
+        if self.stream.is_none() {
+            self.stream = store.changes().await?;
+        }
         Ok(())
     }
 
-    /// Waits for another version; a failure is left to the pass.
-    async fn next(&self, store: &Store) {
-        loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            if self.newest.is_none() {
-                tokio::time::sleep(BLIND_INTERVAL).await;
-                return;
-            }
-            match store.newest_version().await {
-                Ok(newest) if newest == self.newest => {}
-                _ => return,
-            }
+    /// Waits for a change, and until the changes pause; a failure is left to the pass.
+    async fn next(&mut self) {
+        let Some(stream) = &mut self.stream else {
+            tokio::time::sleep(BLIND_INTERVAL).await;
+            return;
+        };
+        if stream.next().await.is_err() {
+            self.stream = None;
+            return;
         }
+        let quiet = async { while let Ok(Ok(_)) = tokio::time::timeout(QUIET, stream.next()).await {} };
+        let _ = tokio::time::timeout(MAX_UNQUIET, quiet).await;
     }
 }
 

@@ -50,6 +50,7 @@ mod search;
 mod sensitive;
 mod smoke;
 mod store_deletion;
+mod streams;
 mod support;
 mod telemetry;
 mod tokens;

@@ -268,11 +268,9 @@ impl Cluster {
 
     /// Sets the variables of the container that `kubectl exec` runs in.
     fn enter(&self, variables: &[(String, String)]) {
-        let variables: String = variables
-            .iter()
-            .map(|(name, value)| format!("{name}={value}\0"))
-            .collect();
-        std::fs::write(self.0.path().join("environment"), variables).unwrap();
+        let variables = variables.iter().map(|(name, value)| format!("{name}={value}\0"));
+        let variables: Vec<_> = variables.collect();
+        std::fs::write(self.0.path().join("environment"), variables.concat()).unwrap();
     }
 
     /// The Secrets and config maps.

@@ -405,6 +405,7 @@ fn made_up(variable: &str) -> String {
         "KEEPSAKE_SECRETS_MASTER_KEY" | "KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY" => {
             "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
         }
+        "KEEPSAKE_TELEMETRY_OTLP_HEADERS" => "authorization=made-up",
         _ => "made-up-made-up-made-up-made-up-",
     };
     value.to_owned()

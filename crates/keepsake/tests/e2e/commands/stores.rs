@@ -2,7 +2,9 @@ use serde_json::json;
 
 use super::Person;
 use crate::support::client::send;
+use crate::support::command::start_keepsake;
 use reqwest::Method;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_is_created_changed_archived_and_deleted() {
@@ -136,4 +138,23 @@ async fn usage_audit_and_sessions_are_shown() {
         events["data"].as_array().is_some_and(|events| events.len() == 1)
     };
     crate::support::eventually("the event is listed", std::time::Duration::from_secs(30), events).await;
+
+    // Following shows the first call, and then each as it happens.
+    let variables = person.variables();
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let mut follower = start_keepsake(&["session", "events", id, "--follow"], &variables);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    for path in ["/memories", "/memories/notes"] {
+        let line = tokio::time::timeout(std::time::Duration::from_secs(30), lines.next_line()).await;
+        let line = line.unwrap().unwrap().unwrap();
+        assert!(line.contains(&format!("\"path\":\"{path}\"")), "{line}");
+        let call = json!({"command": "view", "path": "/memories/notes"});
+        let called = crate::support::Client::new(&person.server.url(), token)
+            .request(Method::POST, &format!("/v1/sessions/{id}/tool_calls"))
+            .json(&call);
+        assert_eq!(send(called).await.status, 200);
+    }
 }

@@ -184,6 +184,8 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
     ("memory_stores.usage", NO_BODY),
+    ("memory_stores.changes.list", NO_BODY),
+    ("memory_stores.changes.stream", NO_BODY),
     (
         "memory_stores.import",
         &[body(&[], |_| json!({"position": 0, "versions": []}))],
@@ -244,6 +246,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("sessions.delete", NO_BODY),
     ("sessions.tool_calls.create", CALLS_IN_SESSION),
     ("sessions.events.list", NO_BODY),
+    ("sessions.events.stream", NO_BODY),
     (
         "sessions.resources.add",
         &[body(&[Kind::Spare], |ids| attached(ids.get(Kind::Spare)))],
@@ -284,8 +287,9 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         // Client-defined names, which tenants may share.
         "agent_id" => Meaning::Plain("agent_1"),
         "deployment_id" => Meaning::Plain("depl_1"),
-        "agent_version" => Meaning::Plain("0"),
+        "agent_version" | "after" => Meaning::Plain("0"),
         "statuses[]" => Meaning::Plain("idle"),
+        "event_deltas[]" => Meaning::Plain("agent.message"),
         "types[]" => Meaning::Plain("agent.tool_use"),
         "order" => Meaning::Plain("asc"),
         "include_archived" | "keep_tidy" | "file_index" => Meaning::Plain("true"),

@@ -14,13 +14,14 @@ use super::sweep::ask;
 use crate::support::{Answer, Client, Deployment, Pair, secrets};
 
 /// What reads, and what a token may read.
-const READS: [&str; 9] = [
+const READS: [&str; 10] = [
     "memories.list",
     "memories.search",
     "memory_stores.search",
     "memories.retrieve",
     "sessions.retrieve",
     "sessions.events.list",
+    "sessions.events.stream",
     "sessions.resources.list",
     "sessions.resources.retrieve",
     "tools.list",
@@ -40,7 +41,7 @@ const TOOLS: [&str; 3] = [
     "mcp.of_session",
 ];
 /// What is not for sessions.
-const OTHERS: [&str; 31] = [
+const OTHERS: [&str; 33] = [
     "mcp.of_store",
     "memory_stores.create",
     "memory_stores.list",
@@ -49,6 +50,8 @@ const OTHERS: [&str; 31] = [
     "memory_stores.update_by_patch",
     "memory_stores.archive",
     "memory_stores.usage",
+    "memory_stores.changes.list",
+    "memory_stores.changes.stream",
     "memory_stores.import",
     "memory_stores.delete",
     "memory_versions.list",

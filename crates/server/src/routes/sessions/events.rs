@@ -1,9 +1,13 @@
-//! `GET /v1/sessions/{session_id}/events`
+//! `/v1/sessions/{session_id}/events`: what an agent called, as a list and as a stream.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
+use axum::response::sse::Event;
 use keepsake_core::{EventId, SessionId};
-use keepsake_engine::{Engine, EventQuery, Page, is_tool};
+use keepsake_engine::{Engine, EngineError, EventQuery, FollowedSession, Page, Principal, is_tool};
 use keepsake_index::SessionEvent as Kept;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,6 +19,7 @@ use crate::path::Path;
 use crate::query::{QueryParams, query_params};
 use crate::routes::list::{CreatedInOrder, List, Order, SessionPage};
 use crate::schemas::{self, AlwaysAllowType, ToolUseType};
+use crate::streams::{Ready, Source, Subscription};
 
 /// The type of every event.
 const TOOL_USE: &str = "agent.tool_use";
@@ -108,4 +113,68 @@ pub(crate) async fn list(
         };
     }
     Ok(Json(List::of(events, SessionEvent::from)))
+}
+
+query_params! {
+    /// Parameters of a session's stream.
+    StreamEvents {
+        /// Accepted for the SDKs. There are no parts of events.
+        #[param(rename = "event_deltas[]", value_type = Option<Vec<String>>)]
+        _event_deltas: Vec<String> = words("event_deltas", |text| Some(text.to_owned()), "an event's type"),
+    }
+}
+
+/// Follow the events of a session
+///
+/// Server-sent events: each tool call of the session from now on, named by its type,
+/// with the event's id. With `last-event-id`, also those after that event; events of the
+/// 90 seconds before it are sent again. An event that another replica served may
+/// come up to 30 seconds late. A comment is sent every 15 seconds. The stream ends with
+/// its credential, its session or its server, with an event `error` that says why.
+#[utoipa::path(
+    get,
+    path = "/sessions/{session_id}/events/stream",
+    operation_id = "sessions.events.stream",
+    params(StreamEvents),
+    responses((
+        status = 200,
+        description = "The events, each with a `SessionEvent` as its data.",
+        body = String,
+        content_type = "text/event-stream",
+    )),
+)]
+pub(crate) async fn stream(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(session_id): Path<SessionId>,
+    QueryParams(_): QueryParams<StreamEvents>,
+    subscription: Subscription,
+) -> Result<Response, ApiError> {
+    let after = subscription.place(|text| text.parse().ok())?;
+    let followed = engine.events.follow(&principal, session_id, after).await?;
+    Ok(subscription.answer(engine, followed))
+}
+
+impl Source for FollowedSession {
+    async fn read(
+        &mut self,
+        engine: &Engine,
+        principal: &Arc<Principal>,
+    ) -> Result<Option<Ready>, EngineError> {
+        let events = engine.events.next(principal, self).await?;
+        let is_news = !events.is_empty();
+        Ok(is_news.then(|| Box::new(events.into_iter().filter_map(sent)) as Ready))
+    }
+
+    async fn changed(&mut self) {
+        Self::changed(self).await;
+    }
+}
+
+/// An event as it is sent.
+fn sent(event: Kept) -> Option<Event> {
+    let id = event.event_id.to_string();
+    let shown = SessionEvent::from(event);
+    let event = Event::default().event(TOOL_USE).id(id).json_data(&shown);
+    event.ok()
 }

@@ -1,0 +1,168 @@
+//! Server-sent events, continued after a break.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::stream::{self, Stream, StreamExt};
+use reqwest::header::{ACCEPT, HeaderName};
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use sse_stream::{Sse, SseStream};
+
+use crate::backoff::Backoff;
+use crate::error::Refusal;
+use crate::{Client, ClientError, Parameter, answer_of};
+
+/// The longest time without a byte: the server sends a comment every 15 seconds.
+const SILENCE_LIMIT: Duration = Duration::from_secs(45);
+/// The place after which the server continues.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// An event of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamEvent {
+    /// Its name.
+    pub name: String,
+    /// Its content.
+    pub data: Value,
+}
+
+/// The events of one connection.
+type Connection = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
+
+/// A stream of events. After a break it continues behind the last event.
+pub struct Events {
+    client: Client,
+    path: Vec<String>,
+    query: Vec<(String, String)>,
+    last_id: Option<String>,
+    current: Option<Connection>,
+    backoff: Backoff,
+}
+
+impl Events {
+    pub(crate) fn new(
+        client: Client,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        last_id: Option<String>,
+    ) -> Self {
+        let given = query.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
+        Self {
+            client,
+            path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            query: given
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            last_id,
+            current: None,
+            backoff: Backoff::new(),
+        }
+    }
+
+    /// Connects, so that no later event is missed.
+    ///
+    /// # Errors
+    /// As of [`Self::next`].
+    pub async fn open(&mut self) -> Result<(), ClientError> {
+        while self.current.is_none() {
+            self.connect().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next event; connects again where the connection breaks.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the server refuses the stream, ends it for good, or cannot be
+    /// reached for a while.
+    pub async fn next(&mut self) -> Result<StreamEvent, ClientError> {
+        loop {
+            let Some(current) = &mut self.current else {
+                self.open().await?;
+                continue;
+            };
+            let Some(Ok(event)) = current.next().await else {
+                self.current = None;
+                // The server was there, so another attempt is worth it.
+                self.backoff.wait(None).await;
+                continue;
+            };
+            if event.id.is_some() {
+                self.last_id = event.id;
+            }
+            let (Some(name), Some(text)) = (event.event, event.data) else {
+                continue;
+            };
+            let data = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            if name != "error" {
+                return Ok(StreamEvent { name, data });
+            }
+            self.current = None;
+            let error = Refusal::of_event(&data);
+            self.wait_after(ClientError::Refused(error)).await?;
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), ClientError> {
+        match self.response().await {
+            Ok(response) => {
+                self.backoff = Backoff::new();
+                self.current = Some(Box::pin(SseStream::from_bytes_stream(parts(response))));
+                Ok(())
+            }
+            Err(error) => self.wait_after(error).await,
+        }
+    }
+
+    async fn response(&self) -> Result<Response, ClientError> {
+        let path: Vec<_> = self.path.iter().map(String::as_str).collect();
+        let query = self
+            .query
+            .iter()
+            .map(|(name, value)| (name.as_str(), Some(value.as_str())));
+        let url = self.client.url_of(&path, &query.collect::<Vec<_>>());
+        let mut request = self.client.http.get(url).header(ACCEPT, "text/event-stream");
+        // The time limit of a call would end the stream.
+        request = request.timeout(Duration::MAX);
+        if let Some(id) = &self.last_id {
+            request = request.header(LAST_EVENT_ID, id);
+        }
+        let response = tokio::time::timeout(SILENCE_LIMIT, request.send()).await;
+        let response = response.map_err(|_| ClientError::silent(self.client.url(), SILENCE_LIMIT))?;
+        let response = response.map_err(|error| ClientError::unreachable(self.client.url(), &error))?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let (url, status) = (response.url().clone(), response.status());
+        answer_of::<Value>(response).await?;
+        Err(ClientError::unreadable(&url, status, &"no stream"))
+    }
+
+    /// Waits before the next attempt, or gives the error back if there is none.
+    async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
+        if error.is_transient() && self.backoff.wait(error.retry_after()).await {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    }
+}
+
+/// The parts of a body; it ends where the server is silent for too long.
+fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, reqwest::Error>> {
+    stream::unfold(response, |mut response| async move {
+        let part = tokio::time::timeout(SILENCE_LIMIT, response.chunk()).await;
+        Some((part.ok()?.transpose()?, response))
+    })
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.join("/");
+        f.debug_struct("Events")
+            .field("path", &path)
+            .finish_non_exhaustive()
+    }
+}

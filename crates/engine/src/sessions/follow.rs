@@ -1,0 +1,149 @@
+//! Following the events of a session while an agent works.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::{EventId, SessionId, TenantId, Timestamp};
+use keepsake_index::{IndexError, SessionEvent};
+
+use super::Activity;
+use super::events::{EventQuery, SessionEvents};
+use crate::context::Context;
+use crate::watch::{Watch, Watched};
+use crate::{EngineError, PageRequest, Principal};
+
+/// Events of other replicas are written up to this much later than they happened.
+const LATE: Duration = Duration::from_secs(90);
+/// Events of a page.
+const PAGE: u64 = 1_000;
+/// Maximum number of pages that are read at once.
+const MAX_PAGES: usize = 10;
+
+/// A session, and the number of its recent events.
+type Session = (TenantId, SessionId);
+pub(super) type SessionWatch = Watch<Session, u64>;
+
+/// A session that a reader follows.
+#[derive(Debug)]
+pub struct FollowedSession {
+    session_id: SessionId,
+    watched: Watched<u64>,
+    /// Events from this time on are read.
+    from: Timestamp,
+    /// Which of these the reader has.
+    seen: HashMap<EventId, Timestamp>,
+}
+
+impl FollowedSession {
+    /// Waits until the session may have had events since the last call.
+    pub async fn changed(&mut self) {
+        self.watched.changed().await;
+    }
+
+    /// Keeps the new ones of some events.
+    fn only_new(&mut self, events: Vec<SessionEvent>) -> Vec<SessionEvent> {
+        let mut new = events;
+        new.retain(|event| self.seen.insert(event.event_id, event.at).is_none());
+        if let Some(newest) = self.seen.values().max() {
+            self.from = self.from.max(newest.minus(LATE));
+        }
+        let from = self.from;
+        self.seen.retain(|_, at| *at >= from);
+        new
+    }
+}
+
+/// Watches the sessions that readers follow.
+pub(super) fn watch(context: &Arc<Context>, activity: &Arc<Activity>) -> SessionWatch {
+    let (context, activity) = (Arc::clone(context), Arc::clone(activity));
+    Watch::new(move |sessions: Vec<Session>| {
+        let (context, activity) = (Arc::clone(&context), Arc::clone(&activity));
+        async move { recent_events(&context, &activity, &sessions).await }
+    })
+}
+
+/// Counts the recent events of sessions: those that are written, and those that this
+/// replica has noted.
+async fn recent_events(
+    context: &Context,
+    activity: &Activity,
+    sessions: &[Session],
+) -> Result<HashMap<Session, u64>, IndexError> {
+    let since = context.now().minus(LATE);
+    let written = context.index.changes.session_heads(sessions, since).await?;
+    let written = written
+        .into_iter()
+        .map(|head| ((head.tenant_id, head.session_id), head.recent_events));
+    let mut counts: HashMap<_, _> = written.collect();
+    for session in sessions {
+        let noted = activity.noted(session.0, session.1).len();
+        *counts.entry(*session).or_default() += u64::try_from(noted).unwrap_or(u64::MAX);
+    }
+    Ok(counts)
+}
+
+impl SessionEvents {
+    /// Begins to follow a session: events from now on, or also those after an event.
+    ///
+    /// Events of up to 90 seconds before that event are given again, because other
+    /// replicas write events late.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::TooManyStreams`], [`EngineError::Index`].
+    pub async fn follow(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+        after: Option<EventId>,
+    ) -> Result<FollowedSession, EngineError> {
+        self.sessions.get(principal, session_id).await?;
+        let tenant_id = principal.tenant_id;
+        let watched = self.watch.watch(tenant_id, (tenant_id, session_id))?;
+        let at = after.and_then(time_of);
+        Ok(FollowedSession {
+            session_id,
+            watched,
+            from: at.map_or_else(|| self.context.now(), |at| at.minus(LATE)),
+            seen: after.zip(at).into_iter().collect(),
+        })
+    }
+
+    /// The new events of a followed session, oldest first. An event that is written
+    /// late comes late.
+    ///
+    /// # Errors
+    /// As of [`Self::list`].
+    pub async fn next(
+        &self,
+        principal: &Principal,
+        followed: &mut FollowedSession,
+    ) -> Result<Vec<SessionEvent>, EngineError> {
+        let mut query = EventQuery {
+            from: Some(followed.from),
+            page: PageRequest {
+                limit: Some(PAGE),
+                page: None,
+            },
+            ..EventQuery::default()
+        };
+        let mut events = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let page = self.list(principal, followed.session_id, &query).await?;
+            events.extend(page.items);
+            query.page.page = page.next;
+            if query.page.page.is_none() {
+                break;
+            }
+        }
+        Ok(followed.only_new(events))
+    }
+}
+
+/// The time in an event's id.
+fn time_of(event_id: EventId) -> Option<Timestamp> {
+    let (seconds, nanoseconds) = event_id.uuid().get_timestamp()?.to_unix();
+    let micros = i64::try_from(seconds).ok()?.checked_mul(1_000_000)?;
+    Some(Timestamp::from_micros(micros + i64::from(nanoseconds / 1_000)))
+}

@@ -1,0 +1,175 @@
+//! The changes of stores in the order of their commits, for readers that follow them.
+//!
+//! The versions of a store are its changes. Their sequence numbers have no gaps when
+//! they are written, so a missing number is a version that was removed later.
+
+use std::sync::Arc;
+
+use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::model::Version;
+use crate::numbers::hex;
+use crate::versions::COLUMNS;
+
+/// The watched objects in a JSON parameter: a table `w` with a tenant and an id.
+const WATCHED: [&str; 2] = [
+    "jsonb_to_recordset($1::jsonb) AS w(tenant_id uuid, id uuid)",
+    "(SELECT unhex(value ->> 'tenant_id') AS tenant_id, unhex(value ->> 'id') AS id FROM json_each($1)) w",
+];
+
+/// Reads the changes of stores.
+#[derive(Debug, Clone)]
+pub struct Changes(pub(crate) Database);
+
+/// The newest change of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreHead {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The store.
+    pub store_id: StoreId,
+    /// The sequence number of the newest version.
+    pub seq: i64,
+    /// The number of removals of history.
+    pub purge_epoch: i64,
+}
+
+/// How many events of a session are recent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionHead {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The number of its recent events that are written.
+    pub recent_events: u64,
+}
+
+/// Changes of a store that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangePage {
+    /// The sequence number of the store's newest version.
+    pub seq: i64,
+    /// The number of removals of the store's history.
+    pub purge_epoch: i64,
+    /// The versions, oldest first.
+    pub versions: Arc<[Version]>,
+}
+
+/// The head of a store, and a version after the given place, if there is one.
+struct ChangeRow {
+    head: StoreHead,
+    version: Option<Version>,
+}
+
+from_row! {
+    SessionHead { tenant_id, session_id, recent_events }
+}
+
+impl FromRow for StoreHead {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            tenant_id: row.get("of_tenant")?,
+            store_id: row.get("of_store")?,
+            seq: row.get("newest_seq")?,
+            purge_epoch: row.get("purge_epoch")?,
+        })
+    }
+}
+
+impl FromRow for ChangeRow {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            head: row.read()?,
+            version: row.read_unless_null("version_id")?,
+        })
+    }
+}
+
+const HEAD: &str = "s.tenant_id AS of_tenant, s.store_id AS of_store, s.seq AS newest_seq, s.purge_epoch";
+
+impl Changes {
+    /// The changes after a sequence number, oldest first; `None`: the store does not
+    /// exist.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn after(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: i64,
+        limit: u32,
+    ) -> Result<Option<ChangePage>, IndexError> {
+        let mut tx = self.0.read("changes_after", Role::Tenant(tenant_id)).await?;
+        let text = format!(
+            "SELECT {HEAD}, v.* FROM store s LEFT JOIN ( \
+                SELECT {COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+                ORDER BY seq LIMIT $4) v ON TRUE \
+             WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
+        );
+        let query = tx.query(AssertSqlSafe(text));
+        let query = query.bind((tenant_id, store_id)).bind((after, limit));
+        let rows: Vec<ChangeRow> = query.all().await?;
+        tx.commit().await?;
+        let head = rows.first().map(|row| row.head);
+        Ok(head.map(|head| ChangePage {
+            seq: head.seq,
+            purge_epoch: head.purge_epoch,
+            versions: rows.into_iter().filter_map(|row| row.version).collect(),
+        }))
+    }
+
+    /// The newest changes of stores of any tenant, in one query. Deleted stores are
+    /// missing.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn store_heads(&self, stores: &[(TenantId, StoreId)]) -> Result<Vec<StoreHead>, IndexError> {
+        let mut tx = self.0.read_one("store_heads", Role::Shared(None)).await?;
+        let text = format!(
+            "SELECT {HEAD} FROM {} JOIN store s ON s.tenant_id = w.tenant_id AND s.store_id = w.id \
+             WHERE s.deleted_at IS NULL",
+            tx.choose(WATCHED)
+        );
+        let watched = stores
+            .iter()
+            .map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
+        let query = tx.query(AssertSqlSafe(text));
+        query.bind(watched.collect::<Value>().to_string()).all().await
+    }
+
+    /// How many events of sessions of any tenant have happened since a time, in one
+    /// query. Sessions without such events are missing.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn session_heads(
+        &self,
+        sessions: &[(TenantId, SessionId)],
+        since: Timestamp,
+    ) -> Result<Vec<SessionHead>, IndexError> {
+        let mut tx = self.0.read_one("session_heads", Role::Shared(None)).await?;
+        let text = format!(
+            "SELECT e.tenant_id, e.session_id, count(*) AS recent_events FROM {} \
+             JOIN session_event e ON e.tenant_id = w.tenant_id AND e.session_id = w.id AND e.at >= $2 \
+             GROUP BY e.tenant_id, e.session_id",
+            tx.choose(WATCHED)
+        );
+        let watched = sessions
+            .iter()
+            .map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
+        let query = tx.query(AssertSqlSafe(text));
+        let query = query.bind(watched.collect::<Value>().to_string()).bind(since);
+        query.all().await
+    }
+}
+
+fn watched(tenant_id: TenantId, id: Uuid) -> Value {
+    json!({"tenant_id": hex(tenant_id.uuid()), "id": hex(id)})
+}

@@ -1,0 +1,230 @@
+//! `/v1/memory_stores/{memory_store_id}/changes`: what changed, as a list and as a stream.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use axum::response::sse::Event;
+use keepsake_core::{MemoryId, StoreId, VersionId};
+use keepsake_engine::{Engine, EngineError, FollowedStore, Principal, StoreChanges};
+use keepsake_index::Version;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::memory_versions::VersionActor;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::schemas::{self, HistoryRemovedType, MemoryChangeType};
+use crate::streams::{Ready, Source, Subscription};
+
+/// The name of the event for a change.
+const CHANGE: &str = "memory_change";
+/// The name of the event for removed history.
+const HISTORY_REMOVED: &str = "history_removed";
+
+/// A change of a memory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemoryChange {
+    #[schema(inline)]
+    r#type: MemoryChangeType,
+    /// Its place among the changes of the store.
+    seq: i64,
+    #[schema(value_type = schemas::Operation)]
+    operation: &'static str,
+    #[schema(value_type = schemas::MemoryId)]
+    memory_id: MemoryId,
+    #[schema(value_type = schemas::MemoryVersionId)]
+    memory_version_id: VersionId,
+    /// The memory's path since this change; null if redacted.
+    #[schema(value_type = Option<schemas::MemoryPath>, required)]
+    path: Option<String>,
+    /// Null for a deletion or if redacted.
+    #[schema(value_type = Option<schemas::ContentSha256>, required)]
+    content_sha256: Option<String>,
+    /// Null for a job or the operator.
+    #[schema(required)]
+    created_by: Option<VersionActor>,
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+}
+
+/// A page of changes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemoryChanges {
+    /// In the order of their commits.
+    data: Vec<MemoryChange>,
+    /// Send it as `after` to get what follows.
+    next_after: i64,
+    /// Whether there were further changes.
+    has_more: bool,
+    /// Whether changes before `next_after` are missing because they were removed from
+    /// the history. Then list all memories.
+    history_removed: bool,
+}
+
+/// Changes are missing because they were removed from the history.
+#[derive(Debug, Serialize)]
+struct HistoryRemoved {
+    r#type: HistoryRemovedType,
+    next_after: i64,
+}
+
+impl From<Version> for MemoryChange {
+    fn from(version: Version) -> Self {
+        Self {
+            r#type: MemoryChangeType,
+            seq: version.seq,
+            operation: version.operation.name(),
+            memory_id: version.memory_id,
+            memory_version_id: version.version_id,
+            path: version.path.map(|path| path.as_str().to_owned()),
+            content_sha256: version.content.map(|content| content.sha256.to_string()),
+            created_by: version.created_by.map(VersionActor::from),
+            created_at: version.created_at.to_rfc3339(),
+        }
+    }
+}
+
+query_params! {
+    /// The place in a store's changes.
+    After {
+        /// The `seq` of the last known change, or 0. A list begins with the first change
+        /// by default, a stream with the next one.
+        #[param(minimum = 0, maximum = 9_223_372_036_854_775_807_i64)]
+        after: Option<u64> = number("after", "0 to 9223372036854775807"),
+    }
+}
+
+query_params! {
+    /// The size of a page of changes.
+    ChangesPage {
+        /// Changes per page; 20 by default.
+        #[param(minimum = 1, maximum = 1000)]
+        limit: Option<u64> = number("limit", "1 to 1000"),
+    }
+}
+
+impl After {
+    fn place(&self) -> Result<Option<i64>, ApiError> {
+        let place = self.after.map(i64::try_from).transpose();
+        place.map_err(|_| {
+            ApiError::invalid_request("`after` must be an integer from 0 to 9223372036854775807")
+        })
+    }
+}
+
+/// List the changes of a memory store
+///
+/// What changed after a place, in the order of the commits: each version once, without
+/// its content.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/changes",
+    operation_id = "memory_stores.changes.list",
+    params(After, ChangesPage),
+    responses((status = 200, description = "A page of changes.", body = MemoryChanges)),
+)]
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(store_id): Path<StoreId>,
+    QueryParams((after, page)): QueryParams<(After, ChangesPage)>,
+) -> Result<Json<MemoryChanges>, ApiError> {
+    let after = after.place()?.unwrap_or(0);
+    let changes = &engine.changes;
+    let found = changes.list(&principal, store_id, after, page.limit).await?;
+    Ok(Json(MemoryChanges {
+        data: found.changes.iter().cloned().map(MemoryChange::from).collect(),
+        next_after: found.next_after,
+        has_more: found.has_more,
+        history_removed: found.is_history_removed,
+    }))
+}
+
+/// Follow the changes of a memory store
+///
+/// Server-sent events `memory_change`: each change after a place, within about a second
+/// of its commit on any replica. The id of an event is its place: with `last-event-id` or
+/// `after` a stream continues behind it. An event `history_removed` says that changes
+/// are missing because they were removed: list all memories. A comment is sent
+/// every 15 seconds. The stream ends with its credential, its store or its server, with
+/// an event `error` that says why.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/changes/stream",
+    operation_id = "memory_stores.changes.stream",
+    params(After),
+    responses((
+        status = 200,
+        description = "The changes, each with a `MemoryChange` as its data.",
+        body = String,
+        content_type = "text/event-stream",
+    )),
+)]
+pub(crate) async fn stream(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(store_id): Path<StoreId>,
+    QueryParams(after): QueryParams<After>,
+    subscription: Subscription,
+) -> Result<Response, ApiError> {
+    let last = subscription.place(|text| text.parse().ok().filter(|place| *place >= 0))?;
+    let newest = engine.changes.newest(&principal, store_id).await?;
+    let source = StoreSource {
+        after: last.or(after.place()?).unwrap_or(newest),
+        followed: engine.changes.follow(&principal, store_id)?,
+    };
+    Ok(subscription.answer(engine, source))
+}
+
+/// A store that a stream follows.
+struct StoreSource {
+    followed: FollowedStore,
+    /// The place of the last change that was read.
+    after: i64,
+}
+
+impl Source for StoreSource {
+    async fn read(
+        &mut self,
+        engine: &Engine,
+        principal: &Arc<Principal>,
+    ) -> Result<Option<Ready>, EngineError> {
+        let changes = &engine.changes;
+        let found = changes.next(principal, &self.followed, self.after).await?;
+        self.after = found.next_after;
+        let is_news = found.is_history_removed || !found.changes.is_empty();
+        Ok(is_news.then(|| Box::new(sent(found)) as Ready))
+    }
+
+    async fn changed(&mut self) {
+        self.followed.changed().await;
+    }
+}
+
+/// A page of changes as it is sent.
+fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
+    let removed = found.is_history_removed.then(|| {
+        let event = HistoryRemoved {
+            r#type: HistoryRemovedType,
+            next_after: found.next_after,
+        };
+        let event = Event::default().event(HISTORY_REMOVED).json_data(event).ok()?;
+        // Without an id before changes: a client that loses them asks for them again.
+        let is_all = found.changes.is_empty();
+        Some(if is_all {
+            event.id(found.next_after.to_string())
+        } else {
+            event
+        })
+    });
+    let changes = (0..found.changes.len()).filter_map(move |n| {
+        let version = found.changes.get(n)?;
+        let event = Event::default().event(CHANGE).id(version.seq.to_string());
+        event.json_data(MemoryChange::from(version.clone())).ok()
+    });
+    removed.flatten().into_iter().chain(changes)
+}

@@ -1,0 +1,178 @@
+//! Server-sent events for readers that follow something.
+//!
+//! A stream checks its credential each second and ends with it, with the process, or
+//! with what it follows. It holds none of its tenant's shares of running requests: a
+//! share of readers bounds it instead.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use keepsake_engine::{Engine, EngineError, Principal};
+use serde_json::json;
+
+use crate::Lifecycle;
+use crate::admission::Unshared;
+use crate::auth::principal_of;
+use crate::error::ApiError;
+
+/// The interval at which the credential is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval of comments while nothing happens: proxies close idle connections.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// The place after which a client continues.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Events that were read; each is written when the client takes it.
+pub(crate) type Ready = Box<dyn Iterator<Item = Event> + Send>;
+
+/// What a stream follows.
+pub(crate) trait Source: Send + 'static {
+    /// Reads what happened since the last call; `None`: nothing.
+    fn read(
+        &mut self,
+        engine: &Engine,
+        principal: &Arc<Principal>,
+    ) -> impl Future<Output = Result<Option<Ready>, EngineError>> + Send;
+
+    /// Waits until there may be something new.
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a stream needs of its request.
+pub(crate) struct Subscription {
+    /// The place after which the client continues, as it was sent to it.
+    pub(crate) last_event_id: Option<String>,
+    /// The headers with the credential.
+    credential: HeaderMap,
+    lifecycle: Lifecycle,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Subscription {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let lifecycle = Extension::<Lifecycle>::from_request_parts(parts, state).await;
+        let Extension(lifecycle) = lifecycle.map_err(|_| ApiError::internal())?;
+        let mut credential = HeaderMap::new();
+        for name in [
+            header::AUTHORIZATION,
+            header::HeaderName::from_static("x-api-key"),
+        ] {
+            if let Some(value) = parts.headers.get(&name) {
+                credential.insert(name, value.clone());
+            }
+        }
+        Ok(Self {
+            last_event_id: parts
+                .headers
+                .get(LAST_EVENT_ID)
+                .map(|value| value.to_str().unwrap_or_default().to_owned()),
+            credential,
+            lifecycle,
+        })
+    }
+}
+
+impl Subscription {
+    /// The place after which the client continues.
+    ///
+    /// # Errors
+    /// 400 when it is no such place.
+    pub(crate) fn place<T>(&self, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, ApiError> {
+        let Some(text) = &self.last_event_id else {
+            return Ok(None);
+        };
+        let refusal = || {
+            ApiError::invalid_request(format!(
+                "`{LAST_EVENT_ID}` must be the id of an event of this stream"
+            ))
+        };
+        parse(text).map(Some).ok_or_else(refusal)
+    }
+
+    /// The answer: the events of a source until the stream ends.
+    pub(crate) fn answer(self, engine: Engine, source: impl Source) -> Response {
+        let reader = Reader {
+            engine,
+            credential: self.credential,
+            lifecycle: self.lifecycle,
+            source,
+            ready: Box::new(std::iter::empty()),
+            is_news: true,
+            has_ended: false,
+        };
+        let events = futures::stream::unfold(reader, |mut reader| async move {
+            let event = reader.next().await?;
+            Some((Ok::<_, Infallible>(event), reader))
+        });
+        let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
+        let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
+        response.extensions_mut().insert(Unshared);
+        // Or else a proxy may keep events back until its buffer is full.
+        let unbuffered = HeaderValue::from_static("no");
+        response.headers_mut().insert("x-accel-buffering", unbuffered);
+        response
+    }
+}
+
+/// The server's end of a stream.
+struct Reader<S> {
+    engine: Engine,
+    credential: HeaderMap,
+    lifecycle: Lifecycle,
+    source: S,
+    ready: Ready,
+    /// Whether the source may have something new.
+    is_news: bool,
+    has_ended: bool,
+}
+
+impl<S: Source> Reader<S> {
+    /// The next event; `None`: the stream ends.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.has_ended || self.lifecycle.draining.is_cancelled() {
+                return None;
+            }
+            if let Some(event) = self.ready.next() {
+                return Some(event);
+            }
+            match self.read().await {
+                Ok(Some(ready)) => self.ready = ready,
+                Ok(None) => {
+                    self.is_news = false;
+                    tokio::select! {
+                        () = self.source.changed() => self.is_news = true,
+                        () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                        () = self.lifecycle.draining.cancelled() => return None,
+                    }
+                }
+                Err(error) => {
+                    self.has_ended = true;
+                    return Some(last_event(&error));
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<Option<Ready>, ApiError> {
+        let principal = principal_of(&self.engine, &self.credential).await?;
+        if !self.is_news {
+            return Ok(None);
+        }
+        Ok(self.source.read(&self.engine, &principal).await?)
+    }
+}
+
+/// The event that says why a stream ends.
+fn last_event(error: &ApiError) -> Event {
+    let body = json!({"type": "error", "error": error.object()});
+    Event::default().event("error").data(body.to_string())
+}
