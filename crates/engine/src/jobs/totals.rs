@@ -19,7 +19,7 @@ const RECENT_RUNS: u32 = 20;
 /// Sums up the counters of all stores every ten minutes.
 ///
 /// One replica counts. Every worker reads the result from the run's record and
-/// reports it ([`report`]), so that all of them report the same totals.
+/// reports it, so that all of them report the same totals.
 #[derive(Debug, Clone, Copy)]
 pub struct CountTotals {
     /// Stores of one batch.

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use keepsake_client::Events;
+use keepsake_core::limits::LimitOverrides;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 use crate::support::client::send;
 use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
@@ -14,6 +17,10 @@ use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
 const WITHIN: Duration = Duration::from_secs(30);
 /// A revoked key ends its streams within this time.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Changes that a reader leaves unread: more bytes than the system keeps for it.
+const UNREAD: usize = 6_000;
+/// A client that takes nothing is disconnected within this time.
+const CUT_OFF_WITHIN: Duration = Duration::from_mins(2);
 /// Changes and kills of the test of readers that continue; `KEEPSAKE_TEST_CHANGES`
 /// and `KEEPSAKE_TEST_KILLS` replace them.
 const CHANGES: u64 = 1_000;
@@ -364,4 +371,52 @@ async fn calls_of_a_session_are_followed() {
         assert_ne!(event["id"], first.as_str());
         assert!(ids.insert(event["id"].as_str().unwrap().to_owned()));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_does_not_read_is_disconnected() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let limits = LimitOverrides {
+        memories_per_store: Some(u64::try_from(UNREAD).unwrap()),
+        ..LimitOverrides::default()
+    };
+    let tenant = deployment.tenant_with(limits).await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let directory = "long".repeat(60);
+    let folder = [directory.as_str(); 4].join("/");
+    for first in (0..UNREAD).step_by(100) {
+        let create = |n: usize| json!({"type": "create", "path": format!("/{folder}/{n}"), "content": ""});
+        let operations: Vec<_> = (first..first + 100).map(create).collect();
+        let batch = format!("/v1/memory_stores/{}/memories/batch", tenant.store_id);
+        let made = client.post(&batch, &json!({"operations": operations})).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    // Otherwise the system takes all of it for the client.
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let address = ([127, 0, 0, 1], server.port()).into();
+    let mut socket = socket.connect(address).await.unwrap();
+    let request = format!(
+        "GET {}/stream?after=0 HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\n\r\n",
+        changes_of(&tenant),
+        tenant.key
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    socket.read_exact(&mut [0; 12]).await.unwrap();
+    // Another reader gets all of it meanwhile.
+    let store = tenant.store_id.to_string();
+    let path = ["memory_stores", store.as_str(), "changes", "stream"];
+    let mut events = reader(&server, &tenant).events(&path, &[("after", Some("0"))], None);
+    for n in 1..=UNREAD {
+        assert_eq!(next(&mut events).await.1["seq"], n);
+    }
+    let port = format!(":{:04X}", socket.local_addr().unwrap().port());
+    let is_cut_off = async || {
+        let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut rows = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        // The server's end of the connection; 01 is established.
+        !rows.any(|row| row[2].ends_with(&port) && row[3] == "01")
+    };
+    eventually("the client is disconnected", CUT_OFF_WITHIN, is_cut_off).await;
 }
