@@ -414,7 +414,9 @@ async fn client_that_does_not_read_is_disconnected() {
     let port = format!(":{:04X}", socket.local_addr().unwrap().port());
     let is_cut_off = async || {
         let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let mut rows = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut rows = connections
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
         // The server's end of the connection; 01 is established.
         !rows.any(|row| row[2].ends_with(&port) && row[3] == "01")
     };

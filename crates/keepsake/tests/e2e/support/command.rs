@@ -1,6 +1,7 @@
 //! Runs of the binary that end by themselves.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,6 +34,9 @@ pub(crate) async fn keepsake_reading(arguments: &[&str], variables: &[(&str, &st
     run(command, variables, input).await
 }
 
+/// A person types a secret again after this time without a reaction.
+const TYPED_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
 /// Runs `keepsake` in a pseudo-terminal of this width, where a person types `input`.
 ///
 /// Its stdout and stderr are one.
@@ -62,9 +66,17 @@ pub(crate) async fn keepsake_asking_in_terminal(
         let read = stdout.read_buf(&mut shown).await.unwrap();
         assert!(read > 0, "no prompt: {}", String::from_utf8_lossy(&shown));
     }
-    stdin.write_all(format!("{secret}\n").as_bytes()).await.unwrap();
-    drop(stdin);
-    stdout.read_to_end(&mut shown).await.unwrap();
+    let mut rest = Vec::new();
+    let mut end = std::pin::pin!(stdout.read_to_end(&mut rest));
+    loop {
+        // What is typed between the prompt and the end of the echo is dropped.
+        let _ = stdin.write_all(format!("{secret}\n").as_bytes()).await;
+        if let Ok(read) = tokio::time::timeout(TYPED_AGAIN_AFTER, &mut end).await {
+            read.unwrap();
+            break;
+        }
+    }
+    shown.extend(rest);
     Run {
         code: child.wait().await.unwrap().code(),
         stdout: String::from_utf8(shown).unwrap(),
