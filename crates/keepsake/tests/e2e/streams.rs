@@ -55,6 +55,14 @@ async fn create(client: &Client, tenant: &Tenant, path: &str) {
     client.tool_ok(tenant, &input).await;
 }
 
+/// Limits of a tenant whose store may have so many memories.
+fn holding(memories: u64) -> LimitOverrides {
+    LimitOverrides {
+        memories_per_store: Some(memories),
+        ..LimitOverrides::default()
+    }
+}
+
 /// The raw stream at a path.
 async fn open(client: &Client, path: &str) -> Response {
     client.request(Method::GET, path).send().await.unwrap()
@@ -193,7 +201,7 @@ async fn reader_that_continues_misses_nothing_and_hears_nothing_twice() {
     let changes = from_environment("KEEPSAKE_TEST_CHANGES", CHANGES);
     let kills = from_environment("KEEPSAKE_TEST_KILLS", KILLS);
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
+    let tenant = deployment.tenant_with(holding(changes)).await;
     let writer = deployment.start().await;
     let mut read_from = deployment.start().await;
     let mut events = follow(&read_from, &tenant).await;
@@ -376,11 +384,7 @@ async fn calls_of_a_session_are_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_does_not_read_is_disconnected() {
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let limits = LimitOverrides {
-        memories_per_store: Some(u64::try_from(UNREAD).unwrap()),
-        ..LimitOverrides::default()
-    };
-    let tenant = deployment.tenant_with(limits).await;
+    let tenant = deployment.tenant_with(holding(UNREAD as u64)).await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let directory = "long".repeat(60);
