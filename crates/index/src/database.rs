@@ -18,7 +18,6 @@ use keepsake_telemetry::{Metrics, Outcome};
 use tracing::{Instrument, Span};
 
 use tx::Connection;
-#[cfg(test)]
 pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};
 pub(crate) use values::{FromRow, Row, from_row};

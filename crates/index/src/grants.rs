@@ -32,7 +32,8 @@ const SET_OF_STORE: &str = "UPDATE store SET granted_bytes = $3 WHERE tenant_id 
 
 const SET_OF_TENANT: &str = "UPDATE tenant SET granted_bytes = $2 WHERE tenant_id = $1";
 
-/// Bytes granted beyond the request, so that most commits need no new grant.
+/// Bytes granted beyond the request, so that most commits need no new grant; a store
+/// that grows is granted an eighth of its size.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A tenant's grants, read from the rows of the tenant and its stores under their
@@ -57,7 +58,8 @@ impl Account {
         if needed_bytes > room {
             return None;
         }
-        Some(needed_bytes.saturating_add(CHUNK_BYTES).min(room).max(self.own))
+        let spare = CHUNK_BYTES.max(needed_bytes / 8);
+        Some(needed_bytes.saturating_add(spare).min(room).max(self.own))
     }
 
     /// The sum of all grants of the tenant.

@@ -25,22 +25,25 @@ const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_
 /// The store, and the memories with the ids `$3` and those at the paths `$4`.
 pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
-    m.deleted_at FROM store s LEFT JOIN ( \
-        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
-            pinned, expires_at, created_at, updated_at, deleted_at FROM memory \
-        WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3) \
+    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at, \
+    (SELECT a.last_read_at FROM memory_access a \
+        WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS last_read_at, \
+    (SELECT a.active_at FROM memory_access a \
+        WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS active_at \
+    FROM store s LEFT JOIN ( \
+        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
+            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_IDS($3) \
+            EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id] \
         UNION ALL \
-        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
-            pinned, expires_at, created_at, updated_at, deleted_at FROM memory BY_INDEX(memory_path) \
-        WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($4) AND deleted_at IS NULL \
+        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
+            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_TEXTS($4) \
+            EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text AND m.deleted_at IS NULL] \
     ) m ON true \
-    LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// Which of the paths `$3` are directories.
-pub(crate) const DIRECTORIES_AT: &str =
-    "SELECT path FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
+pub(crate) const DIRECTORIES_AT: &str = "SELECT d.path FROM_TEXTS($3) \
+    EACH[directory d: d.tenant_id = $1 AND d.store_id = $2 AND d.path = texts.text]";
 
 const ROOT: &str = "SELECT d.files, d.bytes AS size_bytes, d.visible_children AS total_entries FROM store s JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = '/' \

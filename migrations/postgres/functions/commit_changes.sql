@@ -125,8 +125,10 @@ BEGIN
         END IF;
     END LOOP;
     FOREACH v_path IN ARRAY n_path LOOP
+        -- A variable, because Postgres prefers another index for an expression.
+        v_path := v_path || '/';
         SELECT 'directory', NULL, d.path INTO outcome, object_id, path FROM directory d
-         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path || '/';
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path;
         IF FOUND THEN
             RETURN NEXT;
             RETURN;

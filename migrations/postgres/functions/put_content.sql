@@ -54,8 +54,10 @@ BEGIN
             PERFORM FROM memory m
              WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = p_path AND m.deleted_at IS NULL;
             EXIT attempt WHEN FOUND;
+            -- A variable, because Postgres prefers another index for an expression.
+            v_path := p_path || '/';
             PERFORM FROM directory d
-             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_path || '/';
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path;
             EXIT attempt WHEN FOUND;
         END IF;
         PERFORM FROM blob_deletion b

@@ -52,10 +52,12 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    -- The order makes Postgres read the directory, and not the whole store.
     SELECT total_entries + coalesce(sum(d.visible_children), 0) INTO total_entries
-      FROM directory d
-     WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
-           AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/';
+      FROM (SELECT d.visible_children FROM directory d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
+                   AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/'
+             ORDER BY d.name) d;
     RETURN NEXT;
 
     files := NULL;

@@ -57,11 +57,7 @@ pub(crate) enum RowLock {
 
 /// The forms of a list in a statement, for Postgres and SQLite: the text before the
 /// parameter, and the text after it.
-///
-/// `BY_INDEX(name)` after a table makes SQLite use the index for a list, where it
-/// would read the whole store instead; Postgres has statistics.
 const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
-    ("BY_INDEX(", [["/* ", " */"], ["INDEXED BY ", ""]]),
     (
         "FROM_IDS(",
         [
@@ -74,6 +70,13 @@ const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
         [
             ["= ANY(", "::uuid[])"],
             ["IN (SELECT unhex(value) FROM json_each(", "))"],
+        ],
+    ),
+    (
+        "FROM_TEXTS(",
+        [
+            ["FROM jsonb_array_elements_text(", "::jsonb) AS texts(text)"],
+            ["FROM (SELECT value AS text FROM json_each(", ")) AS texts"],
         ],
     ),
     (
@@ -136,8 +139,13 @@ impl Tx {
     }
 
     /// A statement with lists: `column IN_IDS($n)` and `FROM_IDS($n)`, a table `ids`
-    /// with the column `id`, use the ids of [`Query::bind_ids`]; `column IN_NUMBERS($n)`
-    /// and `column IN_TEXTS($n)` use the JSON array bound to `$n`.
+    /// with the column `id`, use the ids of [`Query::bind_ids`]; `column IN_NUMBERS($n)`,
+    /// `column IN_TEXTS($n)` and `FROM_TEXTS($n)`, a table `texts` with the column
+    /// `text`, use the JSON array bound to `$n`.
+    ///
+    /// `EACH[memory m: condition]` after such a table finds the rows of each element by
+    /// itself, by its key. For `IN_…`, a table of which Postgres knows little is read
+    /// whole instead.
     pub(crate) fn query_with_lists(&mut self, sql: &str) -> Query<'_> {
         let text = with_lists(sql, self.is_postgres());
         self.query(AssertSqlSafe(text))
@@ -215,6 +223,19 @@ impl Tx {
 /// The text for one of the databases of a statement with lists.
 pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
     let mut text = sql.to_owned();
+    while let Some((start, rest)) = text.split_once("EACH[") {
+        let (lookup, end) = rest.split_once(']').unwrap_or((rest, ""));
+        let (table, condition) = lookup.split_once(": ").unwrap_or((lookup, "true"));
+        let alias = table.rsplit(' ').next().unwrap_or(table);
+        // `OFFSET 0` keeps the planner from making a join of two whole tables.
+        text = if is_postgres {
+            format!(
+                "{start}CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {condition} OFFSET 0) {alias}{end}"
+            )
+        } else {
+            format!("{start}CROSS JOIN {table} ON {condition}{end}")
+        };
+    }
     for (name, [postgres, sqlite]) in LISTS {
         let [before, after] = if is_postgres { postgres } else { sqlite };
         while let Some((start, rest)) = text.split_once(name) {

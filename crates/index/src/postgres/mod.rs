@@ -19,7 +19,7 @@ use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection as _, Executor};
 
-use crate::database::Role;
+use crate::database::{Role, with_lists};
 use crate::{IndexError, Migrated, migrations};
 
 use pool::{Connection, Pool, PoolOptions, Tx};
@@ -218,6 +218,11 @@ impl PostgresIndex {
     /// [`IndexError::Unavailable`].
     pub async fn app_session(&self) -> Result<PgConnection, IndexError> {
         Ok(self.app.connect().await?)
+    }
+
+    /// The text that is sent for a statement with lists, for tests.
+    pub fn text_of(statement: &str) -> String {
+        with_lists(statement, true)
     }
 }
 

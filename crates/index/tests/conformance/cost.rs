@@ -251,6 +251,11 @@ impl Watched {
     async fn use_heads(&mut self, place: &Place, round: u32) {
         let at = format!("/d3/new/{round}");
         let head = self.watch("create a memory", 100, place.create(&at, 1)).await;
+        let (ids, paths) = ([head.memory_id], [at.as_str(), "/d0/none", "/none"]);
+        let memories = &place.index.memories;
+        let all = memories.find_all(place.tenant_id, place.store_id, &ids, &paths);
+        let all = self.watch("find several memories", 40, all).await;
+        assert_eq!(all.unwrap().unwrap().memories.len(), 1);
         let edit = place.commit_of(vec![edited(&head, 1)]);
         self.watch("edit a memory", 100, place.run(&edit)).await;
         let delete = deleted(&place.memory(&at).await);

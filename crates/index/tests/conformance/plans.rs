@@ -173,16 +173,96 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
     assert_plans("list_versions", &VERSIONS, &expected).await;
 }
 
-/// A statement that expiry, retention or search asks, as the sources have it.
+/// A statement, as the sources have it.
 fn statement(name: &str) -> String {
     let source = concat!(
         include_str!("../../src/search.rs"),
         include_str!("../../src/expiry.rs"),
-        include_str!("../../src/removal/retention.rs")
+        include_str!("../../src/memories.rs"),
+        include_str!("../../src/removal/retention.rs"),
+        include_str!("../../src/sessions/queries/texts.rs")
     );
     let from = source.split(&format!("const {name}: ")).nth(1).unwrap();
     let text = from.split('"').nth(1).unwrap();
-    text.replace("\\\n", " ")
+    PostgresIndex::text_of(&text.replace("\\\n", " "))
+}
+
+/// A list of keys finds each row by its whole key, in tables of which nothing is known.
+#[tokio::test]
+async fn lists_are_found_key_by_key() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
+    let key = |name| (name, "uuid", "NULL");
+    let ids = |name| (name, "uuid[]", "'{}'");
+    let texts = |name| (name, "text", "'[]'");
+    for (name, others, parts) in [
+        (
+            "FIND_ALL",
+            vec![key("$2"), ids("$3"), texts("$4")],
+            vec![
+                "(memory_id = ids.id)",
+                "(path = texts.text)",
+                "(memory_id = m_1.memory_id)",
+            ],
+        ),
+        (
+            "DIRECTORIES_AT",
+            vec![key("$2"), texts("$3")],
+            vec!["(path = texts.text)"],
+        ),
+        ("SESSIONS", vec![ids("$2")], vec!["(session_id = ids.id)"]),
+        (
+            "ATTACHMENTS",
+            vec![ids("$2")],
+            vec!["(session_id = ids.id)", "(store_id = r.store_id)"],
+        ),
+    ] {
+        let variables: Vec<_> = [key("$1")].into_iter().chain(others).collect();
+        let plan = plan(&index, &place, &statement(name), &variables).await;
+        for part in parts {
+            let is_key = |line: &str| line.contains("Index Cond: ") && line.contains(part);
+            assert!(plan.lines().any(is_key), "{name}: {part} is not a key in\n{plan}");
+        }
+        let reads_all = plan.contains("Seq Scan") || plan.contains("Hash") || plan.contains("Join Filter");
+        assert!(!reads_all, "{name}\n{plan}");
+    }
+}
+
+/// The planner may prefer another index to one on an expression.
+#[tokio::test]
+async fn functions_look_no_row_up_by_an_expression() {
+    let (_index, raw, _database) = postgres_index().await;
+    let sources = Raw::Postgres(raw)
+        .rows(
+            "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+            &[],
+        )
+        .await;
+    assert!(sources.len() > 9);
+    for source in sources {
+        let (name, text) = (source[0].as_deref().unwrap(), source[1].as_deref().unwrap());
+        let by_expression = text.lines().find(|line| {
+            let condition = line.split(" := ").next().unwrap();
+            condition.contains(" = ") && condition.contains("||")
+        });
+        assert_eq!(by_expression, None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn directories_of_a_directory_are_a_range_of_their_index() {
+    let (index, raw, _database) = postgres_index().await;
+    let raw = Raw::Postgres(raw);
+    let place = Place::on(index.clone().into(), raw.clone()).await;
+    let source = "SELECT prosrc FROM pg_proc WHERE proname = 'read_head'";
+    let source = raw.rows(source, &[]).await[0][0].clone().unwrap();
+    let (_, rest) = source.split_once("FROM (SELECT d.visible_children").unwrap();
+    let query = format!("SELECT d.visible_children{}", rest.split(") d;").next().unwrap());
+    let plan = plan(&index, &place, &query, &MEMORIES[..3]).await;
+    assert!(
+        plan.contains("Index Scan using directory_parent") && plan.contains("(parent = $3)"),
+        "{plan}"
+    );
 }
 
 #[tokio::test]

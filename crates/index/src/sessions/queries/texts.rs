@@ -33,15 +33,15 @@ pub(super) const DROP_ATTACHMENT: &str =
     "DELETE FROM session_resource WHERE tenant_id = $1 AND session_id = $2 AND resource_id = $3";
 
 pub(super) const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
-    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
-    WHERE s.tenant_id = $1 AND s.session_id IN_IDS($2) AND s.deleted_at IS NULL";
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM_IDS($2) \
+    EACH[session s: s.tenant_id = $1 AND s.session_id = ids.id AND s.deleted_at IS NULL]";
 
 /// Attachments of sessions to stores that are not deleted.
 pub(super) const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, \
     CAST(r.position AS bigint) AS position, r.slug, r.access, r.instructions, r.name, r.description, \
-    r.created_at, r.updated_at FROM session_resource r \
-    WHERE r.tenant_id = $1 AND r.session_id IN_IDS($2) AND EXISTS (SELECT 1 FROM store t \
-        WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
+    r.created_at, r.updated_at FROM_IDS($2) \
+    EACH[session_resource r: r.tenant_id = $1 AND r.session_id = ids.id] \
+    EACH[store t: t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL]";
 
 /// Whether a session has stores, and only stores of a list. A credential that is bound
 /// to stores sees only such sessions.
