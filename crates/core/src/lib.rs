@@ -21,6 +21,7 @@ pub mod sensitive;
 pub mod slug;
 pub mod time;
 pub mod tool;
+pub mod words;
 
 pub use actor::Actor;
 pub use blob_key::BlobKey;
