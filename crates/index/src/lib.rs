@@ -82,6 +82,7 @@ pub use model::{
     Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent,
     Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus,
     TenantUpdate, TenantUsage, UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
+    audit_object_id, audit_object_type, parse_audit_object_id,
 };
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::PlantedBug;
@@ -105,10 +106,8 @@ pub use sessions::{
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenants::Tenants;
-pub use upkeep::{
-    CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, StoreCounters, TenantCount, Upkeep,
-};
-pub use usage::{StoreUsage, Usage, UsedMemory};
+pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, Upkeep};
+pub use usage::{DailyChanges, StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
 /// How long expiry waits for the reads of a replica that sends no heartbeat and has

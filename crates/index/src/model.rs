@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub(crate) use audit::job_action;
 pub use audit::{
     AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor, OverQuota,
-    UnknownAuditor,
+    UnknownAuditor, audit_object_id, audit_object_type, parse_audit_object_id,
 };
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};

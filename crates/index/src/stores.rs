@@ -32,12 +32,14 @@ const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, par
     visible_children) VALUES ($1, $2, '/', '/', '', 0, 0, 0)";
 
 pub(crate) const FIND: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
-    memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
+    memory_count, live_bytes, created_at, updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, \
+    period_set_at FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 /// Stores after a time of creation and an id, newest first.
 pub(crate) const LIST: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
-    memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
+    memory_count, live_bytes, created_at, updated_at, NULLIF(last_version_at, 0) AS last_version_at, archived_at, \
+    period_set_at FROM store \
     WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
     AND deleted_at IS NULL AND ($6 OR archived_at IS NULL) AND ($7 IS NULL OR store_id IN_IDS($7)) \
     ORDER BY created_at DESC, store_id DESC LIMIT $8";
@@ -64,7 +66,7 @@ pub struct Stores(pub(crate) Database);
 from_row! {
     Store {
         store_id, name, description, metadata, policy, expires_unused_after, memory_count, live_bytes,
-        created_at, updated_at, archived_at,
+        created_at, updated_at, last_version_at, archived_at,
     }
     StoredStore { period_set_at; store }
 }

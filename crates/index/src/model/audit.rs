@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
 /// The actor of an audited action.
@@ -209,6 +209,36 @@ pub struct AuditEntry {
     pub store_id: Option<StoreId>,
 }
 
+/// The kind of object that an action is about.
+pub fn audit_object_type(action: &str) -> &str {
+    action.split('.').next().unwrap_or_default()
+}
+
+/// The id of an action's object as the API writes it; a UUID if it has no routes.
+pub fn audit_object_id(action: &str, id: Uuid) -> String {
+    match audit_object_type(action) {
+        "tenant" => TenantId::from_uuid(id).to_string(),
+        "api_key" => ApiKeyId::from_uuid(id).to_string(),
+        "memory_store" => StoreId::from_uuid(id).to_string(),
+        "memory_version" => VersionId::from_uuid(id).to_string(),
+        "session" => SessionId::from_uuid(id).to_string(),
+        "erasure" => ErasureId::from_uuid(id).to_string(),
+        _ => id.to_string(),
+    }
+}
+
+/// Parses the id of an object of any kind in the audit.
+pub fn parse_audit_object_id(text: &str) -> Option<Uuid> {
+    let store = text.parse().map(StoreId::uuid);
+    store
+        .or_else(|_| text.parse().map(SessionId::uuid))
+        .or_else(|_| text.parse().map(VersionId::uuid))
+        .or_else(|_| text.parse().map(ApiKeyId::uuid))
+        .or_else(|_| text.parse().map(ErasureId::uuid))
+        .or_else(|_| text.parse().map(TenantId::uuid))
+        .ok()
+}
+
 /// A page of a tenant's audit log, with filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditListing {
@@ -248,3 +278,21 @@ impl AuditListing {
 
 /// A position in the order of an audit log.
 pub type AuditPlace = (Timestamp, Uuid);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_object_ids_round_trip() {
+        let uuid = Uuid::from_u128(7);
+        for action in AuditAction::ALL {
+            let shown = audit_object_id(action.name(), uuid);
+            assert_eq!(parse_audit_object_id(&shown), Some(uuid), "{}", action.name());
+        }
+        assert_eq!(
+            parse_audit_object_id("00000000-0000-0000-0000-000000000007"),
+            None
+        );
+    }
+}

@@ -178,6 +178,8 @@ pub struct Store {
     pub created_at: Timestamp,
     /// When its name, description, metadata or archived state last changed.
     pub updated_at: Timestamp,
+    /// When a memory of it last changed; `None`: never.
+    pub last_version_at: Option<Timestamp>,
     /// When it was archived; an archived store refuses new content.
     pub archived_at: Option<Timestamp>,
 }

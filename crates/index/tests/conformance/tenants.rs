@@ -122,6 +122,7 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         live_bytes: 0,
         created_at: after_seconds(5),
         updated_at: after_seconds(5),
+        last_version_at: None,
         archived_at: None,
     };
     assert_eq!(

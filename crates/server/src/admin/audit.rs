@@ -4,14 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use keepsake_core::TenantId;
 use keepsake_engine::{AuditQuery, Engine};
-use keepsake_index::AuditEntry;
+use keepsake_index::{AuditEntry, audit_object_id};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;
-use crate::routes::audit::object_id;
 use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, AuditEntryType};
 
@@ -38,7 +37,7 @@ pub(crate) struct Entry {
 
 impl From<AuditEntry> for Entry {
     fn from(entry: AuditEntry) -> Self {
-        let object_id = entry.object_id.map(|id| object_id(&entry.action, id));
+        let object_id = entry.object_id.map(|id| audit_object_id(&entry.action, id));
         Self {
             id: entry.id.to_string(),
             r#type: AuditEntryType,
