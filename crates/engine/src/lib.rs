@@ -36,6 +36,7 @@ mod search;
 mod secrets;
 mod sessions;
 mod shares;
+mod sign_ins;
 mod stores;
 mod tokens;
 mod tool;
@@ -51,8 +52,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
-use keepsake_core::Limits;
 use keepsake_core::sensitive::Scanner;
+use keepsake_core::{Limits, Timestamp};
 use keepsake_index::{Index, IndexError};
 use keepsake_telemetry::Metrics;
 use keepsake_tokens::{Issuers, Vault};
@@ -107,10 +108,11 @@ pub use sessions::{
     SessionEdit, SessionEvents, SessionQuery, Sessions,
 };
 pub use shares::{FairShares, Share};
+pub use sign_ins::{Audience, SIGN_IN_LIFE, SignIns, SignedIn};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
-pub use usage::{MemoryUse, StoreUsageReport, Usage};
+pub use usage::{MemoryUse, StoreUsageReport, TenantUsageReport, Usage};
 pub use verify::{Problem, Progress, Verification, Verifier};
 pub use versions::{RedactedVersion, ShownVersion, VersionQuery, Versions};
 pub use work::{Held, holding};
@@ -212,6 +214,8 @@ pub struct Services {
     pub auth: Auth,
     /// Tokens of the server, and the keys that sign them.
     pub tokens: Tokens,
+    /// Sign-ins of people's browsers.
+    pub sign_ins: SignIns,
     /// Identities of idempotent calls.
     pub calls: IdempotentCalls,
     /// The operations of the operator, audited as commands with access to the
@@ -289,6 +293,7 @@ impl Engine {
             Arc::clone(&key_uses),
             Arc::clone(&activity),
         );
+        let sign_ins = SignIns::new(shared(), secrets.clone());
         let tokens = Tokens::new(shared(), secrets, options.token_key_period);
         let auth = Auth::new(
             &context,
@@ -376,6 +381,7 @@ impl Engine {
             audit,
             auth,
             tokens,
+            sign_ins,
             calls,
             jobs,
             replica,
@@ -393,6 +399,7 @@ impl Engine {
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
         self.context.cursors.key().await?;
         self.tokens.keys(None).await?;
+        self.sign_ins.prepare().await?;
         Ok(())
     }
 
@@ -404,6 +411,11 @@ impl Engine {
     /// The metrics to record to.
     pub fn metrics(&self) -> &Metrics {
         &self.context.metrics
+    }
+
+    /// The current time by the engine's clock.
+    pub fn now(&self) -> Timestamp {
+        self.context.now()
     }
 
     /// Makes an id for an object of an API surface, such as a request.

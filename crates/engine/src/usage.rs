@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
-use keepsake_index::{Expiry, SESSION_KEEPS_FOR, Store, UsedMemory};
+use keepsake_index::{DailyChanges, Expiry, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UsedMemory};
 
 use crate::access::AccessTimes;
 use crate::context::Context;
@@ -30,6 +30,15 @@ pub struct StoreUsageReport {
     pub never_read: Vec<MemoryUse>,
     /// Memories in the order in which they expire without another read.
     pub expiring_next: Vec<MemoryUse>,
+}
+
+/// The usage of a tenant according to its counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantUsageReport {
+    /// The usage.
+    pub usage: TenantUsage,
+    /// The limits in force.
+    pub limits: Limits,
 }
 
 /// A memory, and who used it last.
@@ -132,6 +141,42 @@ impl Usage {
                 .collect(),
             expiring_next,
         })
+    }
+
+    /// Returns a tenant's usage and limits.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
+    /// a list of stores), [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.tenant_usage", level = "debug", skip_all)]
+    pub async fn of_tenant(&self, principal: &Principal) -> Result<TenantUsageReport, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        if principal.is_bound_to_stores() {
+            return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
+        }
+        let usage = self.context.index.tenants.usage(principal.tenant_id).await?;
+        Ok(TenantUsageReport {
+            usage: usage.ok_or(EngineError::TenantNotFound)?,
+            limits: principal.limits.clone(),
+        })
+    }
+
+    /// Counts the changes of a store per day (UTC) since `from`, in the order of
+    /// the days. Only the newest 20,000 versions are counted.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.daily_changes", level = "debug", skip_all)]
+    pub async fn daily_changes(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        from: Timestamp,
+    ) -> Result<Vec<DailyChanges>, EngineError> {
+        self.stores.get(principal, store_id).await?;
+        let usage = &self.context.index.usage;
+        Ok(usage.daily_changes(principal.tenant_id, store_id, from).await?)
     }
 
     fn use_of(

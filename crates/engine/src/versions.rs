@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{BlobKey, MemoryId, StoreId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
     VersionListing,
@@ -180,6 +180,44 @@ impl Versions {
         })
     }
 
+    /// Lists the other versions of the store with the same content, newest
+    /// first, at most 1,000: those that a redaction of this version leaves.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::VersionNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.same_content", level = "debug", skip_all)]
+    pub async fn same_content(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<Vec<VersionId>, EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        let tenant_id = principal.tenant_id;
+        let (_, version) = self.context.find_version(tenant_id, store_id, version_id).await?;
+        self.also_in(tenant_id, store_id, &version).await
+    }
+
+    async fn also_in(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        version: &Version,
+    ) -> Result<Vec<VersionId>, EngineError> {
+        let Some(content) = version.content else {
+            return Ok(Vec::new());
+        };
+        let versions = &self.context.index.versions;
+        let mut also_in = versions
+            .with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1)
+            .await?;
+        also_in.retain(|other| *other != version.version_id);
+        also_in.truncate(MAX_SAME_CONTENT as usize);
+        Ok(also_in)
+    }
+
     async fn show(
         &self,
         principal: &Principal,
@@ -246,18 +284,7 @@ impl Versions {
         // fails, the client can retry; after the redaction it could not be
         // answered.
         let (_, before) = self.context.find_version(tenant_id, store_id, version_id).await?;
-        let mut also_in = match before.content {
-            Some(content) => {
-                self.context
-                    .index
-                    .versions
-                    .with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1)
-                    .await?
-            }
-            None => Vec::new(),
-        };
-        also_in.retain(|other| *other != version_id);
-        also_in.truncate(MAX_SAME_CONTENT as usize);
+        let also_in = self.also_in(tenant_id, store_id, &before).await?;
         let redaction = Redaction {
             store_id,
             version_id,

@@ -24,6 +24,7 @@ mod removals;
 mod search;
 mod sensitive;
 mod sessions;
+mod sign_ins;
 mod tenants;
 mod test_engine;
 mod upkeep;

@@ -1,0 +1,215 @@
+//! Sign-ins of people's browsers: the encrypted cookie of the console.
+//!
+//! A cookie holds a credential, a random nonce and the time of the sign-in,
+//! encrypted with a key that every replica derives from one shared secret. It
+//! grants nothing itself: each request is authenticated with the credential.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keepsake_core::Timestamp;
+use keepsake_tokens::SECRET_BYTES;
+use tokio::sync::OnceCell;
+
+use crate::EngineError;
+use crate::context::Context;
+use crate::secrets::Secrets;
+
+/// How long a sign-in lasts at most.
+pub const SIGN_IN_LIFE: Duration = Duration::from_hours(12);
+/// Maximum bytes of a cookie's value: browsers keep 4,096 bytes with the name
+/// and the attributes.
+const MAX_COOKIE_BYTES: usize = 3_800;
+/// Bytes of the random value that distinguishes sign-ins.
+const SIGN_IN_NONCE_BYTES: usize = 16;
+/// The first byte of a cookie: the version of its format.
+const FORMAT: u8 = 1;
+
+/// Which console a sign-in is for. A cookie of one is unreadable for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// People of a tenant.
+    Tenant,
+    /// The operator.
+    Operator,
+    /// Nobody yet: the form that asks for a credential.
+    SignInForm,
+}
+
+impl Audience {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Operator => "operator",
+            Self::SignInForm => "sign-in form",
+        }
+    }
+}
+
+/// A sign-in, as its cookie contains it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SignedIn {
+    /// The credential, as a client sends it.
+    pub credential: String,
+    /// Distinguishes this sign-in from all others.
+    nonce: [u8; SIGN_IN_NONCE_BYTES],
+    /// When the person signed in.
+    pub since: Timestamp,
+}
+
+impl fmt::Debug for SignedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignedIn")
+            .field("since", &self.since)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The keys that are derived from the shared secret.
+struct Keys {
+    cookies: LessSafeKey,
+    forms: hmac::Key,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(***)")
+    }
+}
+
+/// Seals and opens the cookies of sign-ins.
+#[derive(Debug)]
+pub struct SignIns {
+    context: Arc<Context>,
+    secrets: Secrets,
+    /// Read once per process.
+    keys: OnceCell<Keys>,
+}
+
+impl SignIns {
+    pub(crate) fn new(context: Arc<Context>, secrets: Secrets) -> Self {
+        Self {
+            context,
+            secrets,
+            keys: OnceCell::new(),
+        }
+    }
+
+    /// Starts a sign-in with a credential and returns it with its cookie.
+    ///
+    /// Each call makes a new nonce, so that no earlier cookie or form is valid
+    /// for it. The credential is not checked here.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when the credential does not fit into a cookie,
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn begin(
+        &self,
+        audience: Audience,
+        credential: &str,
+    ) -> Result<(SignedIn, String), EngineError> {
+        let mut nonce = [0; SIGN_IN_NONCE_BYTES];
+        nonce.copy_from_slice(&self.context.ids.secret()[..SIGN_IN_NONCE_BYTES]);
+        let signed_in = SignedIn {
+            credential: credential.to_owned(),
+            nonce,
+            since: self.context.now(),
+        };
+        let cookie = self.seal(audience, &signed_in).await?;
+        if cookie.len() > MAX_COOKIE_BYTES {
+            return Err(EngineError::Invalid {
+                field: "credential",
+                rule: "is too long for a cookie: sign in with a shorter token or an API key".to_owned(),
+            });
+        }
+        Ok((signed_in, cookie))
+    }
+
+    async fn seal(&self, audience: Audience, signed_in: &SignedIn) -> Result<String, EngineError> {
+        let keys = self.keys().await?;
+        let mut unique = [0; NONCE_LEN];
+        unique.copy_from_slice(&self.context.ids.secret()[..NONCE_LEN]);
+        let mut sealed = signed_in.since.as_micros().to_be_bytes().to_vec();
+        sealed.extend_from_slice(&signed_in.nonce);
+        sealed.extend_from_slice(signed_in.credential.as_bytes());
+        let nonce = Nonce::assume_unique_for_key(unique);
+        keys.cookies
+            .seal_in_place_append_tag(nonce, context_of(audience), &mut sealed)
+            .map_err(|_| EngineError::Internal("a cookie cannot be sealed"))?;
+        let cookie = [&[FORMAT], unique.as_slice(), &sealed].concat();
+        Ok(URL_SAFE_NO_PAD.encode(cookie))
+    }
+
+    /// Reads a cookie; `None`: it was changed, is for another audience, or its
+    /// time is over.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn open(&self, audience: Audience, cookie: &str) -> Result<Option<SignedIn>, EngineError> {
+        if cookie.len() > MAX_COOKIE_BYTES {
+            return Ok(None);
+        }
+        let keys = self.keys().await?;
+        let opened = unseal(&keys.cookies, audience, cookie);
+        let now = self.context.now();
+        let is_current = |signed_in: &SignedIn| signed_in.since.plus(SIGN_IN_LIFE) > now;
+        Ok(opened.filter(is_current))
+    }
+
+    /// The token that every form of a sign-in carries.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn form_token(&self, signed_in: &SignedIn) -> Result<String, EngineError> {
+        let keys = self.keys().await?;
+        let tag = hmac::sign(&keys.forms, &signed_in.nonce);
+        Ok(URL_SAFE_NO_PAD.encode(tag.as_ref()))
+    }
+
+    async fn keys(&self) -> Result<&Keys, EngineError> {
+        let make = async || {
+            let secret = self.secrets.shared("console").await?;
+            let root = hmac::Key::new(hmac::HMAC_SHA256, secret.expose());
+            let derived = |purpose: &[u8]| hmac::sign(&root, purpose);
+            let cookies = UnboundKey::new(&AES_256_GCM, &derived(b"cookies").as_ref()[..SECRET_BYTES]);
+            Ok(Keys {
+                cookies: LessSafeKey::new(
+                    cookies.map_err(|_| EngineError::Internal("a key for cookies cannot be made"))?,
+                ),
+                forms: hmac::Key::new(hmac::HMAC_SHA256, derived(b"forms").as_ref()),
+            })
+        };
+        self.keys.get_or_try_init(make).await
+    }
+
+    /// Creates or reads the shared secret.
+    pub(crate) async fn prepare(&self) -> Result<(), EngineError> {
+        self.keys().await.map(drop)
+    }
+}
+
+fn unseal(key: &LessSafeKey, audience: Audience, cookie: &str) -> Option<SignedIn> {
+    let bytes = URL_SAFE_NO_PAD.decode(cookie).ok()?;
+    let rest = bytes.strip_prefix(&[FORMAT])?;
+    let (unique, sealed) = rest.split_at_checked(NONCE_LEN)?;
+    let nonce = Nonce::try_assume_unique_for_key(unique).ok()?;
+    let mut sealed = sealed.to_vec();
+    let opened = key.open_in_place(nonce, context_of(audience), &mut sealed).ok()?;
+    let (since, rest) = opened.split_first_chunk()?;
+    let (nonce, credential) = rest.split_first_chunk()?;
+    Some(SignedIn {
+        credential: str::from_utf8(credential).ok()?.to_owned(),
+        nonce: *nonce,
+        since: Timestamp::from_micros(i64::from_be_bytes(*since)),
+    })
+}
+
+/// The associated data of a cookie, so that it is valid for one audience.
+fn context_of(audience: Audience) -> Aad<Vec<u8>> {
+    Aad::from(format!("keepsake console cookie\0{}", audience.name()).into_bytes())
+}
