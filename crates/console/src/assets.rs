@@ -1,0 +1,50 @@
+//! The style sheet and the script, under names that change with their content.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use keepsake_core::ContentHash;
+
+use crate::page::Refusal;
+
+const STYLE: &str = include_str!("../assets/console.css");
+const SCRIPT: &str = include_str!("../assets/console.js");
+/// A browser keeps a file for a year: another content has another name.
+const FOREVER: &str = "public, max-age=31536000, immutable";
+
+/// The paths of the files.
+pub(crate) struct Assets {
+    pub(crate) style: String,
+    pub(crate) script: String,
+}
+
+/// The paths of the files of this version.
+pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
+    style: path_of(STYLE, "css"),
+    script: path_of(SCRIPT, "js"),
+});
+
+fn path_of(content: &str, extension: &str) -> String {
+    let hash = ContentHash::of(content.as_bytes()).to_string();
+    format!("/console/assets/{}.{extension}", &hash[..16])
+}
+
+/// `GET /console/assets/{file}`
+pub(crate) async fn file(Path(file): Path<String>) -> Result<Response, Refusal> {
+    let path = format!("/console/assets/{file}");
+    let (content_type, content) = if path == ASSETS.style {
+        ("text/css; charset=utf-8", STYLE)
+    } else if path == ASSETS.script {
+        ("text/javascript; charset=utf-8", SCRIPT)
+    } else {
+        return Err(Refusal::NotFound("there is no such file"));
+    };
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (header::CACHE_CONTROL, FOREVER),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((headers, content).into_response())
+}

@@ -1,0 +1,32 @@
+//! The web console: pages that the server makes for people.
+//!
+//! A page's handler reads the request, calls methods of the engine that the API
+//! calls too, and fills a template. `sign_in` keeps who is signed in, in an
+//! encrypted cookie, and hands the credential to the server's authentication.
+//! `text` makes the safe pieces of pages: Markdown, differences, times.
+//!
+//! The crate does not know the server: errors leave as [`Refusal`], which the
+//! server turns into the status and the message that the API has for them, and
+//! [`error_page`] shows them.
+
+mod assets;
+mod frame;
+mod next;
+mod operator;
+mod page;
+mod people;
+mod request;
+mod screens;
+mod sign_in;
+mod text;
+
+pub use operator::{Readings, operator_routes, operator_sign_in_routes};
+pub use page::{IsPage, Refusal, error_page, refusal_of};
+pub use request::FormBytes;
+pub use screens::{open_routes, tenant_routes};
+pub use sign_in::{ConsoleOptions, OneTimeLinks, require_operator_sign_in, require_sign_in};
+
+/// Whether a path belongs to the console, whose errors are pages.
+pub fn is_console(path: &str) -> bool {
+    path == "/console" || path.starts_with("/console/")
+}

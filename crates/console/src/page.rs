@@ -1,0 +1,170 @@
+//! Pages, redirects and refusals, with the headers that all of them have.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use keepsake_engine::EngineError;
+
+use crate::frame::{Done, Frame, Tab};
+use crate::text::markup::encoded;
+
+/// What a page may load and do: only its own style sheet, script and forms.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
+    connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// The headers of every page.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+];
+
+/// Marks an answer that is a page already, whatever its status.
+#[derive(Debug, Clone, Copy)]
+pub struct IsPage;
+
+/// What a handler answers.
+pub(crate) type PageResult = Result<Response, Refusal>;
+
+/// Why a page or an action is refused.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The engine refused or failed.
+    Engine(EngineError),
+    /// The person is not signed in, or no longer.
+    SignedOut,
+    /// The request did not come from a form of the console.
+    Forbidden(&'static str),
+    /// There is no such page.
+    NotFound(&'static str),
+    /// A field of the form breaks a rule.
+    Invalid(String),
+    /// A template failed: a bug.
+    Internal,
+}
+
+impl From<EngineError> for Refusal {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// A refusal within a response, until the server has turned it into its error.
+#[derive(Debug, Clone)]
+struct Refused(Arc<Refusal>);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        response.extensions_mut().insert(Refused(Arc::new(self)));
+        response
+    }
+}
+
+/// Takes the refusal out of a response.
+pub fn refusal_of(response: &mut Response) -> Option<Arc<Refusal>> {
+    response
+        .extensions_mut()
+        .remove::<Refused>()
+        .map(|Refused(refusal)| refusal)
+}
+
+/// Shows a template as a page.
+pub(crate) fn page(template: &impl Template) -> PageResult {
+    page_with(StatusCode::OK, template)
+}
+
+/// Shows a template as a page with a status.
+pub(crate) fn page_with(status: StatusCode, template: &impl Template) -> PageResult {
+    match template.render() {
+        Ok(text) => Ok(html(status, text)),
+        Err(error) => {
+            tracing::error!(error = %error, "console.page cannot be made");
+            Err(Refusal::Internal)
+        }
+    }
+}
+
+fn html(status: StatusCode, text: String) -> Response {
+    let content_type = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    let mut response = (status, content_type, text).into_response();
+    response.extensions_mut().insert(IsPage);
+    secured(response)
+}
+
+/// Adds the headers of every page.
+pub(crate) fn secured(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Leads to another page of the console.
+pub(crate) fn see_other(path: &str) -> Response {
+    let location = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
+    secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response())
+}
+
+/// Leads to another page, which says what was done.
+pub(crate) fn done(path: &str, done: Done) -> PageResult {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    Ok(see_other(&format!("{path}{separator}done={}", done.name())))
+}
+
+/// A file to save, with content that no browser shows as a page.
+pub(crate) fn download(name: &str, content_type: &'static str, content: String) -> Response {
+    let disposition = format!("attachment; filename*=UTF-8''{}", encoded(name));
+    let disposition = HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment"));
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
+        (header::CONTENT_DISPOSITION, disposition),
+    ];
+    secured((headers, content).into_response())
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage<'a> {
+    frame: Frame,
+    heading: &'static str,
+    message: &'a str,
+    request_id: &'a str,
+    is_signed_out: bool,
+}
+
+/// An error as a page: the message that the API has for it.
+pub fn error_page(status: StatusCode, message: &str, request_id: &str) -> Response {
+    let heading = match status.as_u16() {
+        401 => "You are not signed in",
+        403 => "This is not allowed",
+        404 => "There is no such page",
+        409 => "This conflicts with another change",
+        413 => "This is too large",
+        429 | 529 => "Too many requests",
+        400..=499 => "This cannot be done",
+        503 | 504 | 507 => "The server cannot do this now",
+        _ => "Something went wrong",
+    };
+    let template = ErrorPage {
+        frame: Frame::bare(heading, Tab::None),
+        heading,
+        message,
+        request_id,
+        is_signed_out: status == StatusCode::UNAUTHORIZED,
+    };
+    match template.render() {
+        Ok(text) => html(status, text),
+        Err(_) => secured((status, message.to_owned()).into_response()),
+    }
+}

@@ -1,0 +1,83 @@
+//! Who did something, in words.
+
+use std::collections::HashMap;
+
+use keepsake_core::{Actor, ApiKeyId};
+use keepsake_engine::{Engine, PageRequest};
+use keepsake_index::Scope;
+
+use crate::request::Caller;
+use crate::text::markup::{Markup, id_link, short};
+
+/// Keys whose names are looked up for one page.
+const MAX_KEYS: u64 = 100;
+
+/// The names of API keys, as far as the caller may see them.
+#[derive(Debug, Default)]
+pub(crate) struct People(HashMap<ApiKeyId, String>);
+
+impl People {
+    /// Looks up the names of the newest keys, with one call. Without the right
+    /// to see keys, they are shown by their ids.
+    pub(crate) async fn look_up(engine: &Engine, caller: &Caller) -> Self {
+        if !caller.may(Scope::KeysAdmin) {
+            return Self::default();
+        }
+        let page = PageRequest {
+            limit: Some(MAX_KEYS),
+            page: None,
+        };
+        let found = engine.keys.list(&caller.principal, &page).await;
+        let keys = found.map(|page| page.items).unwrap_or_default();
+        Self(
+            keys.into_iter()
+                .map(|issued| (issued.key.api_key_id, issued.key.name))
+                .collect(),
+        )
+    }
+
+    /// An actor, with a link to what is known of it.
+    pub(crate) fn show(&self, actor: Option<&Actor>) -> Markup {
+        match actor {
+            Some(Actor::ApiKey(api_key_id)) => {
+                let full = api_key_id.to_string();
+                let link = id_link(&full, &format!("/console/keys/{full}"));
+                match self.0.get(api_key_id) {
+                    Some(name) => Markup::trusted(format!(
+                        "<a href=\"/console/keys/{full}\" title=\"API key {full}\">{}</a>",
+                        Markup::text(name)
+                    )),
+                    None => Markup::trusted(format!("key {link}")),
+                }
+            }
+            Some(Actor::Session(session_id)) => {
+                let full = session_id.to_string();
+                let link = id_link(&full, &format!("/console/sessions/{full}"));
+                Markup::trusted(format!("session {link}"))
+            }
+            other => Markup::text(&actor_text(other)),
+        }
+    }
+}
+
+/// An actor without links.
+pub(crate) fn actor_text(actor: Option<&Actor>) -> String {
+    match actor {
+        Some(Actor::ApiKey(api_key_id)) => format!("API key {}", short(&api_key_id.to_string())),
+        Some(Actor::Session(session_id)) => format!("session {}", short(&session_id.to_string())),
+        Some(Actor::User(subject)) => subject.clone(),
+        Some(Actor::ServiceAccount(subject)) => format!("service {subject}"),
+        Some(Actor::Imported(_, id)) => format!("{id} (imported)"),
+        None => "a job or the operator".to_owned(),
+    }
+}
+
+impl People {
+    /// The name of a key, as far as it is known.
+    pub(crate) fn name_of(&self, actor: Option<&Actor>) -> Option<&str> {
+        match actor {
+            Some(Actor::ApiKey(api_key_id)) => self.0.get(api_key_id).map(String::as_str),
+            _ => None,
+        }
+    }
+}

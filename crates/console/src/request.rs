@@ -1,0 +1,370 @@
+//! What a handler takes from a request: who calls, the ids, the fields.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, OriginalUri, Path};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use keepsake_core::id::{
+    ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
+};
+use keepsake_core::{StoreId, Timestamp};
+use keepsake_engine::{Engine, PageRequest, Principal};
+use keepsake_index::{Idempotency, Scope};
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Deserializer};
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::frame::{Done, Frame, Tab};
+use crate::page::Refusal;
+use crate::sign_in::FormToken;
+
+/// The body of a form, as the server has read it within the tenant's limits.
+#[derive(Debug, Clone)]
+pub struct FormBytes(pub Bytes);
+
+/// An id of a path; a text of another form is an id that no object has.
+pub(crate) struct AnyId<K>(pub(crate) Id<K>);
+
+impl<'de, K: IdKind> Deserialize<'de> for AnyId<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(Self(text.parse().unwrap_or_else(|_| Id::from_uuid(Uuid::nil()))))
+    }
+}
+
+pub(crate) type InStore = Path<AnyId<StoreKind>>;
+pub(crate) type OfMemory = Path<(AnyId<StoreKind>, AnyId<MemoryKind>)>;
+pub(crate) type OfVersion = Path<(AnyId<StoreKind>, AnyId<VersionKind>)>;
+pub(crate) type OfSession = Path<AnyId<SessionKind>>;
+pub(crate) type OfKey = Path<AnyId<ApiKeyKind>>;
+pub(crate) type OfErasure = Path<AnyId<ErasureKind>>;
+pub(crate) type OfTenant = Path<AnyId<TenantKind>>;
+
+/// Who asks for a page.
+pub(crate) struct Caller {
+    pub(crate) principal: Arc<Principal>,
+    token: String,
+    done: Option<Done>,
+}
+
+impl Caller {
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        self.principal.require(scope).is_ok()
+    }
+
+    pub(crate) fn may_write(&self, store_id: StoreId) -> bool {
+        self.principal.require_writable(store_id).is_ok()
+    }
+
+    /// The part of a page around its content.
+    pub(crate) fn frame(&self, title: impl Into<String>, tab: Tab) -> Frame {
+        Frame::of(self, title.into(), tab)
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub(crate) const fn done(&self) -> Option<Done> {
+        self.done
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let principal = parts.extensions.get::<Arc<Principal>>().cloned();
+        let token = parts.extensions.get::<FormToken>().cloned();
+        let fields = Fields::of_query(parts);
+        Ok(Self {
+            principal: principal.ok_or(Refusal::SignedOut)?,
+            token: token.ok_or(Refusal::SignedOut)?.0,
+            done: fields.get("done").and_then(Done::parse),
+        })
+    }
+}
+
+/// The fields of a query or of a form.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    pub(crate) fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.filter_map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(name)?, decode(value)?))
+        });
+        Self(pairs.collect())
+    }
+
+    pub(crate) fn of_query(parts: &Parts) -> Self {
+        Self::parse(parts.uri.query().unwrap_or_default())
+    }
+
+    /// The first value of a field.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// The value of a field that is not empty.
+    pub(crate) fn filled(&self, name: &str) -> Option<&str> {
+        self.get(name).map(str::trim).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let of_name = self.0.iter().filter(move |(key, _)| key == name);
+        of_name.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.filled(name).is_some()
+    }
+
+    /// The page of a listing, with `limit` items.
+    pub(crate) fn page(&self, limit: u64) -> PageRequest {
+        PageRequest {
+            limit: Some(limit),
+            page: self.filled("page").map(str::to_owned),
+        }
+    }
+
+    /// A day or a time; `None`: the field is empty.
+    pub(crate) fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Refusal> {
+        let Some(text) = self.filled(name) else {
+            return Ok(None);
+        };
+        let rule = || Refusal::Invalid(format!("`{name}` must be a day or a time, such as 2026-01-31"));
+        Timestamp::parse(text).map(Some).ok_or_else(rule)
+    }
+
+    /// A time that ends a range; a day is meant with its end.
+    pub(crate) fn until(&self, name: &'static str) -> Result<Option<Timestamp>, Refusal> {
+        let is_day = self.filled(name).is_some_and(|text| text.len() == 10);
+        let end_of_day = Duration::from_micros(86_399_999_999);
+        let at = self.time(name)?;
+        Ok(if is_day {
+            at.map(|at| at.plus(end_of_day))
+        } else {
+            at
+        })
+    }
+
+    /// An id; `None`: the field is empty.
+    pub(crate) fn id<K: IdKind>(&self, name: &'static str) -> Result<Option<Id<K>>, Refusal> {
+        let parse = |text: &str| {
+            text.parse()
+                .map_err(|error| Refusal::Invalid(format!("`{name}` {error}")))
+        };
+        self.filled(name).map(parse).transpose()
+    }
+
+    /// A whole number; `None`: the field is empty.
+    pub(crate) fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
+        let parse = |text: &str| {
+            let rule = |_| Refusal::Invalid(format!("`{name}` must be a whole number"));
+            text.parse().map_err(rule)
+        };
+        self.filled(name).map(parse).transpose()
+    }
+
+    /// The links between the pages of a listing.
+    pub(crate) fn pager(&self, next: Option<String>) -> Pager {
+        Pager {
+            first: self.is_on("page").then(|| self.with_page("")),
+            next: next.map(|next| self.with_page(&next)),
+        }
+    }
+
+    /// The query of another page: these fields with another `page`.
+    pub(crate) fn with_page(&self, next: &str) -> String {
+        let others = self.0.iter().filter(|(name, _)| name != "page" && name != "done");
+        let mut query = String::from("?");
+        for (name, value) in others {
+            query.push_str(&format!(
+                "{}={}&",
+                crate::text::markup::encoded(name),
+                crate::text::markup::encoded(value)
+            ));
+        }
+        query + "page=" + &crate::text::markup::encoded(next)
+    }
+}
+
+/// The links between the pages of a listing.
+#[derive(Debug, Default)]
+pub(crate) struct Pager {
+    /// `None`: this is the first page.
+    pub(crate) first: Option<String>,
+    /// `None`: this is the last page.
+    pub(crate) next: Option<String>,
+}
+
+impl Pager {
+    pub(crate) const fn is_first(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let text = text.replace('+', " ");
+    let decoded = percent_decode_str(&text).decode_utf8().ok()?;
+    // No database accepts NUL in a text.
+    Some(decoded.replace('\0', ""))
+}
+
+/// The query of a page.
+pub(crate) struct Query(pub(crate) Fields);
+
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        Ok(Self(Fields::of_query(parts)))
+    }
+}
+
+/// The fields of a form that was sent by a page of this sign-in.
+pub(crate) struct Form {
+    pub(crate) caller: Caller,
+    pub(crate) fields: Fields,
+    path: String,
+}
+
+impl Form {
+    /// Makes the action idempotent: a form that is sent twice acts once.
+    pub(crate) fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, Refusal> {
+        let Some(key) = self.fields.filled("once") else {
+            return Ok(None);
+        };
+        let body: Vec<String> = self
+            .fields
+            .0
+            .iter()
+            .map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len()))
+            .collect();
+        let principal = &self.caller.principal;
+        let call = engine
+            .calls
+            .of_request(principal, "POST", &self.path, key, body.concat().as_bytes())?;
+        Ok(Some(call))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Form {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        let fields = form_fields(parts)?;
+        check_token(&fields, &caller.token)?;
+        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
+        Ok(Self {
+            path: uri.path().to_owned(),
+            caller,
+            fields,
+        })
+    }
+}
+
+/// The fields of the form that the server has read.
+pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
+    check_source(&parts.headers)?;
+    let bytes = parts.extensions.get::<FormBytes>().ok_or(Refusal::Internal)?;
+    let text = str::from_utf8(&bytes.0).map_err(|_| Refusal::Invalid("the form must be UTF-8".to_owned()))?;
+    Ok(Fields::parse(text))
+}
+
+/// Checks the token that the page put into the form.
+pub(crate) fn check_token(fields: &Fields, expected: &str) -> Result<(), Refusal> {
+    let sent = fields.text("token");
+    if sent.as_bytes().ct_eq(expected.as_bytes()).into() {
+        return Ok(());
+    }
+    Err(Refusal::Forbidden(
+        "the form is not one of this sign-in: open the page again and send it from there",
+    ))
+}
+
+/// Refuses a form that another site sent, if the browser says so.
+fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
+    let foreign = Refusal::Forbidden("the form was sent by another site");
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text("sec-fetch-site") {
+        return if site == "same-origin" {
+            Ok(())
+        } else {
+            Err(foreign)
+        };
+    }
+    // Pages are sent with `referrer-policy: no-referrer`, for which browsers
+    // that lack the header above say `null`. Then the token alone decides.
+    let origin = text(header::ORIGIN.as_str()).filter(|origin| *origin != "null");
+    let host = text(header::HOST.as_str());
+    match (origin.and_then(|origin| origin.split_once("://")), host) {
+        (Some((_, origin)), Some(host)) if origin != host => Err(foreign),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_decoded() {
+        let fields = Fields::parse("a=1&b=x+y%20z&a=2&empty=&%zz=%ff");
+        assert_eq!(fields.all("a").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(fields.text("b"), "x y z");
+        assert_eq!(fields.filled("empty"), None);
+        assert_eq!(fields.get("nothing"), None);
+        assert_eq!(fields.with_page("n/1"), "?a=1&b=x%20y%20z&a=2&empty=&page=n%2F1");
+    }
+
+    #[test]
+    fn forms_need_the_token_of_the_sign_in() {
+        for (form, is_good) in [
+            ("token=abc", true),
+            ("token=abd", false),
+            ("token=", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                check_token(&Fields::parse(form), "abc").is_ok(),
+                is_good,
+                "{form}"
+            );
+        }
+    }
+
+    #[test]
+    fn forms_of_other_sites_are_refused() {
+        for (lines, is_good) in [
+            (&[][..], true),
+            (&[("sec-fetch-site", "same-origin")], true),
+            (&[("sec-fetch-site", "cross-site")], false),
+            (&[("sec-fetch-site", "same-site")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("host", "a:1"), ("origin", "http://a:1")], true),
+            (&[("host", "a:1"), ("origin", "http://b:1")], false),
+            (&[("host", "a:1"), ("origin", "null")], true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(check_source(&headers).is_ok(), is_good, "{lines:?}");
+        }
+    }
+}

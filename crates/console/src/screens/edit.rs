@@ -1,0 +1,367 @@
+//! Memories written, renamed, pinned and deleted by people.
+//!
+//! An edit states which content it started from. If somebody else changed the
+//! memory meanwhile, the page shows the difference and both texts, and nothing
+//! is lost.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use keepsake_core::{ContentHash, MemoryId, StoreId};
+use keepsake_engine::{Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, Precondition, View};
+
+use super::memory::Found;
+use super::tree::StoreHead;
+use crate::frame::{Done, Frame, Tab};
+use crate::page::{PageResult, Refusal, done, page, page_with};
+use crate::people::People;
+use crate::request::{Caller, Form, InStore, OfMemory, Query};
+use crate::text::diff::{Diff, Row};
+use crate::text::lines::Lines;
+use crate::text::markup::{Markup, path, text_area, time};
+
+/// What somebody else wrote meanwhile.
+struct Conflict {
+    by: Markup,
+    at: Markup,
+    rows: Vec<Row>,
+    is_cut: bool,
+    is_equal: bool,
+    theirs: Lines,
+    theirs_href: String,
+}
+
+#[derive(Template)]
+#[template(path = "edit.html")]
+struct EditPage {
+    frame: Frame,
+    store: StoreHead,
+    heading: &'static str,
+    /// Empty: this address.
+    action: String,
+    back: String,
+    /// The path of a new memory, which can be typed.
+    new_path: Option<String>,
+    path: Markup,
+    content: Markup,
+    base_sha256: String,
+    newlines: &'static str,
+    problem: Option<String>,
+    conflict: Option<Conflict>,
+    once: String,
+    limit: String,
+}
+
+impl EditPage {
+    fn new(engine: &Engine, caller: &Caller, store: StoreHead, path: &str, content: &str) -> Self {
+        Self {
+            frame: caller.frame(format!("New memory in {}", store.name), Tab::Stores),
+            heading: "New memory",
+            action: format!("{}/new", store.base),
+            back: store.base.clone(),
+            new_path: Some(path.to_owned()),
+            path: Markup::default(),
+            content: text_area(content),
+            base_sha256: String::new(),
+            newlines: "",
+            problem: None,
+            conflict: None,
+            once: engine.new_uuid().to_string(),
+            limit: keepsake_core::words::bytes(caller.principal.limits.bytes_per_memory),
+            store,
+        }
+    }
+
+    /// A form for the current content of a memory, or for another text of it.
+    fn of(engine: &Engine, caller: &Caller, found: &Found, content: &str) -> Self {
+        let store = StoreHead::of(&found.store);
+        let memory = format!("{}/memories/{}", store.base, found.shown.memory.head.memory_id);
+        Self {
+            frame: caller.frame(format!("Edit {}", found.path()), Tab::Stores),
+            heading: "Edit",
+            action: format!("{memory}/edit"),
+            back: memory,
+            new_path: None,
+            path: path(found.path()),
+            base_sha256: found.shown.memory.head.sha256.to_string(),
+            newlines: newlines_of(found.content()),
+            ..Self::new(engine, caller, store, "", content)
+        }
+    }
+}
+
+/// How the lines of a text end. Browsers send every line with CRLF.
+fn newlines_of(content: &str) -> &'static str {
+    if content.contains("\r\n") { "crlf" } else { "" }
+}
+
+/// The text of a form, with the ends of lines that the memory has.
+fn content_of(form: &Form) -> String {
+    let content = form.fields.text("content").replace("\r\n", "\n");
+    if form.fields.text("newlines") == "crlf" {
+        content.replace('\n', "\r\n")
+    } else {
+        content
+    }
+}
+
+/// The message of an error that the person can correct in the form.
+fn problem_of(error: EngineError) -> Result<String, Refusal> {
+    match error {
+        EngineError::Invalid { .. }
+        | EngineError::PathConflict { .. }
+        | EngineError::PreconditionFailed { .. }
+        | EngineError::Conflict(_)
+        | EngineError::Contended
+        | EngineError::StoreArchived
+        | EngineError::TooManyMemories { .. }
+        | EngineError::TooManyBytes { .. } => Ok(error.to_string()),
+        other => Err(other.into()),
+    }
+}
+
+/// `GET /console/stores/{id}/new?path=`
+pub(super) async fn new(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path(store_id): InStore,
+    Query(fields): Query,
+) -> PageResult {
+    let store = engine.stores.get(&caller.principal, store_id.0).await?;
+    let directory = fields.filled("path").unwrap_or("/");
+    page(&EditPage::new(
+        &engine,
+        &caller,
+        StoreHead::of(&store),
+        directory,
+        "",
+    ))
+}
+
+/// `POST /console/stores/{id}/new`
+pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+    let (caller, content) = (&form.caller, content_of(&form));
+    let new = NewMemory {
+        path: form.fields.text("path").trim().to_owned(),
+        content: content.clone(),
+        expires_at: None,
+        on_taken: OnTaken::Refuse,
+        view: View::Basic,
+        idempotency: form.call(&engine)?,
+    };
+    match engine.memories.create(&caller.principal, store_id.0, new).await {
+        Ok(shown) => {
+            let memory_id = shown.memory.head.memory_id;
+            let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
+            done(&memory, Done::MemoryCreated)
+        }
+        Err(error) => {
+            let problem = problem_of(error)?;
+            let store = engine.stores.get(&caller.principal, store_id.0).await?;
+            let typed = form.fields.text("path");
+            let mut again = EditPage::new(&engine, caller, StoreHead::of(&store), typed, &content);
+            again.problem = Some(problem);
+            page_with(StatusCode::BAD_REQUEST, &again)
+        }
+    }
+}
+
+/// `GET /console/stores/{id}/memories/{id}/edit`
+pub(super) async fn edit(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, memory_id)): OfMemory,
+) -> PageResult {
+    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    page(&EditPage::of(&engine, &caller, &found, found.content()))
+}
+
+fn edit_of(precondition: Option<Precondition>) -> MemoryEdit {
+    MemoryEdit {
+        content: None,
+        path: None,
+        pinned: None,
+        expires_at: None,
+        precondition,
+        view: View::Basic,
+        idempotency: None,
+    }
+}
+
+/// `POST /console/stores/{id}/memories/{id}/edit`
+pub(super) async fn save(
+    State(engine): State<Engine>,
+    Path((store_id, memory_id)): OfMemory,
+    form: Form,
+) -> PageResult {
+    let base = form.fields.text("base_sha256").parse::<ContentHash>();
+    let base = base.map_err(|rule| Refusal::Invalid(format!("`base_sha256` {rule}")))?;
+    let content = content_of(&form);
+    let edit = MemoryEdit {
+        content: Some(content.clone()),
+        ..edit_of(Some(Precondition::ContentSha256(base)))
+    };
+    let (store_id, memory_id) = (store_id.0, memory_id.0);
+    let principal = &form.caller.principal;
+    match engine.memories.update(principal, store_id, memory_id, edit).await {
+        Ok(_) => {
+            let is_same = ContentHash::of(content.as_bytes()) == base;
+            let done_is = if is_same {
+                Done::MemoryUnchanged
+            } else {
+                Done::MemorySaved
+            };
+            done(
+                &format!("/console/stores/{store_id}/memories/{memory_id}"),
+                done_is,
+            )
+        }
+        Err(EngineError::PreconditionFailed { .. }) => {
+            conflict(&engine, &form.caller, store_id, memory_id, &content).await
+        }
+        Err(EngineError::MemoryNotFound) => deleted(&engine, &form, store_id, &content).await,
+        Err(error) => {
+            let problem = problem_of(error)?;
+            let found = Found::read(&engine, &form.caller, store_id, memory_id).await?;
+            let mut again = EditPage::of(&engine, &form.caller, &found, &content);
+            again.base_sha256 = base.to_string();
+            again.problem = Some(problem);
+            page_with(StatusCode::BAD_REQUEST, &again)
+        }
+    }
+}
+
+/// The form again, with what somebody else wrote meanwhile. To save it is then
+/// to replace their text knowingly.
+async fn conflict(
+    engine: &Engine,
+    caller: &Caller,
+    store_id: StoreId,
+    memory_id: MemoryId,
+    mine: &str,
+) -> PageResult {
+    let found = Found::read(engine, caller, store_id, memory_id).await?;
+    let people = People::look_up(engine, caller).await;
+    let diff = Diff::of(found.content(), mine);
+    let mut again = EditPage::of(engine, caller, &found, mine);
+    again.heading = "Somebody else changed this memory";
+    again.conflict = Some(Conflict {
+        by: people.show(found.version.version.created_by.as_ref()),
+        at: time(found.shown.memory.updated_at, engine.now()),
+        rows: diff.hunks.iter().flat_map(|hunk| hunk.inline()).collect(),
+        is_cut: diff.is_cut,
+        is_equal: diff.is_empty(),
+        theirs: Lines::from(found.content(), 1),
+        theirs_href: format!("{}?raw=1", again.back),
+    });
+    page_with(StatusCode::CONFLICT, &again)
+}
+
+/// The text of a memory that was deleted meanwhile, as that of a new memory.
+async fn deleted(engine: &Engine, form: &Form, store_id: StoreId, content: &str) -> PageResult {
+    let store = engine.stores.get(&form.caller.principal, store_id).await?;
+    let path = form.fields.text("path");
+    let mut again = EditPage::new(engine, &form.caller, StoreHead::of(&store), path, content);
+    again.problem =
+        Some("The memory was deleted meanwhile. Your text is kept: save it as a new memory.".to_owned());
+    page_with(StatusCode::CONFLICT, &again)
+}
+
+/// `POST /console/stores/{id}/memories/{id}/rename`
+pub(super) async fn rename(
+    State(engine): State<Engine>,
+    Path((store_id, memory_id)): OfMemory,
+    form: Form,
+) -> PageResult {
+    let edit = MemoryEdit {
+        path: Some(form.fields.text("path").trim().to_owned()),
+        ..edit_of(Some(Precondition::NotExists))
+    };
+    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
+    let principal = &form.caller.principal;
+    engine
+        .memories
+        .update(principal, store_id.0, memory_id.0, edit)
+        .await?;
+    done(&memory, Done::MemoryMoved)
+}
+
+/// `POST /console/stores/{id}/memories/{id}/expiry`: pins, unpins, or sets the time
+pub(super) async fn set_expiry(
+    State(engine): State<Engine>,
+    Path((store_id, memory_id)): OfMemory,
+    form: Form,
+) -> PageResult {
+    let (edit, done_is) = match form.fields.text("action") {
+        "pin" => (pinned(true), Done::MemoryPinned),
+        "unpin" => (pinned(false), Done::MemoryUnpinned),
+        _ => {
+            let at = form.fields.time("expires_at")?;
+            let edit = MemoryEdit {
+                expires_at: Some(at.map_or(ExpiresAt::Never, ExpiresAt::Time)),
+                ..edit_of(None)
+            };
+            (edit, Done::ExpirySet)
+        }
+    };
+    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
+    let principal = &form.caller.principal;
+    engine
+        .memories
+        .update(principal, store_id.0, memory_id.0, edit)
+        .await?;
+    done(&memory, done_is)
+}
+
+fn pinned(is_pinned: bool) -> MemoryEdit {
+    MemoryEdit {
+        pinned: Some(is_pinned),
+        ..edit_of(None)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "delete.html")]
+struct DeletePage {
+    frame: Frame,
+    store: StoreHead,
+    path: Markup,
+    base: String,
+    sha256: String,
+    lines: Lines,
+}
+
+/// `GET /console/stores/{id}/memories/{id}/delete`
+pub(super) async fn confirm_delete(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, memory_id)): OfMemory,
+) -> PageResult {
+    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let store = StoreHead::of(&found.store);
+    page(&DeletePage {
+        frame: caller.frame(format!("Delete {}", found.path()), Tab::Stores),
+        path: path(found.path()),
+        base: format!("{}/memories/{}", store.base, memory_id.0),
+        sha256: found.shown.memory.head.sha256.to_string(),
+        lines: Lines::from(found.content(), 1),
+        store,
+    })
+}
+
+/// `POST /console/stores/{id}/memories/{id}/delete`
+pub(super) async fn delete(
+    State(engine): State<Engine>,
+    Path((store_id, memory_id)): OfMemory,
+    form: Form,
+) -> PageResult {
+    let expected = form.fields.text("sha256").parse::<ContentHash>();
+    let expected = expected.map_err(|rule| Refusal::Invalid(format!("`sha256` {rule}")))?;
+    let principal = &form.caller.principal;
+    engine
+        .memories
+        .delete(principal, store_id.0, memory_id.0, Some(expected))
+        .await?;
+    let history = format!("/console/stores/{}/memories/{}/history", store_id.0, memory_id.0);
+    done(&history, Done::MemoryDeleted)
+}

@@ -1,0 +1,353 @@
+//! Erasures: chosen, looked at before, confirmed, with a receipt.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use keepsake_core::id::StoreKind;
+use keepsake_core::{Timestamp, words};
+use keepsake_engine::{Engine, ErasureRequest, MemoryQuery, PageRequest, ShownItem, StoreQuery, View};
+use keepsake_index::{Erasure, ErasureState};
+use serde_json::{Map, Value};
+
+use crate::frame::{Done, Frame, Tab};
+use crate::page::{PageResult, Refusal, done, page};
+use crate::request::{Caller, Fields, Form, OfErasure, Pager, Query};
+use crate::text::markup::{Markup, id, id_link, path, time};
+
+const PER_PAGE: u64 = 50;
+/// Stores that the preview of a selection by metadata looks at.
+const MAX_PREVIEWED_STORES: usize = 1_000;
+
+/// A line of the table.
+struct Row {
+    href: String,
+    id: Markup,
+    kind: String,
+    store: Markup,
+    state: &'static str,
+    created: Markup,
+    ended: Option<Markup>,
+    removed: String,
+}
+
+impl Row {
+    fn of(erasure: &Erasure, now: Timestamp) -> Self {
+        let full = erasure.erasure_id.to_string();
+        Self {
+            href: format!("/console/erasures/{full}"),
+            id: id(&full),
+            kind: match erasure.kind.as_str() {
+                "memory_store" => "a whole store".to_owned(),
+                "path_prefix" => "a directory".to_owned(),
+                "store_metadata" => "stores by metadata".to_owned(),
+                other => other.to_owned(),
+            },
+            store: erasure.store_id.map_or_else(Markup::default, |store_id| {
+                let full = store_id.to_string();
+                id_link(&full, &format!("/console/stores/{full}"))
+            }),
+            state: erasure.state.name(),
+            created: time(erasure.created_at, now),
+            ended: erasure.ended_at.map(|at| time(at, now)),
+            removed: words::counted(erasure.receipt.versions, "version"),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "erasures.html")]
+struct ErasuresPage {
+    frame: Frame,
+    rows: Vec<Row>,
+    pager: Pager,
+    stores: Vec<(String, String)>,
+    may_use_metadata: bool,
+}
+
+/// `GET /console/erasures`
+pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
+    let found = engine
+        .erasures
+        .list(&caller.principal, &fields.page(PER_PAGE))
+        .await?;
+    let query = StoreQuery {
+        include_archived: true,
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    let stores = engine.stores.list(&caller.principal, &query).await?.items;
+    let now = engine.now();
+    page(&ErasuresPage {
+        frame: caller.frame("Erase", Tab::Erase),
+        rows: found.items.iter().map(|erasure| Row::of(erasure, now)).collect(),
+        pager: fields.pager(found.next),
+        stores: stores
+            .into_iter()
+            .map(|store| (store.store_id.to_string(), store.name))
+            .collect(),
+        may_use_metadata: !caller.principal.is_bound_to_stores(),
+    })
+}
+
+/// What the form selects.
+fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
+    if let Some(name) = fields.filled("metadata_name") {
+        let value = fields.text("metadata_value").trim().to_owned();
+        let pairs = Map::from_iter([(name.to_owned(), Value::from(value))]);
+        return Ok(ErasureRequest {
+            store_metadata: Some(pairs),
+            ..ErasureRequest::default()
+        });
+    }
+    let store_id = fields.id::<StoreKind>("store")?;
+    let store_id = store_id.ok_or_else(|| Refusal::Invalid("`store` must be chosen".to_owned()))?;
+    Ok(ErasureRequest {
+        store_id: Some(store_id),
+        path_prefix: fields
+            .filled("prefix")
+            .filter(|prefix| *prefix != "/")
+            .map(str::to_owned),
+        store_metadata: None,
+    })
+}
+
+/// What a selection would erase.
+struct Selection {
+    what: String,
+    /// What must be typed.
+    word: String,
+    counts: Vec<String>,
+    examples: Vec<Markup>,
+    keeps_store: bool,
+}
+
+#[derive(Template)]
+#[template(path = "erase_preview.html")]
+struct PreviewPage {
+    frame: Frame,
+    selection: Selection,
+    store: String,
+    prefix: String,
+    metadata_name: String,
+    metadata_value: String,
+    once: String,
+}
+
+/// `GET /console/erasures/preview`
+pub(super) async fn preview(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Query(fields): Query,
+) -> PageResult {
+    let selection = selection_of(&engine, &caller, &request_of(&fields)?).await?;
+    page(&PreviewPage {
+        frame: caller.frame("Confirm the erasure", Tab::Erase),
+        selection,
+        store: fields.text("store").to_owned(),
+        prefix: fields.text("prefix").to_owned(),
+        metadata_name: fields.text("metadata_name").to_owned(),
+        metadata_value: fields.text("metadata_value").to_owned(),
+        once: engine.new_uuid().to_string(),
+    })
+}
+
+async fn selection_of(
+    engine: &Engine,
+    caller: &Caller,
+    request: &ErasureRequest,
+) -> Result<Selection, Refusal> {
+    match (&request.store_id, &request.path_prefix, &request.store_metadata) {
+        (_, _, Some(pairs)) => stores_with(engine, caller, pairs).await,
+        (Some(store_id), Some(prefix), _) => {
+            let store = engine.stores.get(&caller.principal, *store_id).await?;
+            let query = MemoryQuery {
+                path_prefix: Some(prefix.clone()),
+                page: PageRequest {
+                    limit: Some(100),
+                    page: None,
+                },
+                ..MemoryQuery::default()
+            };
+            let found = engine
+                .memories
+                .list(&caller.principal, *store_id, &query, View::Basic)
+                .await?;
+            let paths = found.items.iter().filter_map(|item| match item {
+                ShownItem::Memory(shown) => Some(path(shown.memory.head.path.as_str())),
+                ShownItem::Prefix(_) => None,
+            });
+            let examples: Vec<_> = paths.collect();
+            let more = if found.next.is_some() { "more than " } else { "" };
+            Ok(Selection {
+                what: format!("every memory of {} that ever was below {prefix}", store.name),
+                word: store.name,
+                counts: vec![
+                    format!(
+                        "{more}{} there now",
+                        words::counted(examples.len() as u64, "live file")
+                    ),
+                    "all deleted, moved and earlier versions of them".to_owned(),
+                ],
+                examples,
+                keeps_store: true,
+            })
+        }
+        (Some(store_id), None, None) => {
+            let report = engine
+                .usage
+                .of_store(&caller.principal, *store_id, Some(1))
+                .await?;
+            Ok(Selection {
+                what: format!("the store {} with everything in it", report.store.name),
+                counts: vec![
+                    words::counted(report.store.memory_count, "live file"),
+                    format!(
+                        "{} in {}",
+                        words::bytes(report.version_bytes),
+                        words::counted(report.versions, "version")
+                    ),
+                ],
+                word: report.store.name,
+                examples: Vec::new(),
+                keeps_store: false,
+            })
+        }
+        (None, ..) => Err(Refusal::Invalid("`store` must be chosen".to_owned())),
+    }
+}
+
+/// The stores whose metadata has all pairs.
+async fn stores_with(
+    engine: &Engine,
+    caller: &Caller,
+    pairs: &Map<String, Value>,
+) -> Result<Selection, Refusal> {
+    let mut query = StoreQuery {
+        include_archived: true,
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    let (mut names, mut memories, mut seen) = (Vec::new(), 0, 0);
+    loop {
+        let found = engine.stores.list(&caller.principal, &query).await?;
+        seen += found.items.len();
+        for store in found.items {
+            if pairs
+                .iter()
+                .all(|(name, value)| store.metadata.get(name) == Some(value))
+            {
+                memories += store.memory_count;
+                names.push(store.name);
+            }
+        }
+        query.page.page = found.next;
+        if query.page.page.is_none() || seen >= MAX_PREVIEWED_STORES {
+            break;
+        }
+    }
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| format!("{name} = {}", value.as_str().unwrap_or_default()));
+    let described = pairs.collect::<Vec<_>>().join(", ");
+    Ok(Selection {
+        what: format!("every store with the metadata {described}, also deleted ones that are still kept"),
+        word: "erase".to_owned(),
+        counts: vec![
+            words::counted(names.len() as u64, "store"),
+            words::counted(memories, "live file"),
+        ],
+        examples: names.iter().take(50).map(|name| Markup::text(name)).collect(),
+        keeps_store: false,
+    })
+}
+
+/// `POST /console/erasures`
+pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResult {
+    let request = request_of(&form.fields)?;
+    let selection = selection_of(&engine, &form.caller, &request).await?;
+    if form.fields.text("confirm").trim() != selection.word.trim() {
+        let rule = format!(
+            "`confirm` must be {}, exactly: nothing was erased",
+            selection.word
+        );
+        return Err(Refusal::Invalid(rule));
+    }
+    let call = form.call(&engine)?;
+    let erasure = engine
+        .erasures
+        .create(&form.caller.principal, request, call)
+        .await?;
+    done(
+        &format!("/console/erasures/{}", erasure.erasure_id),
+        Done::ErasureBegun,
+    )
+}
+
+#[derive(Template)]
+#[template(path = "erasure.html")]
+struct ErasurePage {
+    frame: Frame,
+    row: Row,
+    counts: Vec<(&'static str, String)>,
+    steps: Vec<(String, Markup, Option<Markup>)>,
+    stores: Vec<Markup>,
+    failed_attempts: u64,
+    error: Option<String>,
+    is_done: bool,
+    versions_kept: u64,
+}
+
+/// `GET /console/erasures/{id}`
+pub(super) async fn show(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path(erasure_id): OfErasure,
+) -> PageResult {
+    let erasure = engine.erasures.get(&caller.principal, erasure_id.0).await?;
+    let (now, receipt) = (engine.now(), &erasure.receipt);
+    let counts = [
+        ("Stores", receipt.memory_stores),
+        ("Memories", receipt.memories),
+        ("Versions", receipt.versions),
+        ("Search documents", receipt.search_documents),
+        ("Access times", receipt.access_times),
+        ("Attachments to sessions", receipt.session_resources),
+        ("Events of sessions", receipt.session_events),
+        ("Idempotency records", receipt.idempotency_records),
+        ("Blobs", receipt.blobs),
+        ("Blobs with every object version", receipt.versions_deleted),
+    ];
+    let mut counts: Vec<_> = counts.map(|(name, number)| (name, words::count(number))).to_vec();
+    counts.insert(3, ("Content", words::bytes(receipt.bytes)));
+    let at = |micros| time(Timestamp::from_micros(micros), now);
+    let steps = receipt.steps.iter();
+    page(&ErasurePage {
+        frame: caller.frame("Receipt of an erasure", Tab::Erase),
+        row: Row::of(&erasure, now),
+        counts,
+        steps: steps
+            .map(|step| {
+                (
+                    step.name.replace('_', " "),
+                    at(step.started_at),
+                    step.ended_at.map(at),
+                )
+            })
+            .collect(),
+        stores: receipt
+            .memory_store_ids
+            .iter()
+            .take(50)
+            .map(|store_id| id(&store_id.to_string()))
+            .collect(),
+        failed_attempts: erasure.failed_attempts,
+        is_done: erasure.state == ErasureState::Done,
+        versions_kept: receipt.versions_kept,
+        error: erasure.error,
+    })
+}

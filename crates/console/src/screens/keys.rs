@@ -1,0 +1,235 @@
+//! API keys: made for teammates and agents, looked at, revoked.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, header};
+use keepsake_core::{Actor, StoreId, Timestamp};
+use keepsake_engine::{Engine, KeyDraft, PageRequest, StoreQuery};
+use keepsake_index::{IssuedKey, Scope, Store};
+
+use super::stores::days;
+use crate::frame::{Done, Frame, Tab};
+use crate::page::{PageResult, Refusal, done, page};
+use crate::request::{Caller, Form, OfKey, Pager, Query};
+use crate::sign_in::ConsoleOptions;
+use crate::text::markup::{Markup, copy_button, id, id_link, time, time_or};
+
+const PER_PAGE: u64 = 100;
+
+/// What a scope allows, in words.
+const fn meaning(scope: Scope) -> &'static str {
+    match scope {
+        Scope::MemoryRead => "read memories, versions and sessions",
+        Scope::MemoryWrite => "create, change and delete memories",
+        Scope::StoresAdmin => "create, change and delete stores; redact versions",
+        Scope::SessionsWrite => "create and end sessions",
+        Scope::KeysAdmin => "create and revoke API keys",
+        Scope::TenantAdmin => "erase data; read the audit",
+    }
+}
+
+/// A key in words.
+struct Key {
+    href: String,
+    id: Markup,
+    name: String,
+    scopes: Vec<&'static str>,
+    stores: Option<Vec<Markup>>,
+    created: Markup,
+    used: Markup,
+    expires: Markup,
+    revoked: Option<Markup>,
+    is_active: bool,
+    is_own: bool,
+}
+
+impl Key {
+    fn of(issued: &IssuedKey, caller: &Caller, now: Timestamp) -> Self {
+        let (key, full) = (&issued.key, issued.key.api_key_id.to_string());
+        let store = |store_id: &StoreId| {
+            let full = store_id.to_string();
+            id_link(&full, &format!("/console/stores/{full}"))
+        };
+        let is_over = key.expires_at.is_some_and(|at| at <= now);
+        Self {
+            href: format!("/console/keys/{full}"),
+            id: id(&full),
+            name: key.name.clone(),
+            scopes: key.scopes.iter().map(|scope| scope.name()).collect(),
+            stores: key
+                .store_ids
+                .as_ref()
+                .map(|ids| ids.iter().take(20).map(store).collect()),
+            created: time(key.created_at, now),
+            used: time_or(issued.last_used_at, now, "never"),
+            expires: time_or(key.expires_at, now, "never"),
+            revoked: issued.revoked_at.map(|at| time(at, now)),
+            is_active: issued.revoked_at.is_none() && !is_over,
+            is_own: caller.principal.actor == Actor::ApiKey(key.api_key_id),
+        }
+    }
+}
+
+/// A scope that a new key can have.
+struct Choice {
+    name: &'static str,
+    meaning: &'static str,
+    is_chosen: bool,
+}
+
+#[derive(Template)]
+#[template(path = "keys.html")]
+struct KeysPage {
+    frame: Frame,
+    rows: Vec<Key>,
+    pager: Pager,
+    scopes: Vec<Choice>,
+    stores: Vec<(String, String)>,
+    must_choose_stores: bool,
+    once: String,
+}
+
+/// `GET /console/keys`
+pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
+    let found = engine
+        .keys
+        .list(&caller.principal, &fields.page(PER_PAGE))
+        .await?;
+    let stores = if caller.may(Scope::MemoryRead) {
+        stores_of(&engine, &caller).await?
+    } else {
+        Vec::new()
+    };
+    let now = engine.now();
+    let given = Scope::ALL.into_iter().filter(|scope| caller.may(*scope));
+    let choices = given.map(|scope| Choice {
+        name: scope.name(),
+        meaning: meaning(scope),
+        is_chosen: matches!(scope, Scope::MemoryRead | Scope::MemoryWrite),
+    });
+    page(&KeysPage {
+        frame: caller.frame("API keys", Tab::Keys),
+        rows: found
+            .items
+            .iter()
+            .map(|issued| Key::of(issued, &caller, now))
+            .collect(),
+        pager: fields.pager(found.next),
+        scopes: choices.collect(),
+        stores: stores
+            .into_iter()
+            .map(|store| (store.store_id.to_string(), store.name))
+            .collect(),
+        must_choose_stores: caller.principal.is_bound_to_stores(),
+        once: engine.new_uuid().to_string(),
+    })
+}
+
+/// The newest stores, to choose from.
+async fn stores_of(engine: &Engine, caller: &Caller) -> Result<Vec<Store>, Refusal> {
+    let query = StoreQuery {
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    Ok(engine.stores.list(&caller.principal, &query).await?.items)
+}
+
+#[derive(Template)]
+#[template(path = "key_made.html")]
+struct KeyMadePage {
+    frame: Frame,
+    key: Key,
+    /// `None`: the form was sent twice, and the secret was shown the first time.
+    secret: Option<(String, Markup)>,
+    url: String,
+    store: String,
+}
+
+/// `POST /console/keys`
+pub(super) async fn create(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    headers: HeaderMap,
+    form: Form,
+) -> PageResult {
+    let fields = &form.fields;
+    let scopes = fields
+        .all("scope")
+        .map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
+    let store_ids = fields.all("store").filter(|text| !text.is_empty());
+    let store_ids = store_ids.map(|text| {
+        let rule = |error| Refusal::Invalid(format!("`store` {error}"));
+        text.parse::<StoreId>().map_err(rule)
+    });
+    let store_ids: Vec<_> = store_ids.collect::<Result<_, _>>()?;
+    let now = engine.now();
+    let expires = days(fields.number("expires_days")?)?.filter(|secs| *secs > 0);
+    let draft = KeyDraft {
+        name: fields.text("name").trim().to_owned(),
+        scopes: scopes.collect::<Result<_, _>>()?,
+        store_ids: Some(store_ids.clone()).filter(|ids| !ids.is_empty()),
+        expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs))),
+    };
+    let call = form.call(&engine)?;
+    let made = engine.keys.create(&form.caller.principal, draft, call).await?;
+    let secret = made.secret.map(|secret| secret.expose().to_owned());
+    page(&KeyMadePage {
+        frame: form.caller.frame("A new API key", Tab::Keys),
+        key: Key::of(&made.issued, &form.caller, now),
+        secret: secret.map(|secret| {
+            let button = copy_button(&secret);
+            (secret, button)
+        }),
+        url: url_of(&options, &headers),
+        store: store_ids
+            .first()
+            .map_or_else(|| "memstore_…".to_owned(), StoreId::to_string),
+    })
+}
+
+/// The address of this server, as clients reach it.
+pub(super) fn url_of(options: &ConsoleOptions, headers: &HeaderMap) -> String {
+    if let Some(url) = &options.public_url {
+        return url.to_string();
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    format!("http://{}", host.unwrap_or("127.0.0.1:8080"))
+}
+
+#[derive(Template)]
+#[template(path = "key.html")]
+struct KeyPage {
+    frame: Frame,
+    key: Key,
+    audit_href: Option<String>,
+}
+
+/// `GET /console/keys/{id}`
+pub(super) async fn show(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path(api_key_id): OfKey,
+) -> PageResult {
+    let issued = engine.keys.get(&caller.principal, api_key_id.0).await?;
+    let audit = format!("/console/audit?actor={}", issued.key.api_key_id);
+    page(&KeyPage {
+        frame: caller.frame(format!("API key {}", issued.key.name), Tab::Keys),
+        key: Key::of(&issued, &caller, engine.now()),
+        audit_href: caller.may(Scope::TenantAdmin).then_some(audit),
+    })
+}
+
+/// `POST /console/keys/{id}/revoke`
+pub(super) async fn revoke(State(engine): State<Engine>, Path(api_key_id): OfKey, form: Form) -> PageResult {
+    let revoked = engine.keys.revoke(&form.caller.principal, api_key_id.0).await?;
+    done(
+        &format!("/console/keys/{}", revoked.key.api_key_id),
+        Done::KeyRevoked,
+    )
+}

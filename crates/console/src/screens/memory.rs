@@ -1,0 +1,176 @@
+//! A memory: its text, who wrote it, whether it is still used.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use keepsake_core::{MemoryId, StoreId, words};
+use keepsake_engine::{Engine, ShownMemory, ShownVersion, View};
+use keepsake_index::Store;
+
+use super::tree::{Crumb, StoreHead, crumbs};
+use crate::frame::{Frame, Tab};
+use crate::page::{PageResult, Refusal, download, page};
+use crate::people::People;
+use crate::request::{Caller, OfMemory, Query};
+use crate::text::lines::Lines;
+use crate::text::markdown;
+use crate::text::markup::{Markup, id, is_deceptive, path, time, time_or};
+
+/// Larger texts are not rendered as Markdown.
+const MAX_RENDERED_BYTES: usize = 96 << 10;
+/// Larger pages are shown as lines, a part at a time.
+const MAX_RENDERED_HTML: usize = 120 << 10;
+
+/// A memory with its store, its current version and its content.
+pub(super) struct Found {
+    pub(super) store: Store,
+    pub(super) shown: ShownMemory,
+    pub(super) version: ShownVersion,
+}
+
+impl Found {
+    /// Reads a memory. Its content is read as that of its version, so that a
+    /// look at it does not count as a use.
+    pub(super) async fn read(
+        engine: &Engine,
+        caller: &Caller,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<Self, Refusal> {
+        let principal = &caller.principal;
+        let store = engine.stores.get(principal, store_id).await?;
+        let shown = engine
+            .memories
+            .get(principal, store_id, memory_id, View::Basic)
+            .await?;
+        let version_id = shown.memory.head.version_id;
+        let version = engine
+            .versions
+            .get(principal, store_id, version_id, View::Full)
+            .await?;
+        Ok(Self {
+            store,
+            shown,
+            version,
+        })
+    }
+
+    pub(super) fn content(&self) -> &str {
+        self.version.content.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.shown.memory.head.path.as_str()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "memory.html")]
+struct MemoryPage {
+    frame: Frame,
+    store: StoreHead,
+    base: String,
+    crumbs: Vec<Crumb>,
+    path: Markup,
+    path_text: String,
+    id: Markup,
+    version: Markup,
+    version_href: String,
+    size: String,
+    lines_total: String,
+    written_by: Markup,
+    written: Markup,
+    created: Markup,
+    read: Markup,
+    expires: Markup,
+    own_expiry: String,
+    is_pinned: bool,
+    is_raw: bool,
+    rendered: Markup,
+    lines: Lines,
+    is_too_large: bool,
+    is_deceptive: bool,
+    may_write: bool,
+}
+
+/// `GET /console/stores/{id}/memories/{id}`
+pub(super) async fn show(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, memory_id)): OfMemory,
+    Query(fields): Query,
+) -> PageResult {
+    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let people = People::look_up(&engine, &caller).await;
+    let (memory, content, now) = (&found.shown.memory, found.content(), engine.now());
+    let is_plain = !is_markdown(found.path());
+    let wants_raw = fields.is_on("raw") || fields.is_on("line");
+    let rendered = if wants_raw || is_plain || content.len() > MAX_RENDERED_BYTES {
+        None
+    } else {
+        Some(markdown::render(content)).filter(|rendered| rendered.len() <= MAX_RENDERED_HTML)
+    };
+    let is_raw = rendered.is_none();
+    let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let store = StoreHead::of(&found.store);
+    let directory = found
+        .path()
+        .rsplit_once('/')
+        .map_or("", |(directory, _)| directory);
+    page(&MemoryPage {
+        frame: caller.frame(format!("{} in {}", found.path(), found.store.name), Tab::Stores),
+        base: format!("{}/memories/{}", store.base, memory.head.memory_id),
+        crumbs: crumbs(&store.base, directory),
+        path: path(found.path()),
+        path_text: found.path().to_owned(),
+        id: id(&memory.head.memory_id.to_string()),
+        version: id(&memory.head.version_id.to_string()),
+        version_href: format!("{}/versions/{}", store.base, memory.head.version_id),
+        size: words::bytes(memory.head.size_bytes),
+        lines_total: words::counted(content.lines().count() as u64, "line"),
+        written_by: people.show(found.version.version.created_by.as_ref()),
+        written: time(memory.updated_at, now),
+        created: time(memory.created_at, now),
+        read: time_or(found.shown.last_accessed_at, now, "never"),
+        expires: time_or(found.shown.expires_at, now, "never"),
+        own_expiry: memory
+            .expires_at
+            .map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned()),
+        is_pinned: memory.is_pinned,
+        lines: if is_raw {
+            Lines::from(content, first)
+        } else {
+            Lines::default()
+        },
+        rendered: rendered.unwrap_or_default(),
+        is_raw,
+        is_too_large: is_raw && !wants_raw && !is_plain,
+        is_deceptive: content.contains(is_deceptive),
+        may_write: caller.may_write(store_id.0) && !store.is_archived,
+        store,
+    })
+}
+
+/// Whether a memory is shown as Markdown: most are, whatever their names.
+fn is_markdown(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match name.rsplit_once('.') {
+        None => true,
+        Some((_, extension)) => matches!(extension.to_ascii_lowercase().as_str(), "md" | "markdown" | "txt"),
+    }
+}
+
+/// `GET /console/stores/{id}/memories/{id}/file`: the content, to be saved
+pub(super) async fn file(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, memory_id)): OfMemory,
+) -> Result<Response, Refusal> {
+    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let name = found.path().rsplit('/').next().unwrap_or("memory");
+    Ok(download(
+        name,
+        "text/plain; charset=utf-8",
+        found.content().to_owned(),
+    ))
+}

@@ -1,0 +1,223 @@
+//! Search over the stores that the credential may read.
+
+use askama::Template;
+use axum::extract::State;
+use keepsake_core::id::StoreKind;
+use keepsake_core::{Timestamp, words};
+use keepsake_engine::{
+    Engine, EngineError, PageRequest, SearchHit, SearchQuery, StoreQuery, VersionQuery, View,
+};
+use keepsake_index::Store;
+
+use crate::frame::{Frame, Tab};
+use crate::page::{PageResult, Refusal, page};
+use crate::people::{People, actor_text};
+use crate::request::{Caller, Fields, Pager, Query};
+use crate::text::markup::{Markup, path, snippet, time};
+
+/// Hits of a page.
+const PER_PAGE: u64 = 20;
+/// Pages of the engine that are read at most to fill one page after filters.
+const MAX_PAGES: usize = 5;
+
+/// A hit.
+struct Hit {
+    href: String,
+    path: Markup,
+    store: String,
+    store_href: String,
+    snippet: Markup,
+    line: usize,
+    changed: Markup,
+    by: Option<Markup>,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct SearchPage {
+    frame: Frame,
+    query: String,
+    stores: Vec<(String, String, bool)>,
+    prefix: String,
+    author: String,
+    from: String,
+    to: String,
+    hits: Vec<Hit>,
+    pager: Pager,
+    is_asked: bool,
+    problem: Option<String>,
+    count: String,
+}
+
+/// What is left out after the search.
+struct Filter {
+    author: Option<String>,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+}
+
+impl Filter {
+    fn of(fields: &Fields) -> Result<Self, Refusal> {
+        Ok(Self {
+            author: fields.filled("author").map(str::to_owned),
+            from: fields.time("from")?,
+            to: fields.until("to")?,
+        })
+    }
+
+    fn has_time(&self, hit: &SearchHit) -> bool {
+        self.from.is_none_or(|from| hit.updated_at >= from) && self.to.is_none_or(|to| hit.updated_at <= to)
+    }
+}
+
+/// A search that was refused because of what was typed.
+enum Searched {
+    Hits(Vec<Hit>, Option<String>),
+    Problem(String),
+}
+
+/// `GET /console/search`
+pub(super) async fn show(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
+    let query = StoreQuery {
+        include_archived: true,
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    let stores = engine.stores.list(&caller.principal, &query).await?.items;
+    let asked = fields.filled("q").is_some();
+    let searched = if asked {
+        search(&engine, &caller, &fields, &stores).await?
+    } else {
+        Searched::Hits(Vec::new(), None)
+    };
+    let (hits, next, problem) = match searched {
+        Searched::Hits(hits, next) => (hits, next, None),
+        Searched::Problem(problem) => (Vec::new(), None, Some(problem)),
+    };
+    let chosen = fields.text("store");
+    page(&SearchPage {
+        frame: caller.frame("Search", Tab::Search),
+        query: fields.text("q").to_owned(),
+        stores: stores
+            .iter()
+            .map(|store| {
+                (
+                    store.store_id.to_string(),
+                    store.name.clone(),
+                    store.store_id.to_string() == chosen,
+                )
+            })
+            .collect(),
+        prefix: fields.text("prefix").to_owned(),
+        author: fields.text("author").to_owned(),
+        from: fields.text("from").to_owned(),
+        to: fields.text("to").to_owned(),
+        count: words::counted(hits.len() as u64, "hit"),
+        hits,
+        pager: fields.pager(next),
+        is_asked: asked,
+        problem,
+    })
+}
+
+async fn search(
+    engine: &Engine,
+    caller: &Caller,
+    fields: &Fields,
+    stores: &[Store],
+) -> Result<Searched, Refusal> {
+    let filter = Filter::of(fields)?;
+    let chosen: Vec<_> = fields.id::<StoreKind>("store")?.into_iter().collect();
+    let mut query = SearchQuery {
+        query: fields.text("q").to_owned(),
+        path_prefix: fields.filled("prefix").map(str::to_owned),
+        page: fields.page(PER_PAGE),
+    };
+    let people = People::look_up(engine, caller).await;
+    let (mut hits, now) = (Vec::new(), engine.now());
+    for _ in 0..MAX_PAGES {
+        let found = match engine
+            .search
+            .find_everywhere(&caller.principal, &chosen, &query)
+            .await
+        {
+            Ok(found) => found,
+            Err(error @ EngineError::Invalid { .. }) => return Ok(Searched::Problem(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
+            let Some(by) = author_of(engine, caller, &filter, &people, &hit).await? else {
+                continue;
+            };
+            hits.push(shown(hit, by, stores, now));
+        }
+        query.page.page = found.next;
+        if query.page.page.is_none() || hits.len() >= 20 {
+            break;
+        }
+    }
+    Ok(Searched::Hits(hits, query.page.page))
+}
+
+/// Who wrote a hit; `None`: it is left out. Only a filter by author looks it up.
+async fn author_of(
+    engine: &Engine,
+    caller: &Caller,
+    filter: &Filter,
+    people: &People,
+    hit: &SearchHit,
+) -> Result<Option<Option<Markup>>, Refusal> {
+    let Some(wanted) = &filter.author else {
+        return Ok(Some(None));
+    };
+    let query = VersionQuery {
+        memory_id: Some(hit.memory_id),
+        page: PageRequest {
+            limit: Some(1),
+            page: None,
+        },
+        ..VersionQuery::default()
+    };
+    let found = engine
+        .versions
+        .list(&caller.principal, hit.store_id, &query, View::Basic)
+        .await?;
+    let Some(newest) = found.items.first() else {
+        return Ok(None);
+    };
+    let actor = newest.version.created_by.as_ref();
+    let is_wanted = actor.is_some_and(|actor| actor.id() == *wanted)
+        || actor_text(actor).to_lowercase().contains(&wanted.to_lowercase())
+        || people
+            .name_of(actor)
+            .is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
+    Ok(is_wanted.then(|| Some(people.show(actor))))
+}
+
+fn shown(hit: SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) -> Hit {
+    let store = stores.iter().find(|store| store.store_id == hit.store_id);
+    let store_href = format!("/console/stores/{}", hit.store_id);
+    Hit {
+        href: format!(
+            "{store_href}/memories/{}?line={}#L{}",
+            hit.memory_id,
+            near(hit.line),
+            hit.line
+        ),
+        path: path(hit.path.as_str()),
+        store: store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone()),
+        store_href,
+        snippet: snippet(&hit.snippet),
+        line: hit.line,
+        changed: time(hit.updated_at, now),
+        by,
+    }
+}
+
+/// The first line of the part that is shown: pages of long memories begin there.
+const fn near(line: usize) -> usize {
+    if line > 200 { line - 100 } else { 1 }
+}

@@ -1,0 +1,115 @@
+//! The settings of a store, its archive and its deletion.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use keepsake_core::words;
+use keepsake_engine::{Engine, StoreEdit};
+use keepsake_index::Scope;
+
+use super::stores::days;
+use crate::frame::{Done, Frame, Tab};
+use crate::page::{PageResult, Refusal, done, page};
+use crate::request::{Caller, Form, InStore};
+use crate::text::markup::{Markup, id, time, time_or};
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct SettingsPage {
+    frame: Frame,
+    base: String,
+    id: Markup,
+    name: String,
+    description: String,
+    policy: &'static str,
+    expires_days: String,
+    memories: String,
+    size: String,
+    created: Markup,
+    changed: Markup,
+    metadata: Vec<(String, String)>,
+    is_archived: bool,
+    may_rename: bool,
+    may_administer: bool,
+}
+
+/// `GET /console/stores/{id}/settings`
+pub(super) async fn show(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path(store_id): InStore,
+) -> PageResult {
+    let store = engine.stores.get(&caller.principal, store_id.0).await?;
+    let now = engine.now();
+    page(&SettingsPage {
+        frame: caller.frame(format!("Settings of {}", store.name), Tab::Stores),
+        base: format!("/console/stores/{}", store.store_id),
+        id: id(&store.store_id.to_string()),
+        policy: store.policy.name(),
+        expires_days: store
+            .expires_unused_after
+            .map_or_else(String::new, |secs| (secs / 86_400).to_string()),
+        memories: words::count(store.memory_count),
+        size: words::bytes(store.live_bytes),
+        created: time(store.created_at, now),
+        changed: time_or(store.last_version_at, now, "never"),
+        metadata: store
+            .metadata
+            .iter()
+            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+            .collect(),
+        is_archived: store.archived_at.is_some(),
+        may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
+        may_administer: caller.may(Scope::StoresAdmin),
+        name: store.name,
+        description: store.description,
+    })
+}
+
+/// `POST /console/stores/{id}/settings`
+pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+    let fields = &form.fields;
+    let may_administer = form.caller.may(Scope::StoresAdmin);
+    let edit = StoreEdit {
+        name: Some(fields.text("name").trim().to_owned()),
+        description: Some(fields.text("description").trim().replace("\r\n", "\n")),
+        policy: fields
+            .filled("policy")
+            .map(str::to_owned)
+            .filter(|_| may_administer),
+        expires_unused_after: if may_administer {
+            Some(days(fields.number("expires_days")?)?.unwrap_or_default())
+        } else {
+            None
+        },
+        ..StoreEdit::default()
+    };
+    engine
+        .stores
+        .update(&form.caller.principal, store_id.0, edit, None)
+        .await?;
+    done(
+        &format!("/console/stores/{}/settings", store_id.0),
+        Done::StoreSaved,
+    )
+}
+
+/// `POST /console/stores/{id}/archive`
+pub(super) async fn archive(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+    engine.stores.archive(&form.caller.principal, store_id.0).await?;
+    done(
+        &format!("/console/stores/{}/settings", store_id.0),
+        Done::StoreArchived,
+    )
+}
+
+/// `POST /console/stores/{id}/delete`
+pub(super) async fn delete(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
+    let principal = &form.caller.principal;
+    let store = engine.stores.get(principal, store_id.0).await?;
+    if form.fields.text("confirm").trim() != store.name.trim() {
+        let rule = "`confirm` must be the name of the store, exactly: nothing was deleted";
+        return Err(Refusal::Invalid(rule.to_owned()));
+    }
+    engine.stores.delete(principal, store_id.0).await?;
+    done("/console/stores", Done::StoreDeleted)
+}

@@ -1,0 +1,220 @@
+//! One version: its text, its restoration, its redaction.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use keepsake_core::words;
+use keepsake_engine::{Engine, EngineError, Restoration, ShownVersion, View};
+use keepsake_index::{Operation, Scope};
+
+use super::tree::StoreHead;
+use crate::frame::{Done, Frame, Tab};
+use crate::page::{PageResult, Refusal, done, page};
+use crate::people::People;
+use crate::request::{Caller, Form, OfVersion, Query};
+use crate::text::lines::Lines;
+use crate::text::markup::{Markup, id, id_link, path, time};
+
+#[derive(Template)]
+#[template(path = "version.html")]
+struct VersionPage {
+    frame: Frame,
+    store: StoreHead,
+    base: String,
+    id: Markup,
+    memory_href: String,
+    compare_href: String,
+    path: Markup,
+    operation: &'static str,
+    by: Markup,
+    at: Markup,
+    size: String,
+    sha256: Option<String>,
+    redacted: Option<(Markup, Markup)>,
+    has_content: bool,
+    lines: Lines,
+    may_restore: bool,
+    may_redact: bool,
+}
+
+/// `GET /console/stores/{id}/versions/{id}`
+pub(super) async fn show(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, version_id)): OfVersion,
+    Query(fields): Query,
+) -> PageResult {
+    let principal = &caller.principal;
+    let store = engine.stores.get(principal, store_id.0).await?;
+    let shown = engine
+        .versions
+        .get(principal, store_id.0, version_id.0, View::Full)
+        .await?;
+    let people = People::look_up(&engine, &caller).await;
+    let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
+    let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
+    let redacted = version
+        .redacted_at
+        .map(|at| (time(at, now), people.show(version.redacted_by.as_ref())));
+    page(&VersionPage {
+        frame: caller.frame("Version", Tab::Stores),
+        base: format!("{}/versions/{}", head.base, version.version_id),
+        id: id(&version.version_id.to_string()),
+        memory_href: format!("{}/memories/{}", head.base, version.memory_id),
+        compare_href: format!("{}/compare?to={}", head.base, version.version_id),
+        path: path_of(&shown),
+        operation: version.operation.name(),
+        by: people.show(version.created_by.as_ref()),
+        at: time(version.created_at, now),
+        size: version
+            .content
+            .map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+        sha256: version.content.map(|content| content.sha256.to_string()),
+        lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
+        has_content: shown.content.is_some(),
+        may_restore: version.content.is_some() && caller.may_write(store_id.0) && !head.is_archived,
+        may_redact: redacted.is_none()
+            && version.operation != Operation::Deleted
+            && caller.may(Scope::StoresAdmin),
+        redacted,
+        store: head,
+    })
+}
+
+fn path_of(shown: &ShownVersion) -> Markup {
+    let none = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
+    shown
+        .version
+        .path
+        .as_ref()
+        .map_or_else(none, |at| path(at.as_str()))
+}
+
+/// `POST /console/stores/{id}/versions/{id}/restore`
+pub(super) async fn restore(
+    State(engine): State<Engine>,
+    Path((store_id, version_id)): OfVersion,
+    form: Form,
+) -> PageResult {
+    let restoration = Restoration {
+        precondition: None,
+        view: View::Basic,
+        idempotency: None,
+    };
+    let principal = &form.caller.principal;
+    let restored = engine
+        .memories
+        .restore(principal, store_id.0, version_id.0, restoration)
+        .await?;
+    let memory_id = restored.memory.head.memory_id;
+    let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
+    done(&memory, Done::VersionRestored)
+}
+
+#[derive(Template)]
+#[template(path = "redact.html")]
+struct RedactPage {
+    frame: Frame,
+    store: StoreHead,
+    base: String,
+    id: Markup,
+    path: Markup,
+    by: Markup,
+    at: Markup,
+    size: String,
+    lines: Lines,
+    /// Other versions that have the same content and keep it.
+    also_in: Vec<Markup>,
+    also_in_count: usize,
+    /// The memory that has this content now, which must be changed first.
+    live_href: Option<String>,
+    is_redacted: bool,
+}
+
+/// Versions with the same content that a preview lists.
+const MAX_LISTED: usize = 50;
+
+/// `GET /console/stores/{id}/versions/{id}/redact`
+pub(super) async fn preview(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path((store_id, version_id)): OfVersion,
+) -> PageResult {
+    let principal = &caller.principal;
+    let store = engine.stores.get(principal, store_id.0).await?;
+    let also_in = engine
+        .versions
+        .same_content(principal, store_id.0, version_id.0)
+        .await?;
+    let shown = engine
+        .versions
+        .get(principal, store_id.0, version_id.0, View::Full)
+        .await?;
+    let live_href = live_memory(&engine, &caller, &shown).await?;
+    let people = People::look_up(&engine, &caller).await;
+    let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
+    let link = |full: String| id_link(&full, &format!("{}/versions/{full}", head.base));
+    page(&RedactPage {
+        frame: caller.frame("Redact a version", Tab::Stores),
+        base: format!("{}/versions/{}", head.base, version.version_id),
+        id: id(&version.version_id.to_string()),
+        path: path_of(&shown),
+        by: people.show(version.created_by.as_ref()),
+        at: time(version.created_at, now),
+        size: version
+            .content
+            .map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+        lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
+        also_in_count: also_in.len(),
+        also_in: also_in
+            .into_iter()
+            .take(MAX_LISTED)
+            .map(|other| link(other.to_string()))
+            .collect(),
+        is_redacted: version.redacted_at.is_some(),
+        live_href,
+        store: head,
+    })
+}
+
+/// The memory of a version, if its content is that of the version now.
+async fn live_memory(
+    engine: &Engine,
+    caller: &Caller,
+    shown: &ShownVersion,
+) -> Result<Option<String>, Refusal> {
+    let (store_id, memory_id) = (shown.store_id, shown.version.memory_id);
+    let memory = engine
+        .memories
+        .get(&caller.principal, store_id, memory_id, View::Basic)
+        .await;
+    match memory {
+        Ok(live) => {
+            let is_same = shown
+                .version
+                .content
+                .is_some_and(|content| content.sha256 == live.memory.head.sha256);
+            Ok(is_same.then(|| format!("/console/stores/{store_id}/memories/{memory_id}")))
+        }
+        Err(EngineError::MemoryNotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `POST /console/stores/{id}/versions/{id}/redact`
+pub(super) async fn redact(
+    State(engine): State<Engine>,
+    Path((store_id, version_id)): OfVersion,
+    form: Form,
+) -> PageResult {
+    if form.fields.text("confirm").trim() != "redact" {
+        let rule = "`confirm` must be the word redact: nothing was removed";
+        return Err(Refusal::Invalid(rule.to_owned()));
+    }
+    let principal = &form.caller.principal;
+    engine
+        .versions
+        .redact(principal, store_id.0, version_id.0)
+        .await?;
+    let version = format!("/console/stores/{}/versions/{}", store_id.0, version_id.0);
+    done(&version, Done::VersionRedacted)
+}

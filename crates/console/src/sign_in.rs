@@ -1,0 +1,421 @@
+//! Who is signed in: the cookie, the forms to sign in and out, one-time links.
+//!
+//! The cookie replaces the header that a program sends. [`require_sign_in`]
+//! opens it and puts the credential into `authorization`, so that everything
+//! after it is the authentication of the API: tenant, scopes, stores, expiry
+//! and revocation are those of the credential, at each request.
+
+mod links;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use keepsake_core::api_key::ApiKeySecret;
+use keepsake_engine::{Audience, Engine, EngineError, SIGN_IN_LIFE};
+
+use crate::frame::{Frame, Tab};
+use crate::next::{HOME, OPERATOR_HOME, or_home};
+use crate::page::{PageResult, Refusal, page, page_with, see_other};
+use crate::request::{Fields, Query, check_token, form_fields};
+use crate::text::markup::encoded;
+
+pub use links::OneTimeLinks;
+
+/// The cookie of a tenant's people.
+const COOKIE: &str = "keepsake_console";
+/// The cookie of the operator; cookies are shared by all ports of a host.
+const OPERATOR_COOKIE: &str = "keepsake_operator";
+/// The cookie of the form that asks for a credential.
+const FORM_COOKIE: &str = "keepsake_sign_in";
+/// How long that form is valid.
+const FORM_LIFE_SECS: u64 = 3_600;
+
+/// How the console is served.
+#[derive(Debug, Clone, Default)]
+pub struct ConsoleOptions {
+    /// Whether browsers reach the server over TLS, whatever a proxy says.
+    pub is_https: bool,
+    /// The address at which clients reach the server, if it is configured.
+    pub public_url: Option<std::sync::Arc<str>>,
+    /// The links that sign in once.
+    pub links: OneTimeLinks,
+}
+
+/// The token that the forms of this sign-in carry.
+#[derive(Clone)]
+pub(crate) struct FormToken(pub(crate) String);
+
+const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
+    match audience {
+        Audience::Tenant => (COOKIE, "/console"),
+        Audience::Operator => (OPERATOR_COOKIE, "/console"),
+        Audience::SignInForm => (FORM_COOKIE, "/console/sign-in"),
+    }
+}
+
+/// The value of a cookie.
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    let mut values = pairs.filter_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    });
+    values.next()
+}
+
+/// Sets a cookie for at most `secs`; 0 removes it.
+fn set_cookie(response: &mut Response, audience: Audience, value: &str, secs: u64, is_secure: bool) {
+    let (name, path) = cookie_of(audience);
+    let secure = if is_secure { "; Secure" } else { "" };
+    let cookie = format!("{name}={value}; Path={path}; Max-Age={secs}; HttpOnly; SameSite=Strict{secure}");
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
+/// Whether the browser uses TLS: as configured, or as the proxy says.
+fn is_secure(options: &ConsoleOptions, headers: &HeaderMap) -> bool {
+    let proto = headers
+        .get("x-forwarded-proto")
+        .and_then(|value| value.to_str().ok());
+    options.is_https || proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"))
+}
+
+/// Serves a request of a person of a tenant with the credential of its cookie.
+pub async fn require_sign_in(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+    signed_in(engine, Audience::Tenant, request, next).await
+}
+
+/// Serves a request of the operator with the token of its cookie.
+pub async fn require_operator_sign_in(
+    State(engine): State<Engine>,
+    request: Request,
+    next: Next,
+) -> Response {
+    signed_in(engine, Audience::Operator, request, next).await
+}
+
+async fn signed_in(engine: Engine, audience: Audience, mut request: Request, next: Next) -> Response {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let sign_in = sign_in_path(request.uri().path_and_query().map_or("", |path| path.as_str()));
+    let refused = || {
+        if is_read {
+            see_other(&sign_in)
+        } else {
+            // A redirect would lose what the person typed.
+            Refusal::SignedOut.into_response()
+        }
+    };
+    match opened(&engine, audience, request.headers()).await {
+        Ok(Some((credential, token))) => {
+            let headers = request.headers_mut();
+            // The cookie alone says who calls.
+            headers.remove("x-api-key");
+            headers.insert(header::AUTHORIZATION, credential);
+            request.extensions_mut().insert(FormToken(token));
+        }
+        Ok(None) => return refused(),
+        Err(error) => return Refusal::Engine(error).into_response(),
+    }
+    let mut response = next.run(request).await;
+    if response.status() == axum::http::StatusCode::UNAUTHORIZED {
+        // The credential has ended.
+        if is_read {
+            response = see_other(&format!("{sign_in}&ended=1"));
+        }
+        set_cookie(&mut response, audience, "", 0, false);
+    }
+    response
+}
+
+/// The `authorization` that a cookie stands for, and the token of its forms.
+async fn opened(
+    engine: &Engine,
+    audience: Audience,
+    headers: &HeaderMap,
+) -> Result<Option<(HeaderValue, String)>, EngineError> {
+    let Some(value) = cookie(headers, cookie_of(audience).0) else {
+        return Ok(None);
+    };
+    let Some(signed_in) = engine.sign_ins.open(audience, value).await? else {
+        return Ok(None);
+    };
+    let token = engine.sign_ins.form_token(&signed_in).await?;
+    let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
+    Ok(bearer.ok().map(|mut bearer| {
+        bearer.set_sensitive(true);
+        (bearer, token)
+    }))
+}
+
+/// The form that leads back to a page of the console.
+fn sign_in_path(wanted: &str) -> String {
+    format!("/console/sign-in?next={}", encoded(wanted))
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    frame: Frame,
+    token: String,
+    next: String,
+    /// A page to go on to, for a person that another site sent here.
+    is_return: bool,
+    has_ended: bool,
+    problem: Option<String>,
+    is_operator: bool,
+}
+
+/// The form, with a new token of its own.
+async fn form(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    headers: &HeaderMap,
+    fields: &Fields,
+    problem: Option<String>,
+    is_operator: bool,
+) -> PageResult {
+    let (signed_in, value) = engine.sign_ins.begin(Audience::SignInForm, "").await?;
+    let home = if is_operator { OPERATOR_HOME } else { HOME };
+    let next = or_home(fields.filled("next"), home);
+    let template = SignInPage {
+        frame: Frame::bare("Sign in", Tab::None),
+        token: engine.sign_ins.form_token(&signed_in).await?,
+        is_return: fields.filled("next").is_some() && problem.is_none() && !fields.is_on("ended"),
+        next: next.to_owned(),
+        has_ended: fields.is_on("ended"),
+        is_operator,
+        problem,
+    };
+    let mut response = if template.problem.is_some() {
+        page_with(axum::http::StatusCode::UNAUTHORIZED, &template)?
+    } else {
+        page(&template)?
+    };
+    let is_secure = is_secure(options, headers);
+    set_cookie(
+        &mut response,
+        Audience::SignInForm,
+        &value,
+        FORM_LIFE_SECS,
+        is_secure,
+    );
+    Ok(response)
+}
+
+/// `GET /console/sign-in`
+pub(crate) async fn show(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    headers: HeaderMap,
+    Query(fields): Query,
+) -> PageResult {
+    form(&engine, &options, &headers, &fields, None, false).await
+}
+
+/// `GET /console/sign-in` of the operator's listener
+pub(crate) async fn show_operator(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    headers: HeaderMap,
+    Query(fields): Query,
+) -> PageResult {
+    form(&engine, &options, &headers, &fields, None, true).await
+}
+
+/// The fields of the sign-in form, after the check of its token.
+async fn credential_fields(engine: &Engine, parts: &Parts) -> Result<Fields, Refusal> {
+    let fields = form_fields(parts)?;
+    let value = cookie(&parts.headers, FORM_COOKIE).unwrap_or_default();
+    let opened = engine.sign_ins.open(Audience::SignInForm, value).await?;
+    let opened = opened.ok_or(Refusal::Forbidden(
+        "the form is too old, or the browser keeps no cookies: open the sign-in page again",
+    ))?;
+    check_token(&fields, &engine.sign_ins.form_token(&opened).await?)?;
+    Ok(fields)
+}
+
+/// `POST /console/sign-in`
+pub(crate) async fn sign_in(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    parts: Parts,
+) -> PageResult {
+    let fields = credential_fields(&engine, &parts).await?;
+    let credential = fields.text("credential").trim();
+    match check(&engine, credential).await {
+        Ok(()) => {
+            let next = or_home(fields.filled("next"), HOME);
+            enter(
+                &engine,
+                &options,
+                &parts.headers,
+                Audience::Tenant,
+                credential,
+                next,
+            )
+            .await
+        }
+        Err(EngineError::Unauthenticated(why)) => {
+            retry(&engine, &options, &parts, &fields, why.to_owned(), false).await
+        }
+        Err(EngineError::Token(why)) if !why.is_transient() => {
+            retry(&engine, &options, &parts, &fields, why.to_string(), false).await
+        }
+        Err(error @ EngineError::NotForSessions) => {
+            retry(&engine, &options, &parts, &fields, error.to_string(), false).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn retry(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    parts: &Parts,
+    fields: &Fields,
+    problem: String,
+    is_operator: bool,
+) -> PageResult {
+    form(
+        engine,
+        options,
+        &parts.headers,
+        fields,
+        Some(problem),
+        is_operator,
+    )
+    .await
+}
+
+/// Checks that a credential is valid and for people.
+async fn check(engine: &Engine, credential: &str) -> Result<(), EngineError> {
+    if !credential.contains('.') {
+        // A text that is no key is not repeated in any header.
+        ApiKeySecret::parse(credential).map_err(|_| {
+            EngineError::Unauthenticated("this is neither an API key nor a token: paste it completely")
+        })?;
+    }
+    let principal = engine.auth.authenticate(credential).await?;
+    principal.require_no_session()
+}
+
+/// Starts a sign-in and leads to a page.
+async fn enter(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    headers: &HeaderMap,
+    audience: Audience,
+    credential: &str,
+    next: &str,
+) -> PageResult {
+    let (_, value) = engine.sign_ins.begin(audience, credential).await?;
+    let mut response = see_other(next);
+    let is_secure = is_secure(options, headers);
+    set_cookie(&mut response, audience, &value, SIGN_IN_LIFE.as_secs(), is_secure);
+    set_cookie(&mut response, Audience::SignInForm, "", 0, is_secure);
+    Ok(response)
+}
+
+/// How the operator's token is checked; the server knows it.
+pub(crate) type TokenCheck = std::sync::Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// `POST /console/sign-in` of the operator's listener
+pub(crate) async fn sign_in_operator(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    Extension(is_token): Extension<TokenCheck>,
+    parts: Parts,
+) -> PageResult {
+    let fields = credential_fields(&engine, &parts).await?;
+    let token = fields.text("credential").trim();
+    if !is_token(token) {
+        let problem = "this is not the operator's token".to_owned();
+        return retry(&engine, &options, &parts, &fields, problem, true).await;
+    }
+    let next = or_home(fields.filled("next"), OPERATOR_HOME);
+    enter(&engine, &options, &parts.headers, Audience::Operator, token, next).await
+}
+
+#[derive(Template)]
+#[template(path = "link_used.html")]
+struct LinkUsedPage {
+    frame: Frame,
+}
+
+/// `GET /console/sign-in/once`
+pub(crate) async fn once(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    headers: HeaderMap,
+    Query(fields): Query,
+) -> PageResult {
+    let credential = options.links.take(fields.text("token"), engine.now());
+    let Some(credential) = credential else {
+        let frame = Frame::bare("The link was used", Tab::None);
+        return page_with(axum::http::StatusCode::GONE, &LinkUsedPage { frame });
+    };
+    check(&engine, &credential).await?;
+    enter(&engine, &options, &headers, Audience::Tenant, &credential, HOME).await
+}
+
+/// `POST /console/sign-out`
+pub(crate) async fn sign_out(form: crate::request::Form) -> PageResult {
+    drop(form);
+    Ok(left(Audience::Tenant))
+}
+
+/// Ends a sign-in. Without its cookie, nothing of it remains.
+pub(crate) fn left(audience: Audience) -> Response {
+    let mut response = see_other("/console/sign-in");
+    set_cookie(&mut response, audience, "", 0, false);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"),
+        );
+        headers.append(header::COOKIE, HeaderValue::from_static("keepsake_operator=z"));
+        assert_eq!(cookie(&headers, COOKIE), Some("x=y"));
+        assert_eq!(cookie(&headers, OPERATOR_COOKIE), Some("z"));
+        assert_eq!(cookie(&headers, "keepsake"), None);
+    }
+
+    #[test]
+    fn cookies_are_for_the_console_alone() {
+        let mut response = Response::default();
+        set_cookie(&mut response, Audience::Tenant, "v", 60, true);
+        assert_eq!(
+            response.headers()[header::SET_COOKIE],
+            "keepsake_console=v; Path=/console; Max-Age=60; HttpOnly; SameSite=Strict; Secure"
+        );
+    }
+
+    #[test]
+    fn cookies_are_secure_behind_tls() {
+        let mut headers = HeaderMap::new();
+        assert!(!is_secure(&ConsoleOptions::default(), &headers));
+        let https = ConsoleOptions {
+            is_https: true,
+            ..ConsoleOptions::default()
+        };
+        assert!(is_secure(&https, &headers));
+        headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+        assert!(is_secure(&ConsoleOptions::default(), &headers));
+    }
+}

@@ -1,0 +1,77 @@
+//! Links that sign in once, for `serve --dev`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keepsake_core::{ContentHash, Timestamp};
+
+/// How long a link can be used.
+const LINK_LIFE: Duration = Duration::from_mins(10);
+
+/// A credential, and until when its link can be used.
+struct Link {
+    credential: String,
+    expires_at: Timestamp,
+}
+
+/// The unused links of this process; cheap to clone.
+#[derive(Clone, Default)]
+pub struct OneTimeLinks(Arc<Mutex<HashMap<ContentHash, Link>>>);
+
+impl fmt::Debug for OneTimeLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OneTimeLinks(***)")
+    }
+}
+
+impl OneTimeLinks {
+    /// Makes the path of a link that signs in with a credential, once, within
+    /// ten minutes. `random` must come from a cryptographically secure source.
+    pub fn add(&self, credential: &str, random: [u8; 32], now: Timestamp) -> String {
+        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let link = Link {
+            credential: credential.to_owned(),
+            expires_at: now.plus(LINK_LIFE),
+        };
+        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, link| link.expires_at > now);
+        links.insert(ContentHash::of(token.as_bytes()), link);
+        format!("/console/sign-in/once?token={token}")
+    }
+
+    /// Uses a link up; `None`: it was used, has expired, or never existed.
+    pub(crate) fn take(&self, token: &str, now: Timestamp) -> Option<String> {
+        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = links.remove(&ContentHash::of(token.as_bytes()))?;
+        (link.expires_at > now).then_some(link.credential)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+
+    fn token(path: &str) -> &str {
+        path.strip_prefix("/console/sign-in/once?token=").unwrap()
+    }
+
+    #[test]
+    fn links_work_once() {
+        let links = OneTimeLinks::default();
+        let path = links.add("key", [7; 32], NOW);
+        assert_eq!(links.take("other", NOW), None);
+        assert_eq!(links.take(token(&path), NOW).as_deref(), Some("key"));
+        assert_eq!(links.take(token(&path), NOW), None);
+    }
+
+    #[test]
+    fn links_expire() {
+        let links = OneTimeLinks::default();
+        let path = links.add("key", [7; 32], NOW);
+        assert_eq!(links.take(token(&path), NOW.plus(LINK_LIFE)), None);
+    }
+}

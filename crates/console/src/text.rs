@@ -1,0 +1,7 @@
+//! The safe pieces that pages are made of.
+
+pub(crate) mod chart;
+pub(crate) mod diff;
+pub(crate) mod lines;
+pub(crate) mod markdown;
+pub(crate) mod markup;

@@ -1,0 +1,283 @@
+//! The differences between two texts, line by line.
+
+use std::time::Duration;
+
+use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, TextDiff};
+
+use super::lines::push_cut;
+use super::markup::{Markup, push_visible};
+
+/// Lines without a change around each change.
+const CONTEXT_LINES: usize = 3;
+/// After this time the differences are larger than they would have to be.
+const TIMEOUT: Duration = Duration::from_millis(100);
+/// Bytes of HTML, so that a page stays small.
+const MAX_BYTES: usize = 48 << 10;
+/// Longer lines are cut.
+const MAX_LINE_CHARS: usize = 2_000;
+/// Changes of more bytes are not compared word by word.
+const MAX_WORDS_BYTES: usize = 8 << 10;
+
+/// One side of a row.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Side {
+    /// The number of the line, counted from 1.
+    pub(crate) number: usize,
+    pub(crate) text: Markup,
+}
+
+/// A row of the comparison: a line of either text, or of both.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Row {
+    pub(crate) old: Option<Side>,
+    pub(crate) new: Option<Side>,
+    /// Whether the line is in both texts.
+    pub(crate) is_same: bool,
+}
+
+/// A passage with changes.
+#[derive(Debug, Default)]
+pub(crate) struct Hunk {
+    pub(crate) heading: String,
+    /// Side by side: a removed line beside the line that replaces it.
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Hunk {
+    /// Below each other: removed lines, then added ones.
+    pub(crate) fn inline(&self) -> Vec<Row> {
+        let mut rows = Vec::with_capacity(self.rows.len() * 2);
+        let mut added = Vec::new();
+        for row in &self.rows {
+            if row.is_same {
+                rows.append(&mut added);
+                rows.push(row.clone());
+                continue;
+            }
+            if row.old.is_some() {
+                rows.push(Row {
+                    old: row.old.clone(),
+                    ..Row::default()
+                });
+            }
+            if row.new.is_some() {
+                added.push(Row {
+                    new: row.new.clone(),
+                    ..Row::default()
+                });
+            }
+        }
+        rows.append(&mut added);
+        rows
+    }
+}
+
+/// The differences between two texts.
+#[derive(Debug, Default)]
+pub(crate) struct Diff {
+    pub(crate) hunks: Vec<Hunk>,
+    pub(crate) added: usize,
+    pub(crate) removed: usize,
+    /// Whether there are more changes than shown.
+    pub(crate) is_cut: bool,
+}
+
+impl Diff {
+    /// Compares two texts.
+    pub(crate) fn of(old: &str, new: &str) -> Self {
+        let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(old, new);
+        let mut shown = Self::default();
+        for op in diff.ops() {
+            if op.tag() != DiffTag::Equal {
+                shown.removed += op.old_range().len();
+                shown.added += op.new_range().len();
+            }
+        }
+        let mut bytes = 0;
+        for ops in diff.grouped_ops(CONTEXT_LINES) {
+            if bytes > MAX_BYTES {
+                shown.is_cut = true;
+                break;
+            }
+            let mut hunk = Hunk {
+                heading: heading(&ops),
+                rows: Vec::new(),
+            };
+            for op in &ops {
+                shown.is_cut |= push_rows(&diff, op, &mut hunk.rows, &mut bytes);
+            }
+            shown.hunks.push(hunk);
+        }
+        shown
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.added + self.removed == 0
+    }
+}
+
+fn heading(ops: &[DiffOp]) -> String {
+    let first = ops
+        .first()
+        .map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
+    let old: usize = ops.iter().map(|op| op.old_range().len()).sum();
+    let new: usize = ops.iter().map(|op| op.new_range().len()).sum();
+    format!("@@ -{},{old} +{},{new} @@", first.0 + 1, first.1 + 1)
+}
+
+/// Appends the rows of a change; returns whether some did not fit.
+fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, bytes: &mut usize) -> bool {
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    let (_, old_range, new_range) = op.as_tag_tuple();
+    let size: usize = old_range
+        .clone()
+        .filter_map(|line| diff.old_slice(line))
+        .map(str::len)
+        .sum();
+    let size = size
+        + new_range
+            .clone()
+            .filter_map(|line| diff.new_slice(line))
+            .map(str::len)
+            .sum::<usize>();
+    if op.tag() == DiffTag::Replace && size <= MAX_WORDS_BYTES {
+        for change in diff.iter_inline_changes(op) {
+            push_words(&change, &mut old, &mut new, bytes);
+        }
+    } else {
+        for change in diff.iter_changes(op) {
+            if *bytes > MAX_BYTES {
+                return true;
+            }
+            let mut html = String::new();
+            push_cut(&mut html, trimmed(change.value()), MAX_LINE_CHARS);
+            *bytes += html.len() + 64;
+            let side = |index: Option<usize>| {
+                index.map(|index| Side {
+                    number: index + 1,
+                    text: Markup::trusted(html.clone()),
+                })
+            };
+            match change.tag() {
+                ChangeTag::Equal => rows.push(Row {
+                    old: side(change.old_index()),
+                    new: side(change.new_index()),
+                    is_same: true,
+                }),
+                ChangeTag::Delete => old.extend(side(change.old_index())),
+                ChangeTag::Insert => new.extend(side(change.new_index())),
+            }
+        }
+    }
+    let pairs = old.len().max(new.len());
+    let (mut old, mut new) = (old.into_iter(), new.into_iter());
+    rows.extend((0..pairs).map(|_| Row {
+        old: old.next(),
+        new: new.next(),
+        is_same: false,
+    }));
+    false
+}
+
+/// Appends a line of which the changed words are marked.
+fn push_words(change: &InlineChange<'_, str>, old: &mut Vec<Side>, new: &mut Vec<Side>, bytes: &mut usize) {
+    let mut html = String::new();
+    for (is_changed, text) in change.iter_strings_lossy() {
+        let text = trimmed(&text);
+        if is_changed && !text.is_empty() {
+            html.push_str("<mark>");
+            push_visible(&mut html, text);
+            html.push_str("</mark>");
+        } else {
+            push_visible(&mut html, text);
+        }
+    }
+    *bytes += html.len() + 64;
+    let (sides, index) = match change.tag() {
+        ChangeTag::Delete => (old, change.old_index()),
+        ChangeTag::Insert | ChangeTag::Equal => (new, change.new_index()),
+    };
+    sides.push(Side {
+        number: index.unwrap_or_default() + 1,
+        text: Markup::trusted(html),
+    });
+}
+
+fn trimmed(line: &str) -> &str {
+    line.trim_end_matches(['\n', '\r'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(row: &Row) -> (Option<usize>, Option<usize>) {
+        let number = |side: &Option<Side>| side.as_ref().map(|side| side.number);
+        (number(&row.old), number(&row.new))
+    }
+
+    #[test]
+    fn lines_stand_beside_their_successors() {
+        let diff = Diff::of("1\n2\n3\n", "1\n2x\n3\n4\n");
+        assert_eq!((diff.added, diff.removed, diff.hunks.len()), (2, 1, 1));
+        let rows = &diff.hunks[0].rows;
+        let split: Vec<_> = rows.iter().map(numbers).collect();
+        assert_eq!(
+            split,
+            [
+                (Some(1), Some(1)),
+                (Some(2), Some(2)),
+                (Some(3), Some(3)),
+                (None, Some(4))
+            ]
+        );
+        let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
+        assert_eq!(
+            inline,
+            [
+                (Some(1), Some(1)),
+                (Some(2), None),
+                (None, Some(2)),
+                (Some(3), Some(3)),
+                (None, Some(4))
+            ]
+        );
+    }
+
+    #[test]
+    fn changed_words_are_marked_and_everything_is_escaped() {
+        let diff = Diff::of("the <b>old</b> word is here\n", "the <b>new</b> word is here\n");
+        let row = &diff.hunks[0].rows[0];
+        let new = row.new.as_ref().unwrap().text.as_str();
+        assert!(new.contains("<mark>") && !new.contains("<b>"), "{new}");
+    }
+
+    #[test]
+    fn equal_texts_have_no_difference() {
+        assert!(Diff::of("a\n", "a\n").is_empty());
+        assert!(Diff::of("", "").is_empty());
+    }
+
+    #[test]
+    fn large_differences_are_cut() {
+        let old: String = (0..20_000).map(|line| format!("old {line}\n")).collect();
+        let new: String = (0..20_000).map(|line| format!("new {line}\n")).collect();
+        let diff = Diff::of(&old, &new);
+        assert!(diff.is_cut);
+        let bytes: usize = diff
+            .hunks
+            .iter()
+            .flat_map(|hunk| &hunk.rows)
+            .filter_map(|row| row.new.as_ref())
+            .map(|side| side.text.len())
+            .sum();
+        assert!(bytes < 2 * MAX_BYTES);
+        assert_eq!((diff.added, diff.removed), (20_000, 20_000));
+    }
+
+    #[test]
+    fn endless_lines_are_compared() {
+        let diff = Diff::of(&"x".repeat(100_000), &"y".repeat(100_000));
+        assert_eq!((diff.added, diff.removed), (1, 1));
+    }
+}

@@ -1,0 +1,106 @@
+//! A text with line numbers, a part of it at a time.
+
+use super::markup::{Markup, push_visible};
+
+/// Bytes of HTML of one part, so that a page stays small.
+const MAX_BYTES: usize = 96 << 10;
+/// Longer lines are cut; the file to save has them whole.
+const MAX_LINE_CHARS: usize = 8_000;
+
+/// A part of a text, as items of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// `li` elements.
+    pub(crate) items: Markup,
+    /// The number of the first line, counted from 1.
+    pub(crate) first: usize,
+    /// The number of the last line.
+    pub(crate) last: usize,
+    pub(crate) total: usize,
+    /// Whether a line is not shown whole.
+    pub(crate) is_cut: bool,
+}
+
+impl Lines {
+    /// The lines from a number on, as many as fit on a page.
+    pub(crate) fn from(text: &str, first: usize) -> Self {
+        let total = text.lines().count();
+        let first = first.clamp(1, total.max(1));
+        let (mut html, mut last, mut is_cut) = (String::new(), first - 1, false);
+        for line in text.lines().skip(first - 1) {
+            if html.len() > MAX_BYTES {
+                break;
+            }
+            last += 1;
+            html.push_str(&format!("<li id=\"L{last}\">"));
+            is_cut |= push_cut(&mut html, line, MAX_LINE_CHARS);
+            html.push_str("</li>");
+        }
+        Self {
+            items: Markup::trusted(html),
+            first,
+            last,
+            total,
+            is_cut,
+        }
+    }
+
+    /// Where the next part begins.
+    pub(crate) fn next(&self) -> Option<usize> {
+        (self.last < self.total).then_some(self.last + 1)
+    }
+}
+
+/// Appends a line, cut after a number of characters; returns whether it was cut.
+pub(crate) fn push_cut(html: &mut String, line: &str, max_chars: usize) -> bool {
+    match line.char_indices().nth(max_chars) {
+        Some((end, _)) => {
+            push_visible(html, &line[..end]);
+            let more = line[end..].chars().count();
+            html.push_str(&format!("<span class=\"cut\">… {more} more characters</span>"));
+            true
+        }
+        None => {
+            push_visible(html, line);
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_numbered_and_escaped() {
+        let lines = Lines::from("a\n<b>\n", 1);
+        assert_eq!(
+            lines.items.as_str(),
+            "<li id=\"L1\">a</li><li id=\"L2\">&lt;b&gt;</li>"
+        );
+        assert_eq!(
+            (lines.first, lines.last, lines.total, lines.next()),
+            (1, 2, 2, None)
+        );
+    }
+
+    #[test]
+    fn long_texts_have_parts() {
+        let text = "<line>\n".repeat(20_000);
+        let first = Lines::from(&text, 1);
+        assert!(first.items.len() < MAX_BYTES + 1_000);
+        let next = first.next().unwrap();
+        let second = Lines::from(&text, next);
+        assert_eq!(second.first, next);
+        assert!(second.last > next);
+        assert_eq!(Lines::from(&text, 1_000_000).first, 20_000);
+    }
+
+    #[test]
+    fn endless_lines_are_cut() {
+        let lines = Lines::from(&"x".repeat(100_000), 1);
+        assert!(lines.is_cut && lines.items.len() < 10_000);
+        assert!(lines.items.as_str().contains("92000 more characters"));
+        assert_eq!(Lines::from("", 1).total, 0);
+    }
+}

@@ -1,0 +1,204 @@
+//! Markdown of memories as safe HTML.
+//!
+//! Agents write memories, and others write what agents read, so nothing of it
+//! is trusted. HTML within the Markdown is shown as text, images become links,
+//! and the result passes a sanitiser that knows few elements and attributes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use ammonia::{Builder, UrlRelative};
+use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
+
+use super::markup::Markup;
+
+/// The schemes of links; a link of any other kind, or a relative one, is text.
+const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
+const ELEMENTS: [&str; 27] = [
+    "a",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+];
+
+static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
+    let mut builder = Builder::empty();
+    let mut elements: HashSet<&str> = ELEMENTS.into();
+    elements.extend(["tr", "ul"]);
+    builder
+        .tags(elements)
+        .clean_content_tags(HashSet::from(["script", "style"]))
+        .tag_attributes(HashMap::from([
+            ("a", HashSet::from(["href", "title"])),
+            ("ol", HashSet::from(["start"])),
+        ]))
+        .url_schemes(SCHEMES.into())
+        .url_relative(UrlRelative::Deny)
+        .link_rel(Some("noopener noreferrer nofollow"));
+    builder
+});
+
+/// Renders Markdown.
+pub(crate) fn render(text: &str) -> Markup {
+    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
+    let events = Parser::new_ext(text, options).map(inert);
+    let mut unsafe_html = String::with_capacity(text.len() * 2);
+    html::push_html(&mut unsafe_html, events);
+    Markup::trusted(SANITISER.clean(&unsafe_html).to_string())
+}
+
+/// The event without anything that a browser would load or run.
+fn inert(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
+        Event::Start(Tag::Image { dest_url, title, .. } | Tag::Link { dest_url, title, .. }) => {
+            Event::Start(Tag::Link {
+                link_type: LinkType::Inline,
+                dest_url: allowed(dest_url),
+                title,
+                id: CowStr::Borrowed(""),
+            })
+        }
+        Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        // The language of a block would become a class.
+        Event::Start(Tag::CodeBlock(_)) => {
+            Event::Start(Tag::CodeBlock(pulldown_cmark::CodeBlockKind::Indented))
+        }
+        other => other,
+    }
+}
+
+/// The address of a link; empty if it is not an allowed one.
+fn allowed(url: CowStr<'_>) -> CowStr<'_> {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let is_allowed = scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()));
+    if is_allowed { url } else { CowStr::Borrowed("") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn html(text: &str) -> String {
+        render(text).as_str().to_owned()
+    }
+
+    #[test]
+    fn markdown_is_rendered() {
+        let shown = html("# Title\n\n- *a*\n- **b** `c`\n\n| x |\n|---|\n| 1 |\n");
+        for part in ["<h1>Title</h1>", "<em>a</em>", "<code>c</code>", "<td>1</td>"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+
+    #[test]
+    fn html_is_text() {
+        for hostile in [
+            "<script>alert(1)</script>",
+            "a <img src=x onerror=alert(1)> b",
+            "<svg/onload=alert(1)>",
+            "<iframe src=javascript:alert(1)></iframe>",
+            "<style>body{display:none}</style>",
+            "```html\n<script>alert(1)</script>\n```",
+            "`<script>`",
+        ] {
+            let shown = html(hostile);
+            assert!(!shown.contains("<script") && !shown.contains("<img"), "{shown}");
+            assert!(
+                !shown.contains("<svg") && !shown.contains("<iframe") && !shown.contains("<style"),
+                "{shown}"
+            );
+            assert!(shown.contains("&lt;"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn links_are_of_the_web_or_mail() {
+        let shown = html("[x](https://example.com/?a=1&b=2)");
+        assert!(
+            shown.contains("href=\"https://example.com/?a=1&amp;b=2\""),
+            "{shown}"
+        );
+        assert!(shown.contains("rel=\"noopener noreferrer nofollow\""), "{shown}");
+        assert!(html("<mailto:a@b.example>").contains("mailto:"));
+        for hostile in [
+            "[x](javascript:alert(1))",
+            "[x](JaVaScRiPt:alert(1))",
+            "[x](java\u{1}script:alert(1))",
+            "[x](data:text/html,<script>alert(1)</script>)",
+            "[x](vbscript:x)",
+            "[x](//evil.example)",
+            "[x](/console/sign-out)",
+            "[x](file:///etc/passwd)",
+            "<javascript:alert(1)>",
+            "[x]: javascript:alert(1)\n\n[x]",
+        ] {
+            let shown = html(hostile);
+            assert!(
+                !shown.to_ascii_lowercase().contains("href=\"javascript"),
+                "{shown}"
+            );
+            for start in [
+                "href=\"data",
+                "href=\"vb",
+                "href=\"/",
+                "href=\"file",
+                "href=\"java",
+            ] {
+                assert!(!shown.contains(start), "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn images_are_not_loaded() {
+        let shown = html("![a cat](https://example.com/cat.png \"t\")");
+        assert!(!shown.contains("<img") && shown.contains("a cat"), "{shown}");
+        assert!(
+            shown.contains("<a href=\"https://example.com/cat.png\""),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn attributes_that_run_are_gone() {
+        let shown = html("[x](https://a.example \"\\\" onclick=\\\"alert(1)\")");
+        assert!(!shown.contains("onclick=\""), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_known_elements(text in "[<>a-z\"'`()\\[\\]!*_&;:/= \n#-]{0,200}") {
+            let shown = html(&text);
+            for part in shown.split('<').skip(1) {
+                let name: String = part.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
+                prop_assert!(ELEMENTS.contains(&name.as_str()) || name == "tr" || name == "ul", "{}", shown);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! HTML that needs no escaping: made only here and by the modules beside.
+
+use std::fmt;
+
+use keepsake_core::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Everything but what RFC 3986 calls unreserved.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// HTML that a template writes as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Markup(String);
+
+impl Markup {
+    /// HTML that was made by trusted code.
+    pub(crate) const fn trusted(html: String) -> Self {
+        Self(html)
+    }
+
+    /// A text, escaped.
+    pub(crate) fn text(text: &str) -> Self {
+        let mut html = String::with_capacity(text.len());
+        push_escaped(&mut html, text);
+        Self(html)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Display for Markup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl askama::filters::HtmlSafe for Markup {}
+
+/// Appends a text in which HTML finds nothing, also within quotes.
+pub(crate) fn push_escaped(html: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '&' => html.push_str("&amp;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+}
+
+/// The content of a `textarea`, which drops a first newline and knows no tags.
+pub(crate) fn text_area(text: &str) -> Markup {
+    Markup(format!("\n{}", text.replace('&', "&amp;").replace('<', "&lt;")))
+}
+
+/// Percent-encoded, for a part of a path or of a query.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
+/// Characters that change the direction or the look of the text around them.
+pub(crate) const fn is_deceptive(character: char) -> bool {
+    matches!(
+        character,
+        '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}'
+    ) || (character.is_ascii_control() && !matches!(character, '\t' | '\n' | '\r'))
+}
+
+/// Appends a text, with deceptive characters by their codes.
+pub(crate) fn push_visible(html: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(position) = rest.find(is_deceptive) {
+        push_escaped(html, &rest[..position]);
+        let Some(character) = rest[position..].chars().next() else {
+            break;
+        };
+        html.push_str(&format!(
+            "<span class=\"ctl\">U+{:04X}</span>",
+            u32::from(character)
+        ));
+        rest = &rest[position + character.len_utf8()..];
+    }
+    push_escaped(html, rest);
+}
+
+/// A time in relation to `now`, with the exact one on hover.
+pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
+    let exact = at.to_rfc3339();
+    // To the second: `2026-01-31 09:30:00 UTC`.
+    let shown = format!("{} {} UTC", &exact[..10], &exact[11..19]);
+    let relative = relative(at, now);
+    Markup(format!(
+        "<time datetime=\"{exact}\" title=\"{shown}\">{relative}</time>"
+    ))
+}
+
+/// A time, or a text where there is none.
+pub(crate) fn time_or(at: Option<Timestamp>, now: Timestamp, none: &str) -> Markup {
+    at.map_or_else(
+        || Markup(format!("<span class=\"none\">{none}</span>")),
+        |at| time(at, now),
+    )
+}
+
+fn relative(at: Timestamp, now: Timestamp) -> String {
+    let seconds = (now.as_micros() - at.as_micros()) / 1_000_000;
+    let past = seconds >= 0;
+    let seconds = seconds.unsigned_abs();
+    let amount = match seconds {
+        0..60 if past => return "just now".to_owned(),
+        0..3_600 => format!("{} min", (seconds / 60).max(1)),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        86_400..2_592_000 => format!("{} d", seconds / 86_400),
+        2_592_000..31_536_000 => format!("{} mo", seconds / 2_592_000),
+        _ => format!("{} y", seconds / 31_536_000),
+    };
+    if past {
+        format!("{amount} ago")
+    } else {
+        format!("in {amount}")
+    }
+}
+
+/// An id, shortened, with the full one on hover and a button that copies it.
+pub(crate) fn id(full: &str) -> Markup {
+    Markup(format!(
+        "<span class=\"id\"><code title=\"{full}\">{}</code>{}</span>",
+        short(full),
+        copy_button(full)
+    ))
+}
+
+/// A shortened id that leads to a page.
+pub(crate) fn id_link(full: &str, href: &str) -> Markup {
+    Markup(format!(
+        "<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{}</code></a>",
+        short(full)
+    ))
+}
+
+/// A button that copies a text; the script shows it.
+pub(crate) fn copy_button(text: &str) -> Markup {
+    let mut html = String::from("<button type=\"button\" class=\"copy\" hidden data-copy=\"");
+    push_escaped(&mut html, text);
+    html.push_str("\" aria-label=\"Copy ");
+    push_escaped(&mut html, &text.chars().take(60).collect::<String>());
+    html.push_str("\">Copy</button>");
+    Markup(html)
+}
+
+/// The prefix and the last characters of an id.
+pub(crate) fn short(full: &str) -> String {
+    match full.split_once('_') {
+        Some((prefix, body)) if body.len() > 8 && body.is_ascii() => {
+            format!("{prefix}_…{}", &body[body.len() - 6..])
+        }
+        _ => Markup::text(full).0,
+    }
+}
+
+/// A path, its directories quieter than its name, which may break anywhere.
+pub(crate) fn path(path: &str) -> Markup {
+    let (directory, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    let mut html = String::from("<code class=\"path\"><span class=\"dir\">");
+    push_visible(&mut html, directory);
+    html.push_str("/</span>");
+    push_visible(&mut html, name);
+    if path.ends_with('/') && path.len() > 1 {
+        html.push('/');
+    }
+    html.push_str("</code>");
+    Markup(html)
+}
+
+/// A passage of a search, with the matches marked.
+pub(crate) fn snippet(text: &str) -> Markup {
+    let mut html = String::with_capacity(text.len() + 64);
+    for part in text.split_inclusive(['⟦', '⟧']) {
+        let (plain, mark) = match part.chars().next_back() {
+            Some('⟦') => (&part[..part.len() - '⟦'.len_utf8()], "<mark>"),
+            Some('⟧') => (&part[..part.len() - '⟧'.len_utf8()], "</mark>"),
+            _ => (part, ""),
+        };
+        push_visible(&mut html, plain);
+        html.push_str(mark);
+    }
+    let open = html.matches("<mark>").count();
+    let closed = html.matches("</mark>").count();
+    html.push_str(&"</mark>".repeat(open.saturating_sub(closed)));
+    Markup(html)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_text_is_inert() {
+        let text = "<script>alert(\"x\")</script>' &amp;";
+        let escaped = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&#39; &amp;amp;";
+        assert_eq!(Markup::text(text).as_str(), escaped);
+        assert_eq!(text_area("</textarea>&lt;").as_str(), "\n&lt;/textarea>&amp;lt;");
+        assert!(!path("/a\"><img src=x>/b").as_str().contains("<img"));
+        assert!(!copy_button("\"><img>").as_str().contains("<img"));
+        assert!(!snippet("<b>⟦<i>⟧").as_str().contains("<i>"));
+    }
+
+    #[test]
+    fn deceptive_characters_are_shown() {
+        let mut html = String::new();
+        push_visible(&mut html, "a\u{202E}b\u{7}c<");
+        assert_eq!(
+            html,
+            "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;"
+        );
+    }
+
+    #[test]
+    fn times_are_relative() {
+        let now = Timestamp::from_micros(100_000_000 * 1_000_000);
+        for (seconds, text) in [
+            (0, "just now"),
+            (60, "1 min ago"),
+            (7_200, "2 h ago"),
+            (3 * 86_400, "3 d ago"),
+            (60 * 86_400, "2 mo ago"),
+            (800 * 86_400, "2 y ago"),
+            (-30, "in 1 min"),
+            (-3 * 86_400, "in 3 d"),
+        ] {
+            let at = Timestamp::from_micros(now.as_micros() - seconds * 1_000_000);
+            assert_eq!(relative(at, now), text);
+        }
+        let html = time(Timestamp::from_micros(0), now);
+        assert!(
+            html.as_str().contains("title=\"1970-01-01 00:00:00 UTC\""),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn long_ids_are_short() {
+        assert_eq!(short("mem_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"), "mem_…X6Y1ZT");
+        assert_eq!(short("<x>"), "&lt;x&gt;");
+    }
+
+    #[test]
+    fn matches_are_marked_and_always_closed() {
+        assert_eq!(snippet("a ⟦b⟧ c").as_str(), "a <mark>b</mark> c");
+        assert_eq!(snippet("a ⟦b").as_str(), "a <mark>b</mark>");
+    }
+}
