@@ -17,7 +17,7 @@ use std::fmt;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, OriginalUri, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -33,6 +33,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::{bearer, only};
+use crate::console::{front_page, operator_console};
 use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
 use crate::{Lifecycle, ServerOptions, envelope};
@@ -51,7 +52,7 @@ impl OperatorToken {
     }
 
     /// Compares complete hashes, so that the time does not depend on the input.
-    fn is(&self, presented: &str) -> bool {
+    pub(crate) fn is(&self, presented: &str) -> bool {
         self.0.ct_eq(&hash(presented)).into()
     }
 }
@@ -181,6 +182,7 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
         .nest("/admin/v1", authenticated)
         .merge(open)
         .merge(metrics::router(options))
+        .merge(operator_console(&engine, options))
         .fallback(not_of_operator)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(
@@ -212,13 +214,19 @@ fn v1() -> OpenApiRouter<Engine> {
 }
 
 /// A route that only the public listener has, or none.
-async fn not_of_operator(OriginalUri(uri): OriginalUri) -> ApiError {
+async fn not_of_operator(uri: OriginalUri, method: Method, headers: HeaderMap) -> Result<Response, ApiError> {
+    if method == Method::GET
+        && let Some(redirect) = front_page(&uri, &headers)
+    {
+        return Ok(redirect);
+    }
     let path = uri.path();
     let is_public = ["/v1/", "/mcp", "/openapi.json", "/docs"];
     if is_public.iter().any(|prefix| path.starts_with(prefix)) {
-        ApiError::not_found("this is the operator's listener: the route is on the public one (server.listen)")
+        let message = "this is the operator's listener: the route is on the public one (server.listen)";
+        Err(ApiError::not_found(message))
     } else {
-        no_such_route().await
+        Err(no_such_route().await)
     }
 }
 
@@ -238,7 +246,7 @@ pub(crate) fn described() -> OpenApi {
 }
 
 /// Accepts only requests that carry the token.
-async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
+pub(crate) async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
     let authorization = match only(request.headers(), header::AUTHORIZATION.as_str()) {
         Ok(authorization) => authorization,
         Err(error) => return error.into_response(),

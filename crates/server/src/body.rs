@@ -159,6 +159,46 @@ impl FromRequest<Engine> for RawJson {
     }
 }
 
+/// A form of the console, read within the tenant's limits.
+pub(crate) struct RawForm {
+    /// The caller, authenticated again if the body arrived slowly.
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) head: Parts,
+    pub(crate) body: Bytes,
+}
+
+impl FromRequest<Engine> for RawForm {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        require_form(request.headers())?;
+        let received = Received::read(request, engine, OF_LIMITS).await?;
+        Ok(Self {
+            principal: received.principal,
+            head: received.head,
+            body: received.bytes,
+        })
+    }
+}
+
+/// Checks that a body is a form.
+pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media_type = content_type
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    if media_type
+        .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+    {
+        return Ok(());
+    }
+    Err(ApiError::unsupported_media_type(
+        "application/x-www-form-urlencoded",
+    ))
+}
+
 /// A request that was read completely.
 struct Received {
     principal: Arc<Principal>,
@@ -358,7 +398,8 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let essence = essence.trim().to_ascii_lowercase();
     let is_json =
         essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
-    is_json.then_some(()).ok_or_else(ApiError::unsupported_media_type)
+    let refused = || ApiError::unsupported_media_type("application/json");
+    is_json.then_some(()).ok_or_else(refused)
 }
 
 /// An empty body means an empty object.

@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use keepsake_console::{IsPage, error_page, is_console};
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
 use keepsake_telemetry::trace;
@@ -62,6 +63,7 @@ pub(crate) async fn wrap(
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let method = request.method().clone();
+    let is_page = is_console(request.uri().path());
     // A command reports its outcome to the user itself.
     let is_quiet = POLLED_ROUTES.contains(&route) || request.extensions().get::<ByCommand>().is_some();
     let measured = engine.metrics().request_began(&method, route);
@@ -94,8 +96,11 @@ pub(crate) async fn wrap(
         trace::of_tenant(&traced, tenant_id);
     }
     let is_error = response.status().is_client_error() || response.status().is_server_error();
-    if is_error && response.extensions().get::<ForeignErrorFormat>().is_none() {
-        response = enveloped(response, &request_id);
+    let extensions = response.extensions();
+    let has_own_form =
+        extensions.get::<ForeignErrorFormat>().is_some() || extensions.get::<IsPage>().is_some();
+    if is_error && !has_own_form {
+        response = enveloped(response, &request_id, is_page);
     }
     if let Ok(value) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert("request-id", value);
@@ -163,9 +168,9 @@ async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
     }
 }
 
-/// Writes the body of an error. An error of the framework gets a message by its
-/// status.
-fn enveloped(mut response: Response, request_id: &str) -> Response {
+/// Writes the body of an error, as JSON or as a page of the console. An error of
+/// the framework gets a message by its status.
+fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Response {
     let error = response
         .extensions_mut()
         .remove::<ApiError>()
@@ -182,7 +187,11 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
         error: error.object(),
         request_id,
     };
-    let mut enveloped = (error.status, Json(body)).into_response();
+    let mut enveloped = if is_page {
+        error_page(error.status, &error.message, request_id)
+    } else {
+        (error.status, Json(body)).into_response()
+    };
     for (name, value) in response.headers() {
         if !matches!(name.as_str(), "content-type" | "content-length") {
             enveloped.headers_mut().insert(name, value.clone());

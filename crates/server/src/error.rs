@@ -131,8 +131,8 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message)
     }
 
-    pub(crate) fn unsupported_media_type() -> Self {
-        let message = "the content type must be application/json";
+    pub(crate) fn unsupported_media_type(expected: &str) -> Self {
+        let message = format!("the content type must be {expected}");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
     }
 

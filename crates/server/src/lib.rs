@@ -5,12 +5,14 @@
 //! assigns the request id, limits the request and writes every error in one
 //! form; `auth` finds the principal for everything under `/v1`; `admission`
 //! enforces the tenant's rate limit and its shares of requests and memory. The
-//! operator's routes (`admin`) have a separate listener and token.
+//! web console (`console`) passes the same layers. The operator's routes
+//! (`admin`) have a separate listener and token.
 
 mod admin;
 mod admission;
 mod auth;
 mod body;
+mod console;
 mod envelope;
 mod error;
 mod json_cost;
@@ -32,6 +34,7 @@ use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use keepsake_console::{ConsoleOptions, OneTimeLinks};
 pub use keepsake_mcp::HttpOptions as McpOptions;
 use keepsake_mcp::HttpService;
 
@@ -58,6 +61,8 @@ pub struct ServerOptions {
     pub mcp: McpOptions,
     /// How clients of MCP get a credential.
     pub sign_in: SignIn,
+    /// How the web console is served.
+    pub console: ConsoleOptions,
 }
 
 impl Default for ServerOptions {
@@ -70,6 +75,7 @@ impl Default for ServerOptions {
             max_connections: 2_048,
             mcp: McpOptions::default(),
             sign_in: SignIn::default(),
+            console: ConsoleOptions::default(),
         }
     }
 }
@@ -109,6 +115,7 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
         // tenant's id even for an unknown route.
         .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
         .merge(authenticated(mcp.layer(Extension(mcp_service))))
+        .merge(console::routes(&engine, &admission, &options.console))
         .merge(public)
         .fallback(routes::not_public)
         .method_not_allowed_fallback(routes::no_such_method)

@@ -21,11 +21,14 @@ mod tools;
 mod usage;
 
 use axum::extract::OriginalUri;
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
 use keepsake_engine::Engine;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::console::front_page;
 use crate::error::ApiError;
 
 /// Routes that need a credential, below `/v1`.
@@ -105,12 +108,22 @@ pub(crate) async fn no_such_route() -> ApiError {
 }
 
 /// A route that only the operator's listener has, or none.
-pub(crate) async fn not_public(OriginalUri(uri): OriginalUri) -> ApiError {
+pub(crate) async fn not_public(
+    uri: OriginalUri,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    if method == Method::GET
+        && let Some(redirect) = front_page(&uri, &headers)
+    {
+        return Ok(redirect);
+    }
     let path = uri.path();
     if path == "/metrics" || path.starts_with("/admin/") {
-        ApiError::not_found("this is the public listener: the route is on the operator's (operator.listen)")
+        let message = "this is the public listener: the route is on the operator's (operator.listen)";
+        Err(ApiError::not_found(message))
     } else {
-        no_such_route().await
+        Err(no_such_route().await)
     }
 }
 

@@ -122,7 +122,7 @@ fn refusal(status: StatusCode) -> ApiError {
                 .to_owned(),
         ),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type("application/json"),
         status if status.is_client_error() => ApiError::invalid_request(
             "the body is not a JSON-RPC message of MCP, or a header of MCP is invalid",
         ),

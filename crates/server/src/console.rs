@@ -1,0 +1,129 @@
+//! The web console within the layers of the API.
+//!
+//! Its crate makes the pages. Here a person's request passes the same steps as a
+//! program's: the cookie becomes a credential, `auth` finds the principal,
+//! `admission` admits it, and the form is read within the tenant's limits.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, OriginalUri, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use keepsake_console::{
+    ConsoleOptions, FormBytes, Readings, Refusal, operator_routes, operator_sign_in_routes, refusal_of,
+    require_operator_sign_in, require_sign_in, tenant_routes,
+};
+use keepsake_engine::Engine;
+
+use crate::admission::{Admission, admit};
+use crate::body::{self, RawForm};
+use crate::envelope::Deadline;
+use crate::error::ApiError;
+use crate::{OperatorOptions, admin, auth};
+
+/// Maximum bytes of a form that needs no sign-in, and of the operator's forms.
+const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
+
+/// The console of people of a tenant.
+pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
+    let signed_in = tenant_routes()
+        .layer(middleware::from_fn_with_state(engine.clone(), read_form))
+        .layer(middleware::from_fn_with_state(admission.clone(), admit))
+        .layer(middleware::from_fn_with_state(engine.clone(), auth::require))
+        .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
+    let open = keepsake_console::open_routes().layer(middleware::from_fn(read_small_form));
+    signed_in
+        .merge(open)
+        .layer(middleware::map_response(to_api_error))
+        .layer(Extension(options.clone()))
+}
+
+/// The console of the operator.
+pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Router<Engine> {
+    let (token, exposition) = (options.token, options.exposition.clone());
+    let signed_in = operator_routes()
+        .layer(middleware::from_fn(read_small_form))
+        .layer(middleware::from_fn_with_state(token, admin::require))
+        .layer(middleware::from_fn_with_state(
+            engine.clone(),
+            require_operator_sign_in,
+        ));
+    let open =
+        operator_sign_in_routes(move |text| token.is(text)).layer(middleware::from_fn(read_small_form));
+    signed_in
+        .merge(open)
+        .layer(middleware::map_response(to_api_error))
+        .layer(Extension(Readings::new(move || exposition.text())))
+        .layer(Extension(options.server.console.clone()))
+}
+
+/// Leads browsers to the console; programs get the answer of an unknown route.
+pub(crate) fn front_page(uri: &OriginalUri, headers: &HeaderMap) -> Option<Response> {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let is_browser = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    let redirect = || (StatusCode::SEE_OTHER, [(header::LOCATION, "/console")]).into_response();
+    (uri.0.path() == "/" && is_browser).then(redirect)
+}
+
+/// Turns a refusal of the console into the error of the API.
+async fn to_api_error(mut response: Response) -> Response {
+    let Some(refusal) = refusal_of(&mut response) else {
+        return response;
+    };
+    let error = match &*refusal {
+        Refusal::Engine(error) => ApiError::from(error),
+        Refusal::SignedOut => ApiError::unauthenticated("you are not signed in, or no longer"),
+        Refusal::Forbidden(why) => ApiError::permission_denied(*why),
+        Refusal::NotFound(what) => ApiError::not_found(*what),
+        Refusal::Invalid(rule) => ApiError::invalid_request(rule.as_str()),
+        Refusal::Internal => ApiError::internal(),
+    };
+    let mut answer = error.into_response();
+    for cookie in response.headers().get_all(header::SET_COOKIE) {
+        answer.headers_mut().append(header::SET_COOKIE, cookie.clone());
+    }
+    answer
+}
+
+/// Reads the form of a request within the tenant's limits.
+async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+    if request.method() != Method::POST {
+        return next.run(request).await;
+    }
+    match RawForm::from_request(request, &engine).await {
+        Ok(form) => {
+            let mut head = form.head;
+            head.extensions.insert(Arc::clone(&form.principal));
+            next.run(with_form(Request::from_parts(head, Body::empty()), form.body))
+                .await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Reads a form that is small, whoever sends it.
+async fn read_small_form(request: Request, next: Next) -> Response {
+    if request.method() != Method::POST {
+        return next.run(request).await;
+    }
+    if let Err(error) = body::require_form(request.headers()) {
+        return error.into_response();
+    }
+    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+    let (head, form) = request.into_parts();
+    match body::read(form, MAX_SMALL_FORM_BYTES, deadline, |_| Ok(())).await {
+        Ok(bytes) => {
+            next.run(with_form(Request::from_parts(head, Body::empty()), bytes))
+                .await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn with_form(mut request: Request, bytes: Bytes) -> Request {
+    request.extensions_mut().insert(FormBytes(bytes));
+    request
+}
