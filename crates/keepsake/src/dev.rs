@@ -13,9 +13,10 @@ use std::path::Path;
 
 use keepsake_config::Failure;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, NewKey, NewTenant};
 use keepsake_index::{Index, IndexError, Scope, TenantStatus};
+use keepsake_server::OneTimeLinks;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,23 @@ pub(crate) async fn print_credentials(
     let credentials = create(engine, backends, folder, base_url).await?;
     print(&welcome_text(&credentials, &path))?;
     Ok(credentials)
+}
+
+/// Prints a link that signs in to the web console once.
+///
+/// # Errors
+/// [`Failure`] when standard output cannot be written.
+pub(crate) fn print_console_link(
+    links: &OneTimeLinks,
+    credentials: &Credentials,
+    random: [u8; 32],
+    now: Timestamp,
+) -> Result<(), Failure> {
+    let path = links.add(&credentials.api_key, random, now);
+    print(&format!(
+        "\nOpen the console, signed in; the link works once, within ten minutes:\n\n{}{path}\n",
+        credentials.base_url
+    ))
 }
 
 /// Makes the context `dev`, so that the commands find the server.

@@ -9,7 +9,7 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{Failure, Merged, OperatorSettings, Role, Settings};
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
-use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions, SignIn};
+use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
 use keepsake_telemetry::{Metrics, Telemetry, TelemetryOptions};
 use tokio::net::TcpListener;
 
@@ -69,6 +69,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         telemetry: &telemetry,
         lifecycle,
         shutdown: &shutdown,
+        links: OneTimeLinks::default(),
     };
     let dev_folder = folder.filter(|_| args.dev);
     let served = serving.run(&opened, dev_folder.as_deref()).await;
@@ -111,6 +112,8 @@ struct Serving<'a> {
     telemetry: &'a Telemetry,
     lifecycle: Lifecycle,
     shutdown: &'a ShutdownDeadline,
+    /// Links that sign in to the console once.
+    links: OneTimeLinks,
 }
 
 impl Serving<'_> {
@@ -134,6 +137,7 @@ impl Serving<'_> {
             if let Err(failure) = dev::remember(&credentials) {
                 tracing::warn!(error = %failure, "the context `dev` was not saved: commands need --url and --api-key");
             }
+            dev::print_console_link(&self.links, &credentials, RandomIds.secret(), SystemClock.now())?;
         }
         let is_worker = settings.role != Role::Gateway;
         let runner = Runner::start(engine, is_worker)
@@ -160,6 +164,14 @@ impl Serving<'_> {
             sign_in: SignIn {
                 public_url: server.public_url.as_deref().map(Into::into),
                 issuers: self.settings.auth.issuers.names().into(),
+            },
+            console: ConsoleOptions {
+                is_https: server
+                    .public_url
+                    .as_deref()
+                    .is_some_and(|url| url.starts_with("https://")),
+                public_url: server.public_url.as_deref().map(Into::into),
+                links: self.links.clone(),
             },
         }
     }
