@@ -18,6 +18,7 @@ mod cli;
 mod clients;
 mod commands;
 mod conformance;
+mod console;
 mod credentials;
 mod dashboard;
 mod database_faults;

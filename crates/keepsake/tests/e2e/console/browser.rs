@@ -1,0 +1,198 @@
+//! A browser without script: it keeps cookies, follows nothing, sends forms.
+
+use std::collections::BTreeMap;
+
+use reqwest::header::{COOKIE, HeaderMap, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder};
+
+use crate::support::{Deployment, Pair, Server, Tenant};
+
+/// A page, or where an answer leads.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Page {
+    /// Where a redirect leads; empty if this is none.
+    pub(super) fn location(&self) -> &str {
+        self.header("location")
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The value of the first hidden field of this name.
+    pub(super) fn field(&self, name: &str) -> String {
+        let start = format!("name=\"{name}\" value=\"");
+        let (_, rest) = self
+            .text
+            .split_once(&start)
+            .unwrap_or_else(|| panic!("no field {name}: {}", self.text));
+        rest.split_once('"').unwrap().0.to_owned()
+    }
+
+    #[track_caller]
+    pub(super) fn has(&self, part: &str) {
+        assert!(
+            self.text.contains(part),
+            "{part} is not in {}: {}",
+            self.status,
+            self.text
+        );
+    }
+
+    #[track_caller]
+    pub(super) fn lacks(&self, part: &str) {
+        assert!(!self.text.contains(part), "{part} is in {}", self.text);
+    }
+}
+
+/// A browser of one person.
+#[derive(Debug, Clone)]
+pub(super) struct Browser {
+    http: reqwest::Client,
+    url: String,
+    pub(super) cookies: BTreeMap<String, String>,
+}
+
+impl Browser {
+    pub(super) fn new(url: &str) -> Self {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(Policy::none())
+            .build()
+            .unwrap();
+        Self {
+            http,
+            url: url.to_owned(),
+            cookies: BTreeMap::new(),
+        }
+    }
+
+    /// Signs in with a credential.
+    pub(super) async fn signed_in(url: &str, credential: &str) -> Self {
+        let mut browser = Self::new(url);
+        let answer = browser.sign_in(credential, "").await;
+        assert_eq!(answer.status, 303, "{}", answer.text);
+        browser
+    }
+
+    /// Opens the form and sends a credential.
+    pub(super) async fn sign_in(&mut self, credential: &str, next: &str) -> Page {
+        let form = self.get(&format!("/console/sign-in?next={next}")).await;
+        assert_eq!(form.status, 200, "{}", form.text);
+        let (token, next) = (form.field("token"), form.field("next"));
+        let fields = [
+            ("token", token.as_str()),
+            ("credential", credential),
+            ("next", &next),
+        ];
+        self.post("/console/sign-in", &fields).await
+    }
+
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let cookies: Vec<_> = self
+            .cookies
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        if cookies.is_empty() {
+            request
+        } else {
+            request.header(COOKIE, cookies.join("; "))
+        }
+    }
+
+    pub(super) async fn send(&mut self, request: RequestBuilder) -> Page {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        for cookie in headers.get_all(SET_COOKIE) {
+            let cookie = cookie.to_str().unwrap();
+            assert!(
+                cookie.contains("; HttpOnly") && cookie.contains("; SameSite=Strict"),
+                "{cookie}"
+            );
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            if value.is_empty() {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        Page {
+            status,
+            headers,
+            text: response.text().await.unwrap(),
+        }
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> Page {
+        let request = self.request(Method::GET, path);
+        self.send(request).await
+    }
+
+    /// Opens a page that must be there.
+    pub(super) async fn open(&mut self, path: &str) -> Page {
+        let page = self.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text);
+        page
+    }
+
+    /// Sends a form without adding anything to it.
+    pub(super) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
+        let encoded = fields
+            .iter()
+            .map(|(name, value)| format!("{name}={}", encoded(value)));
+        let body = encoded.collect::<Vec<_>>().join("&");
+        let request = self
+            .request(Method::POST, path)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
+        self.send(request).await
+    }
+
+    /// Sends a form of a page, with the page's token.
+    pub(super) async fn submit(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
+        let token = page.field("token");
+        let mut all = vec![("token", token.as_str())];
+        all.extend_from_slice(fields);
+        self.post(path, &all).await
+    }
+
+    /// Sends a form, which must lead to a page that says what was done.
+    pub(super) async fn act(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
+        let answer = self.submit(page, path, fields).await;
+        assert_eq!(answer.status, 303, "{path}: {}", answer.text);
+        let next = answer.location().to_owned();
+        let page = self.open(&next).await;
+        page.has("role=\"status\"");
+        page
+    }
+}
+
+/// Percent-encoded but for letters and digits.
+pub(super) fn encoded(text: &str) -> String {
+    let encode = |byte: u8| {
+        if byte.is_ascii_alphanumeric() {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    text.bytes().map(encode).collect()
+}
+
+/// A server with a tenant, and a browser that is signed in with its key.
+pub(super) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Browser) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let browser = Browser::signed_in(&server.url(), &tenant.key).await;
+    (deployment, tenant, server, browser)
+}

@@ -1,0 +1,78 @@
+//! The operator's console.
+
+use std::time::Duration;
+
+use keepsake_testkit::keepsake_server::free_port;
+use uuid::Uuid;
+
+use super::browser::{Browser, Page};
+use crate::support::deployment::ServerConfig;
+use crate::support::{Deployment, Pair, eventually, secrets};
+
+async fn sign_in(browser: &mut Browser, token: &str) -> Page {
+    browser.sign_in(token, "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_looks_at_health_tenants_and_jobs() {
+    let deployment = Deployment::new(Pair::Postgres).await;
+    let tenant = deployment.tenant().await;
+    let token = format!("operator-{}", Uuid::new_v4().simple());
+    secrets::remember(&token, "the operator's token");
+    let port = free_port();
+    let config = ServerConfig {
+        operator: Some((port, token.clone())),
+        ..ServerConfig::default()
+    };
+    let server = deployment.start_with(&config).await;
+    let url = format!("http://127.0.0.1:{port}");
+    let mut browser = Browser::new(&url);
+    assert_eq!(browser.get("/console/health").await.status, 303);
+    let wrong = sign_in(&mut browser, &tenant.key).await;
+    assert_eq!(wrong.status, 401, "{}", wrong.text);
+    let entered = sign_in(&mut browser, &token).await;
+    assert_eq!(
+        (entered.status, entered.location()),
+        (303, "/console/health"),
+        "{}",
+        entered.text
+    );
+    // The cookie of one console is none of the other.
+    let mut stranger = Browser::new(&server.url());
+    stranger.cookies.insert(
+        "keepsake_console".to_owned(),
+        browser.cookies["keepsake_operator"].clone(),
+    );
+    assert_eq!(stranger.get("/console/stores").await.status, 303);
+
+    let health = browser.open("/console/health").await;
+    health.has("ready");
+    health.has("Requests under way");
+    browser.open("/console/tenants").await.has(&tenant.id.to_string());
+    let page = format!("/console/tenants/{}", tenant.id);
+    let shown = browser.open(&page).await;
+    shown.has("memories per store");
+    let unknown = browser.post(&format!("{page}/suspend"), &[("token", "x")]).await;
+    assert_eq!(unknown.status, 403);
+    browser.act(&shown, &format!("{page}/suspend"), &[]).await;
+    let client = server.client(&tenant);
+    eventually("the tenant is suspended", Duration::from_secs(8), async || {
+        client.get("/v1/memory_stores").await.status != 200
+    })
+    .await;
+    browser.act(&shown, &format!("{page}/resume"), &[]).await;
+
+    let jobs = browser.open("/console/jobs").await;
+    jobs.has("sweep-blobs");
+    let job = "/console/jobs/sweep-blobs";
+    let shown = browser.open(job).await;
+    browser
+        .act(&shown, &format!("{job}/run"), &[("dry_run", "1")])
+        .await;
+    eventually("the dry run ends", Duration::from_secs(20), async || {
+        let text = browser.clone().get(job).await.text;
+        text.contains("<span class=\"badge done\">done</span> <span class=\"badge\">dry</span>")
+    })
+    .await;
+    assert_eq!(browser.get("/console/jobs/nothing").await.status, 404);
+}
