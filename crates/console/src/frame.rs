@@ -10,7 +10,6 @@ use crate::text::markup::{Markup, id};
 /// The section that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tab {
-    None,
     Stores,
     Search,
     Sessions,
@@ -135,7 +134,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// A page for nobody in particular.
-    pub(crate) fn bare(title: &str, _: Tab) -> Self {
+    pub(crate) fn bare(title: &str) -> Self {
         Self {
             title: title.to_owned(),
             tabs: Vec::new(),
@@ -171,7 +170,7 @@ impl Frame {
             token: Some(caller.token().to_owned()),
             who: Markup::trusted(who),
             done: caller.done().map(Done::text),
-            ..Self::bare(&title, tab)
+            ..Self::bare(&title)
         }
     }
 
@@ -191,7 +190,7 @@ impl Frame {
             who: Markup::text("operator"),
             done: done.map(Done::text),
             is_operator: true,
-            ..Self::bare(title, tab)
+            ..Self::bare(title)
         }
     }
 

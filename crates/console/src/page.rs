@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_engine::EngineError;
 
-use crate::frame::{Done, Frame, Tab};
+use crate::frame::{Done, Frame};
 use crate::text::markup::encoded;
 
 /// What a page may load and do: only its own style sheet, script and forms.
@@ -119,7 +119,11 @@ pub(crate) fn see_other(path: &str) -> Response {
 /// Leads to another page, which says what was done.
 pub(crate) fn done(path: &str, done: Done) -> PageResult {
     let separator = if path.contains('?') { '&' } else { '?' };
-    Ok(see_other(&format!("{path}{separator}done={}", done.name())))
+    let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));
+    let location = location.map_err(|_| Refusal::Internal)?;
+    Ok(secured(
+        (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response(),
+    ))
 }
 
 /// A file to save, with content that no browser shows as a page.
@@ -157,7 +161,7 @@ pub fn error_page(status: StatusCode, message: &str, request_id: &str) -> Respon
         _ => "Something went wrong",
     };
     let template = ErrorPage {
-        frame: Frame::bare(heading, Tab::None),
+        frame: Frame::bare(heading),
         heading,
         message,
         request_id,

@@ -1,5 +1,6 @@
 //! What a handler takes from a request: who calls, the ids, the fields.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use uuid::Uuid;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::Refusal;
 use crate::sign_in::FormToken;
+use crate::text::markup::encoded;
 
 /// The body of a form, as the server has read it within the tenant's limits.
 #[derive(Debug, Clone)]
@@ -190,13 +192,9 @@ impl Fields {
         let others = self.0.iter().filter(|(name, _)| name != "page" && name != "done");
         let mut query = String::from("?");
         for (name, value) in others {
-            query.push_str(&format!(
-                "{}={}&",
-                crate::text::markup::encoded(name),
-                crate::text::markup::encoded(value)
-            ));
+            let _ = write!(query, "{}={}&", encoded(name), encoded(value));
         }
-        query + "page=" + &crate::text::markup::encoded(next)
+        query + "page=" + &encoded(next)
     }
 }
 

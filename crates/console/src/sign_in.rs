@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_engine::{Audience, Engine, EngineError, SIGN_IN_LIFE};
 
-use crate::frame::{Frame, Tab};
+use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with, see_other};
 use crate::request::{Fields, Query, check_token, form_fields};
@@ -90,7 +90,7 @@ fn is_secure(options: &ConsoleOptions, headers: &HeaderMap) -> bool {
 
 /// Serves a request of a person of a tenant with the credential of its cookie.
 pub async fn require_sign_in(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    signed_in(engine, Audience::Tenant, request, next).await
+    signed_in(&engine, Audience::Tenant, request, next).await
 }
 
 /// Serves a request of the operator with the token of its cookie.
@@ -99,10 +99,10 @@ pub async fn require_operator_sign_in(
     request: Request,
     next: Next,
 ) -> Response {
-    signed_in(engine, Audience::Operator, request, next).await
+    signed_in(&engine, Audience::Operator, request, next).await
 }
 
-async fn signed_in(engine: Engine, audience: Audience, mut request: Request, next: Next) -> Response {
+async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let sign_in = sign_in_path(request.uri().path_and_query().map_or("", |path| path.as_str()));
     let refused = || {
@@ -113,7 +113,7 @@ async fn signed_in(engine: Engine, audience: Audience, mut request: Request, nex
             Refusal::SignedOut.into_response()
         }
     };
-    match opened(&engine, audience, request.headers()).await {
+    match opened(engine, audience, request.headers()).await {
         Ok(Some((credential, token))) => {
             let headers = request.headers_mut();
             // The cookie alone says who calls.
@@ -186,7 +186,7 @@ async fn form(
     let home = if is_operator { OPERATOR_HOME } else { HOME };
     let next = or_home(fields.filled("next"), home);
     let template = SignInPage {
-        frame: Frame::bare("Sign in", Tab::None),
+        frame: Frame::bare("Sign in"),
         token: engine.sign_ins.form_token(&signed_in).await?,
         is_return: fields.filled("next").is_some() && problem.is_none() && !fields.is_on("ended"),
         next: next.to_owned(),
@@ -359,7 +359,7 @@ pub(crate) async fn once(
 ) -> PageResult {
     let credential = options.links.take(fields.text("token"), engine.now());
     let Some(credential) = credential else {
-        let frame = Frame::bare("The link was used", Tab::None);
+        let frame = Frame::bare("The link was used");
         return page_with(axum::http::StatusCode::GONE, &LinkUsedPage { frame });
     };
     check(&engine, &credential).await?;

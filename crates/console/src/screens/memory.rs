@@ -7,14 +7,14 @@ use keepsake_core::{MemoryId, StoreId, words};
 use keepsake_engine::{Engine, ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
-use super::tree::{Crumb, StoreHead, crumbs};
+use super::tree::{Crumb, StoreHead, crumbs, visible};
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, download, page};
 use crate::people::People;
 use crate::request::{Caller, OfMemory, Query};
 use crate::text::lines::Lines;
 use crate::text::markdown;
-use crate::text::markup::{Markup, id, is_deceptive, path, time, time_or};
+use crate::text::markup::{Markup, copy_button, id, is_deceptive, time, time_or};
 
 /// Larger texts are not rendered as Markdown.
 const MAX_RENDERED_BYTES: usize = 96 << 10;
@@ -66,13 +66,15 @@ impl Found {
 
 #[derive(Template)]
 #[template(path = "memory.html")]
+#[expect(clippy::struct_excessive_bools, reason = "the template asks each of them")]
 struct MemoryPage {
     frame: Frame,
     store: StoreHead,
     base: String,
     crumbs: Vec<Crumb>,
-    path: Markup,
+    name: Markup,
     path_text: String,
+    copy_path: Markup,
     id: Markup,
     version: Markup,
     version_href: String,
@@ -121,8 +123,9 @@ pub(super) async fn show(
         frame: caller.frame(format!("{} in {}", found.path(), found.store.name), Tab::Stores),
         base: format!("{}/memories/{}", store.base, memory.head.memory_id),
         crumbs: crumbs(&store.base, directory),
-        path: path(found.path()),
+        name: visible(found.path().rsplit('/').next().unwrap_or_default()),
         path_text: found.path().to_owned(),
+        copy_path: copy_button(found.path()),
         id: id(&memory.head.memory_id.to_string()),
         version: id(&memory.head.version_id.to_string()),
         version_href: format!("{}/versions/{}", store.base, memory.head.version_id),

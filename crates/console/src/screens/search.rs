@@ -70,6 +70,16 @@ impl Filter {
     }
 }
 
+/// Who wrote a hit.
+enum Author {
+    /// There is no filter.
+    NotAsked,
+    /// One that the filter names.
+    Wanted(Markup),
+    /// Another one.
+    Other,
+}
+
 /// A search that was refused because of what was typed.
 enum Searched {
     Hits(Vec<Hit>, Option<String>),
@@ -149,10 +159,12 @@ async fn search(
             Err(error) => return Err(error.into()),
         };
         for hit in found.items.into_iter().filter(|hit| filter.has_time(hit)) {
-            let Some(by) = author_of(engine, caller, &filter, &people, &hit).await? else {
-                continue;
+            let by = match author_of(engine, caller, &filter, &people, &hit).await? {
+                Author::NotAsked => None,
+                Author::Wanted(by) => Some(by),
+                Author::Other => continue,
             };
-            hits.push(shown(hit, by, stores, now));
+            hits.push(shown(&hit, by, stores, now));
         }
         query.page.page = found.next;
         if query.page.page.is_none() || hits.len() >= 20 {
@@ -162,16 +174,16 @@ async fn search(
     Ok(Searched::Hits(hits, query.page.page))
 }
 
-/// Who wrote a hit; `None`: it is left out. Only a filter by author looks it up.
+/// Who wrote a hit. Only a filter by author looks it up.
 async fn author_of(
     engine: &Engine,
     caller: &Caller,
     filter: &Filter,
     people: &People,
     hit: &SearchHit,
-) -> Result<Option<Option<Markup>>, Refusal> {
+) -> Result<Author, Refusal> {
     let Some(wanted) = &filter.author else {
-        return Ok(Some(None));
+        return Ok(Author::NotAsked);
     };
     let query = VersionQuery {
         memory_id: Some(hit.memory_id),
@@ -186,7 +198,7 @@ async fn author_of(
         .list(&caller.principal, hit.store_id, &query, View::Basic)
         .await?;
     let Some(newest) = found.items.first() else {
-        return Ok(None);
+        return Ok(Author::Other);
     };
     let actor = newest.version.created_by.as_ref();
     let is_wanted = actor.is_some_and(|actor| actor.id() == *wanted)
@@ -194,10 +206,14 @@ async fn author_of(
         || people
             .name_of(actor)
             .is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
-    Ok(is_wanted.then(|| Some(people.show(actor))))
+    Ok(if is_wanted {
+        Author::Wanted(people.show(actor))
+    } else {
+        Author::Other
+    })
 }
 
-fn shown(hit: SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) -> Hit {
+fn shown(hit: &SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) -> Hit {
     let store = stores.iter().find(|store| store.store_id == hit.store_id);
     let store_href = format!("/console/stores/{}", hit.store_id);
     Hit {

@@ -54,7 +54,8 @@ pub(super) fn crumbs(base: &str, directory: &str) -> Vec<Crumb> {
     parts.collect()
 }
 
-fn visible(text: &str) -> Markup {
+/// A text with deceptive characters by their codes.
+pub(super) fn visible(text: &str) -> Markup {
     let mut html = String::new();
     push_visible(&mut html, text);
     Markup::trusted(html)

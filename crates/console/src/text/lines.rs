@@ -1,5 +1,7 @@
 //! A text with line numbers, a part of it at a time.
 
+use std::fmt::Write;
+
 use super::markup::{Markup, push_visible};
 
 /// Bytes of HTML of one part, so that a page stays small.
@@ -32,7 +34,7 @@ impl Lines {
                 break;
             }
             last += 1;
-            html.push_str(&format!("<li id=\"L{last}\">"));
+            let _ = write!(html, "<li id=\"L{last}\">");
             is_cut |= push_cut(&mut html, line, MAX_LINE_CHARS);
             html.push_str("</li>");
         }
@@ -53,17 +55,14 @@ impl Lines {
 
 /// Appends a line, cut after a number of characters; returns whether it was cut.
 pub(crate) fn push_cut(html: &mut String, line: &str, max_chars: usize) -> bool {
-    match line.char_indices().nth(max_chars) {
-        Some((end, _)) => {
-            push_visible(html, &line[..end]);
-            let more = line[end..].chars().count();
-            html.push_str(&format!("<span class=\"cut\">… {more} more characters</span>"));
-            true
-        }
-        None => {
-            push_visible(html, line);
-            false
-        }
+    if let Some((end, _)) = line.char_indices().nth(max_chars) {
+        push_visible(html, &line[..end]);
+        let more = line[end..].chars().count();
+        let _ = write!(html, "<span class=\"cut\">… {more} more characters</span>");
+        true
+    } else {
+        push_visible(html, line);
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! HTML that needs no escaping: made only here and by the modules beside.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use keepsake_core::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -87,10 +87,8 @@ pub(crate) fn push_visible(html: &mut String, text: &str) {
         let Some(character) = rest[position..].chars().next() else {
             break;
         };
-        html.push_str(&format!(
-            "<span class=\"ctl\">U+{:04X}</span>",
-            u32::from(character)
-        ));
+        let code = u32::from(character);
+        let _ = write!(html, "<span class=\"ctl\">U+{code:04X}</span>");
         rest = &rest[position + character.len_utf8()..];
     }
     push_escaped(html, rest);
