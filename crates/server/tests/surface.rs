@@ -181,7 +181,10 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
         let nothing = server.call("GET", fallback, None).await;
         assert_eq!(nothing.error(), (404, "not_found_error"), "{fallback}");
     }
-    assert_eq!(routes_of(&server.router), paths, "the router's are on the left");
+    let mut routes = routes_of(&server.router);
+    // Pages for people; the next test has them.
+    routes.retain(|route| !is_page(route));
+    assert_eq!(routes, paths, "the router's are on the left");
     for (path, item) in described {
         let id = "memstore_00000000000000000000000001";
         let uri: Vec<_> = path
@@ -200,6 +203,44 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
             .map(|method| method.to_uppercase())
             .collect();
         assert_eq!(allowed, methods.iter().map(String::as_str).collect(), "{path}");
+    }
+}
+
+fn is_page(route: &str) -> bool {
+    route == "/console" || route.starts_with("/console/")
+}
+
+#[tokio::test]
+async fn every_page_of_the_console_needs_a_sign_in() {
+    let server = Server::new().await;
+    let open = [
+        "/console/sign-in",
+        "/console/sign-in/once",
+        "/console/assets/{file}",
+    ];
+    let mut pages = routes_of(&server.router);
+    pages.retain(|route| is_page(route));
+    for page in open {
+        assert!(pages.remove(page), "{page}");
+    }
+    assert!(pages.len() > 30, "{pages:?}");
+    for page in pages {
+        let id = "memstore_00000000000000000000000001";
+        let segments = page
+            .split('/')
+            .map(|segment| if segment.starts_with('{') { id } else { segment });
+        let uri = segments.collect::<Vec<_>>().join("/");
+        // The API's headers are no sign-in.
+        let asked = server.call("GET", &uri, None).await;
+        assert_eq!(asked.status, StatusCode::SEE_OTHER, "{uri}");
+        let location = asked.headers[header::LOCATION].to_str().unwrap();
+        assert!(
+            location.starts_with("/console/sign-in?next=%2Fconsole"),
+            "{location}"
+        );
+        let sent = server.call("POST", &uri, None).await;
+        assert_eq!(sent.status, StatusCode::UNAUTHORIZED, "{uri}");
+        assert_eq!(sent.headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
     }
 }
 

@@ -494,7 +494,7 @@ async fn erasure_is_looked_at_confirmed_and_has_a_receipt() {
     let mut form = vec![
         ("store", store.as_str()),
         ("prefix", "/people/"),
-        ("once", &once),
+        ("once", once.as_str()),
         ("confirm", "people"),
     ];
     let refused = browser.submit(&page, "/console/erasures", &form).await;

@@ -90,7 +90,7 @@ impl Browser {
         let fields = [
             ("token", token.as_str()),
             ("credential", credential),
-            ("next", &next),
+            ("next", next.as_str()),
         ];
         self.post("/console/sign-in", &fields).await
     }

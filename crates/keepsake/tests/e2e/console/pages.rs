@@ -5,7 +5,6 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::browser::{Browser, console_on, encoded};
-use crate::support::client::send;
 use crate::support::{Pair, Server, Tenant};
 
 /// Maximum bytes of a page.
@@ -19,17 +18,7 @@ async fn furnished(server: &Server, tenant: &Tenant) -> Vec<String> {
     let memory = client.post(&format!("{store}/memories"), &new).await.json();
     let memory = memory["id"].as_str().unwrap();
     let edit = json!({"content": "# Process\n\nBuild, then tag.\n"});
-    let edited = send(
-        client
-            .request(Method::PATCH, &format!("{store}/memories/{memory}"))
-            .json(&edit),
-    )
-    .await;
-    let edited = if edited.status == 200 {
-        edited
-    } else {
-        client.post(&format!("{store}/memories/{memory}"), &edit).await
-    };
+    let edited = client.post(&format!("{store}/memories/{memory}"), &edit).await;
     let version = edited.json()["memory_version_id"].as_str().unwrap().to_owned();
     let console = format!("/console/stores/{}", tenant.store_id);
     vec![
