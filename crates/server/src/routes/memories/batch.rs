@@ -38,6 +38,8 @@ pub(crate) struct Batch {
 
 /// One operation of a batch.
 #[derive(Debug, Deserialize, ToSchema)]
+// Not `Operation`, which is the schema of a version's operation.
+#[schema(as = BatchOperation)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum Operation {
     /// Creates a memory; a taken path is refused.
