@@ -283,7 +283,10 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
                 .collect();
         }
     }
-    let schemes: &[&str] = if is_v1 {
+    let schemes: &[&str] = if path == "/mcp" {
+        // Only a session's token determines the stores.
+        &["bearer"]
+    } else if is_v1 {
         &["api_key", "bearer"]
     } else if path.starts_with(OPERATOR_PATHS) {
         &["operator_token"]

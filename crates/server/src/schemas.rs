@@ -45,13 +45,20 @@ described! {
     ResourceName = text("The id of an attachment or of the attached memory store.")
         .pattern(Some("^(sesrsc|memstore)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["sesrsc_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
-    ForeignId = name("An id of 1 to 255 characters, none of them a control character.").max_length(Some(255));
-    Title = without_nul("At most 1,024 characters, none of them NUL.").max_length(Some(1024));
-    Instructions = without_nul("At most 4,096 characters, none of them NUL.").max_length(Some(4096));
+    ForeignId = name("An id of 1 to 255 characters, none of them a control character.")
+        .max_length(Some(255))
+        .examples(["production"]);
+    Title = without_nul("At most 1,024 characters, none of them NUL.")
+        .max_length(Some(1024))
+        .examples(["Plan the next release"]);
+    Instructions = without_nul("At most 4,096 characters, none of them NUL.")
+        .max_length(Some(4096))
+        .examples(["Read this before you plan a release."]);
     Agent = agent("An agent in the form of the clients' protocol.", &["agent"]);
     AgentReference = OneOfBuilder::new()
         .item(ForeignId::schema())
-        .item(agent("An agent with some of its fields.", &["agent", "agent_with_overrides"]));
+        .item(agent("An agent with some of its fields.", &["agent", "agent_with_overrides"]))
+        .examples(["release-agent"]);
     WorkspaceId = id::<TenantKind>("The id of a tenant.");
     RequestId = id::<RequestKind>("The id of a request, as in the server's log.");
     ErasureId = id::<ErasureKind>("The id of an erasure.");
@@ -64,25 +71,34 @@ described! {
     ExpiresAt = text("A time in RFC 3339 format in the future, or `never`.")
         .examples(["2026-12-31T00:00:00Z", "never"]);
     ContentSha256 = text("SHA-256 of the content's UTF-8 bytes, in lowercase hexadecimal.")
-        .pattern(Some("^[0-9a-f]{64}$"));
+        .pattern(Some("^[0-9a-f]{64}$"))
+        .examples(["9054350fdba23cc80006d2967efb8b6efcf857416c592fadf5de405c48561c16"]);
     MemoryPath = text("The path of a memory: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
         No segment is `.` or `..`; there are no control or format characters.")
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
         .examples(["/projects/keepsake.md"]);
     MemoryVersionIdOrEmpty = text("The id of a memory version; empty if the credential may not see it.")
-        .pattern(Some("^(memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?$"));
+        .pattern(Some("^(memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?$"))
+        .examples(["memver_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
     MemoryPathOrEmpty = text("A memory's path; empty if the credential may not see it.")
-        .max_length(Some(1024));
+        .max_length(Some(1024))
+        .examples(["/projects/keepsake.md"]);
     ContentSha256OrEmpty = text("SHA-256 of the content, as `ContentSha256`; empty if the credential may not see it.")
-        .pattern(Some("^([0-9a-f]{64})?$"));
+        .pattern(Some("^([0-9a-f]{64})?$"))
+        .examples(["9054350fdba23cc80006d2967efb8b6efcf857416c592fadf5de405c48561c16"]);
     SelectedMetadata = pairs("Pairs that a store must all have; at least one.", Type::String.into()).min_properties(Some(1));
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))
         .examples(["/projects/"]);
-    Content = without_nul("UTF-8 text without NUL, by default at most 102,400 bytes.");
-    StoreName = name("1 to 255 characters, none of them a control character.").max_length(Some(255));
-    Description = without_nul("At most 1,024 characters, none of them NUL.").max_length(Some(1024));
+    Content = without_nul("UTF-8 text without NUL, by default at most 102,400 bytes.")
+        .examples(["Ship on Tuesdays.\n"]);
+    StoreName = name("1 to 255 characters, none of them a control character.")
+        .max_length(Some(255))
+        .examples(["Team notes"]);
+    Description = without_nul("At most 1,024 characters, none of them NUL.")
+        .max_length(Some(1024))
+        .examples(["What the team decided, and why."]);
     Metadata = pairs("Your own key-value pairs.", Type::String.into());
     MetadataPatch = pairs(
         "Pairs to set; null removes a pair, and omitted pairs stay unchanged.",
@@ -91,10 +107,15 @@ described! {
     Seconds = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .minimum(Some(0))
-        .maximum(Some(3_153_600_000_u64));
-    SearchQuery = without_nul("At most 1,000 characters.").max_length(Some(1000));
+        .maximum(Some(3_153_600_000_u64))
+        .examples([2_592_000]);
+    SearchQuery = without_nul("At most 1,000 characters.")
+        .max_length(Some(1000))
+        .examples(["release day"]);
     Cursor = text("The `next_page` of a response to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
-    TenantName = name("1 to 255 characters, none of them a control character.").max_length(Some(255));
+    TenantName = name("1 to 255 characters, none of them a control character.")
+        .max_length(Some(255))
+        .examples(["Release agent"]);
     Limits = limits("Every limit, by name.", &Type::Integer.into());
     LimitPatch = limits(
         "Limits by name; null means the configured value.",
@@ -181,6 +202,7 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
         .schema_type(Type::Object)
         .description(Some(description))
         .property_names(Some(Schema::from(key)))
+        .examples([serde_json::json!({"team": "release"})])
         .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(value.into()))))
         .max_properties(Some(16))
 }

@@ -33,7 +33,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     post,
     path = "/mcp",
     operation_id = "mcp.of_session",
-    request_body(content = Object, description = "A JSON-RPC message."),
+    request_body(
+        content = Object,
+        description = "A JSON-RPC message.",
+        example = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    ),
     responses(
         (status = 200, description = "The JSON-RPC response.", body = Object),
         (status = 202, description = "The notification was accepted."),
@@ -65,7 +69,11 @@ pub(crate) async fn of_session(
     post,
     path = "/mcp/{memory_store_id}",
     operation_id = "mcp.of_store",
-    request_body(content = Object, description = "A JSON-RPC message."),
+    request_body(
+        content = Object,
+        description = "A JSON-RPC message.",
+        example = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    ),
     responses(
         (status = 200, description = "The JSON-RPC response.", body = Object),
         (status = 202, description = "The notification was accepted."),

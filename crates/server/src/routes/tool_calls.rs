@@ -14,7 +14,7 @@ use keepsake_core::tool::agent::AgentTool;
 use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, Principal, ToolAnswer, ToolCall};
 use keepsake_index::Idempotency;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -81,7 +81,13 @@ impl PartialSchema for ToolCallBody {
             .required("type")
             .required("name")
             .required("input");
-        RefOr::T(AnyOfBuilder::new().item(block).item(input()).into())
+        let example = json!({
+            "type": "tool_use",
+            "name": MEMORY_TOOL,
+            "input": {"command": "view", "path": "/memories"},
+        });
+        let either = AnyOfBuilder::new().item(block).item(input());
+        RefOr::T(either.examples([example]).into())
     }
 }
 
@@ -181,8 +187,6 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn body(value: &Value) -> Map<String, Value> {
