@@ -21,8 +21,7 @@ mod tools;
 mod usage;
 
 use axum::extract::OriginalUri;
-use axum::http::{HeaderMap, Method};
-use axum::response::Response;
+use axum::routing::get;
 use keepsake_engine::Engine;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -92,6 +91,8 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
         .routes(routes!(sign_in::describe))
         .routes(routes!(reference::document))
         .routes(routes!(reference::page))
+        .route("/docs/reference.css", get(reference::style))
+        .route("/docs/reference.js", get(reference::script))
 }
 
 /// The OpenAPI description of all public routes.

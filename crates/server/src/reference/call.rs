@@ -1,0 +1,135 @@
+//! An example request of an operation, before it is written in a language.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::document::{Document, Operation};
+use super::literal::Literal;
+use super::value;
+
+/// What needs no encoding in a query.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A request with example values for everything that is required.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) operation_id: &'a str,
+    /// In upper case.
+    pub(super) method: String,
+    /// The path and query.
+    pub(super) target: String,
+    /// The names and values in the path, in its order.
+    pub(super) in_path: Vec<(&'a str, String)>,
+    pub(super) in_query: Vec<(&'a str, String)>,
+    pub(super) body: Option<Literal>,
+    pub(super) credential: Credential,
+    pub(super) answer: AnswerKind,
+}
+
+/// What a request authenticates with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Credential {
+    ApiKey,
+    /// A session's token.
+    Token,
+    None,
+}
+
+impl Credential {
+    /// The header, and the variable of the environment with its value.
+    pub(super) const fn header(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Self::ApiKey => Some(("x-api-key", "", "KEEPSAKE_API_KEY")),
+            Self::Token => Some(("authorization", "Bearer ", "KEEPSAKE_SESSION_TOKEN")),
+            Self::None => None,
+        }
+    }
+}
+
+/// What comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerKind {
+    /// A page of a listing.
+    List,
+    Json,
+    Text,
+    /// Server-sent events.
+    Events,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Operation) -> Self {
+        let parameters = document.parameters(operation);
+        let in_place = |place: &str| {
+            let wanted = parameters
+                .iter()
+                .filter(|parameter| parameter.required && parameter.place == place);
+            let examples = wanted.map(|parameter| {
+                (
+                    parameter.name.as_str(),
+                    value::parameter(document, &parameter.schema),
+                )
+            });
+            examples.collect::<Vec<_>>()
+        };
+        let (in_path, in_query) = (in_place("path"), in_place("query"));
+        let path = in_path.iter().fold(path.to_owned(), |path, (name, value)| {
+            path.replace(&format!("{{{name}}}"), value)
+        });
+        let pair = |(name, value): &(&str, String)| {
+            let [name, value] = [*name, value.as_str()].map(|text| utf8_percent_encode(text, UNRESERVED));
+            format!("{name}={value}")
+        };
+        let query: Vec<_> = in_query.iter().map(pair).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        Self {
+            operation_id: &operation.operation_id,
+            method: method.to_uppercase(),
+            target: format!("{path}{mark}{}", query.join("&")),
+            in_path,
+            in_query,
+            body: body(document, operation),
+            credential: credential(operation),
+            answer: answer_kind(document, operation),
+        }
+    }
+}
+
+/// The body, if the request needs one.
+fn body(document: &Document, operation: &Operation) -> Option<Literal> {
+    let body = operation.request_body.as_ref().filter(|body| body.required)?;
+    let media = body.media()?;
+    let example = media.example.clone();
+    Some(example.unwrap_or_else(|| value::request(document, &media.schema)))
+}
+
+fn credential(operation: &Operation) -> Credential {
+    if operation.accepts("api_key") {
+        Credential::ApiKey
+    } else if operation.accepts("bearer") {
+        Credential::Token
+    } else {
+        Credential::None
+    }
+}
+
+fn answer_kind(document: &Document, operation: &Operation) -> AnswerKind {
+    let answers = document.answers(operation);
+    let succeeded = answers.iter().find(|(status, _)| *status == "200");
+    let Some((media_type, media)) = succeeded.and_then(|(_, answer)| answer.media()) else {
+        return AnswerKind::Text;
+    };
+    let is_list = media
+        .schema
+        .component()
+        .is_some_and(|name| name.starts_with("List_"));
+    match media_type {
+        "application/json" if is_list => AnswerKind::List,
+        "application/json" => AnswerKind::Json,
+        "text/event-stream" => AnswerKind::Events,
+        _ => AnswerKind::Text,
+    }
+}

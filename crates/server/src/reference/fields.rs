@@ -1,0 +1,132 @@
+//! The fields of objects, as the page lists them.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+
+use super::document::{Document, Parameter, Schema};
+use super::html::Html;
+use super::types::{description_of, rules_of, type_of};
+
+/// Objects inside objects that a list shows; the others are links.
+const MAX_DEPTH: usize = 3;
+
+/// A list of fields or parameters.
+#[derive(Debug, Template)]
+#[template(path = "reference/fields.html")]
+pub(super) struct FieldList {
+    /// What distinguishes this list from its alternatives.
+    title: Html,
+    description: Html,
+    fields: Vec<Field>,
+}
+
+impl HtmlSafe for FieldList {}
+
+#[derive(Debug)]
+struct Field {
+    name: String,
+    kind: Html,
+    /// Where a parameter is.
+    place: String,
+    is_required: bool,
+    description: Html,
+    rules: Vec<Html>,
+    /// The fields of the value; several lists are alternatives.
+    inside: Vec<FieldList>,
+}
+
+/// Whether a list also shows the fields of the components that it refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    Components,
+    Inline,
+}
+
+/// The parameters of an operation.
+pub(super) fn of_parameters(document: &Document, parameters: &[&Parameter]) -> FieldList {
+    let field = |parameter: &&Parameter| Field {
+        name: parameter.name.clone(),
+        kind: type_of(document, &parameter.schema),
+        place: parameter.place.clone(),
+        is_required: parameter.required,
+        description: Html::prose(&parameter.description),
+        rules: rules_of(document, &parameter.schema),
+        inside: Vec::new(),
+    };
+    FieldList {
+        title: Html::default(),
+        description: Html::default(),
+        fields: parameters.iter().map(field).collect(),
+    }
+}
+
+/// The fields of a value; several lists are alternatives.
+pub(super) fn of_schema(document: &Document, schema: &Schema, depth: Depth) -> Vec<FieldList> {
+    lists(document, schema, depth, 0)
+}
+
+fn lists(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Vec<FieldList> {
+    let inner = schema.without_null();
+    if level > MAX_DEPTH || (level > 0 && depth == Depth::Inline && inner.component().is_some()) {
+        return Vec::new();
+    }
+    let schema = document.resolved(inner);
+    if let Some(items) = &schema.items {
+        return lists(document, items, depth, level + 1);
+    }
+    if schema.choices().any(|choice| is_object(document, choice)) {
+        let choices = schema.choices().filter(|choice| is_object(document, choice));
+        let lists = choices.map(|choice| list(document, choice, depth, level));
+        return lists.collect();
+    }
+    if is_object(document, schema) {
+        let list = list(document, schema, depth, level);
+        let is_untitled = FieldList {
+            title: Html::default(),
+            description: Html::default(),
+            ..list
+        };
+        return vec![is_untitled];
+    }
+    Vec::new()
+}
+
+/// Whether it has fields to list.
+fn is_object(document: &Document, schema: &Schema) -> bool {
+    let schema = document.resolved(schema);
+    !schema.properties.is_empty() || schema.all_of.iter().any(|part| is_object(document, part))
+}
+
+fn list(document: &Document, schema: &Schema, depth: Depth, level: usize) -> FieldList {
+    let target = document.resolved(schema);
+    let parts = std::iter::once(target).chain(target.all_of.iter().map(|part| document.resolved(part)));
+    let fields = parts.flat_map(|part| {
+        let named = part.properties.iter();
+        named.map(move |(name, field)| Field {
+            name: name.to_owned(),
+            kind: type_of(document, field),
+            place: String::new(),
+            is_required: part.required.iter().any(|required| required == name),
+            description: description_of(document, field),
+            rules: rules_of(document, field),
+            inside: lists(document, field, depth, level + 1),
+        })
+    });
+    FieldList {
+        title: title_of(target, schema),
+        description: Html::prose(&target.description),
+        fields: fields.collect(),
+    }
+}
+
+/// The name of an alternative: its title, its `type`, or its component.
+fn title_of(target: &Schema, schema: &Schema) -> Html {
+    let kind = target.properties.get("type");
+    let word = kind.and_then(|kind| match kind.words.as_slice() {
+        [super::literal::Literal::Text(word)] => Some(Html::code(word)),
+        _ => None,
+    });
+    let title = target.title.as_deref().map(Html::prose);
+    let component = schema.component().map(|name| Html::link(name, name));
+    title.or(word).or(component).unwrap_or_default()
+}

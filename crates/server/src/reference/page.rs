@@ -1,0 +1,221 @@
+//! The page as its templates need it.
+
+use askama::Template;
+
+use super::call::{Call, Credential};
+use super::document::{Answer, Body, Document, Operation, Schema};
+use super::fields::{self, Depth, FieldList};
+use super::html::Html;
+use super::literal::JSON;
+use super::types::{rules_of, type_of};
+use super::{curl, python, typescript, value};
+
+/// The whole page.
+#[derive(Debug, Template)]
+#[template(path = "reference/page.html")]
+pub(super) struct Page {
+    title: String,
+    version: String,
+    description: Html,
+    /// The names of the style sheet and the script below `/docs`.
+    style: String,
+    script: String,
+    sections: Vec<Section>,
+    errors: Vec<Status>,
+    objects: Vec<ObjectView>,
+}
+
+#[derive(Debug)]
+struct Section {
+    id: String,
+    name: String,
+    description: Html,
+    operations: Vec<OperationView>,
+}
+
+#[derive(Debug)]
+struct OperationView {
+    id: String,
+    /// In upper case.
+    method: String,
+    path: String,
+    summary: String,
+    description: Html,
+    credential: &'static str,
+    parameters: Option<FieldList>,
+    body: Option<BodyView>,
+    /// The responses of success.
+    answers: Vec<Status>,
+    errors: Vec<Status>,
+    examples: [Example; 3],
+    /// A response as JSON.
+    answer_example: Option<String>,
+}
+
+#[derive(Debug)]
+struct BodyView {
+    kind: Html,
+    description: Html,
+    is_required: bool,
+    /// Its fields; several lists are alternatives.
+    lists: Vec<FieldList>,
+}
+
+/// A response.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    status: String,
+    description: Html,
+    kind: Html,
+}
+
+#[derive(Debug)]
+struct Example {
+    /// As in ids and classes.
+    language: &'static str,
+    title: &'static str,
+    text: String,
+}
+
+/// A component.
+#[derive(Debug)]
+struct ObjectView {
+    name: String,
+    /// Empty for an object, which its fields describe.
+    kind: Html,
+    description: Html,
+    rules: Vec<Html>,
+    lists: Vec<FieldList>,
+}
+
+impl Page {
+    pub(super) fn new(document: &Document, style: String, script: String) -> Self {
+        let sections = document.tags.iter().map(|tag| Section {
+            id: format!("section-{}", tag.name.to_lowercase().replace(' ', "-")),
+            name: tag.name.clone(),
+            description: Html::prose(&tag.description),
+            operations: document
+                .operations(&tag.name)
+                .map(|(method, path, operation)| OperationView::new(document, method, path, operation))
+                .collect(),
+        });
+        let objects = document.components.schemas.iter();
+        Self {
+            title: document.info.title.clone(),
+            version: document.info.version.clone(),
+            description: Html::prose(&document.info.description),
+            style,
+            script,
+            sections: sections.collect(),
+            errors: document
+                .shared_answers()
+                .into_iter()
+                .map(|(status, answer)| Status::new(document, status, answer))
+                .collect(),
+            objects: objects
+                .map(|(name, schema)| ObjectView::new(document, name, schema))
+                .collect(),
+        }
+    }
+}
+
+impl OperationView {
+    fn new(document: &Document, method: &str, path: &str, operation: &Operation) -> Self {
+        let call = Call::new(document, method, path, operation);
+        let parameters = document.parameters(operation);
+        let parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
+        let answers = document.answers(operation);
+        let (succeeded, failed): (Vec<_>, Vec<_>) = answers
+            .into_iter()
+            .partition(|(status, _)| status.starts_with('2'));
+        let status = |(status, answer): &(&str, &Answer)| Status::new(document, status, answer);
+        let examples = [
+            ("curl", "curl", curl::example(&call)),
+            ("python", "Python", python::example(&call)),
+            ("typescript", "TypeScript", typescript::example(&call)),
+        ];
+        let body = operation.request_body.as_ref();
+        Self {
+            id: operation.operation_id.clone(),
+            method: call.method.clone(),
+            path: path.to_owned(),
+            summary: operation.summary.clone(),
+            description: Html::prose(&operation.description),
+            credential: match call.credential {
+                Credential::ApiKey => "an API key or a JWT",
+                Credential::Token => "a session's token",
+                Credential::None => "none",
+            },
+            parameters: parameters.map(|parameters| fields::of_parameters(document, &parameters)),
+            body: body.and_then(|body| BodyView::new(document, body)),
+            answers: succeeded.iter().map(status).collect(),
+            errors: failed.iter().map(status).collect(),
+            examples: examples.map(|(language, title, text)| Example {
+                language,
+                title,
+                text,
+            }),
+            answer_example: succeeded
+                .first()
+                .and_then(|(_, answer)| answer_example(document, answer)),
+        }
+    }
+}
+
+/// The first response as JSON, unless its schema says nothing about it.
+fn answer_example(document: &Document, answer: &Answer) -> Option<String> {
+    let (media_type, media) = answer.media()?;
+    let is_described = media.schema.component().is_some();
+    (media_type == "application/json" && is_described)
+        .then(|| value::answer(document, &media.schema).written(&JSON, ""))
+}
+
+impl BodyView {
+    fn new(document: &Document, body: &Body) -> Option<Self> {
+        let schema = &body.media()?.schema;
+        let description = document.resolved(schema).description.as_str();
+        let description = if body.description.is_empty() {
+            description
+        } else {
+            &body.description
+        };
+        Some(Self {
+            kind: type_of(document, schema),
+            description: Html::prose(description),
+            is_required: body.required,
+            lists: fields::of_schema(document, schema, Depth::Components),
+        })
+    }
+}
+
+impl Status {
+    fn new(document: &Document, status: &str, answer: &Answer) -> Self {
+        let kind = answer.media().map(|(_, media)| type_of(document, &media.schema));
+        Self {
+            status: status.to_owned(),
+            description: Html::prose(&answer.description),
+            kind: kind.unwrap_or_default(),
+        }
+    }
+}
+
+impl ObjectView {
+    fn new(document: &Document, name: &str, schema: &Schema) -> Self {
+        let lists = fields::of_schema(document, schema, Depth::Inline);
+        let has_fields_only = !lists.is_empty() && lists.len() >= schema.choices().count();
+        let mut rules = rules_of(document, schema);
+        let examples = schema.examples.iter().filter(|_| lists.is_empty());
+        rules.extend(examples.map(|example| Html::code(&example.written(&JSON, " ")).after("Example: ")));
+        Self {
+            name: name.to_owned(),
+            kind: if has_fields_only {
+                Html::default()
+            } else {
+                type_of(document, schema)
+            },
+            description: Html::prose(&schema.description),
+            rules,
+            lists,
+        }
+    }
+}

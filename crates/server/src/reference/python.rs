@@ -1,0 +1,87 @@
+//! Examples for Python: the `anthropic` SDK, or `httpx`.
+
+use super::call::{AnswerKind, Call, Credential};
+use super::literal::{Literal, PYTHON, quoted};
+use super::sdk;
+
+/// The longest line of code, in bytes.
+const MAX_LINE_BYTES: usize = 88;
+
+pub(super) fn example(call: &Call<'_>) -> String {
+    match sdk::method_of(call.operation_id) {
+        Some(method) => with_sdk(call, &method),
+        None => with_httpx(call),
+    }
+}
+
+fn with_sdk(call: &Call<'_>, method: &str) -> String {
+    let mut arguments = Vec::new();
+    if let Some(((_, last), others)) = call.in_path.split_last() {
+        arguments.push(quoted(last));
+        arguments.extend(
+            others
+                .iter()
+                .map(|(name, value)| format!("{name}={}", quoted(value))),
+        );
+    }
+    let in_query = call.in_query.iter();
+    arguments.extend(in_query.map(|(name, value)| format!("{name}={}", quoted(value))));
+    if let Some(Literal::Object(fields)) = &call.body {
+        let written = |(name, value): (&str, &Literal)| format!("{name}={}", value.written(&PYTHON, "    "));
+        arguments.extend(fields.iter().map(written));
+    }
+    let sent = invocation(&format!("client.beta.{method}"), &arguments);
+    let rest = match call.answer {
+        AnswerKind::List => format!("for item in {sent}:\n    print(item)"),
+        AnswerKind::Events => format!("for event in {sent}:\n    print(event)"),
+        AnswerKind::Json | AnswerKind::Text => format!("result = {sent}\nprint(result)"),
+    };
+    format!(
+        "import os\n\nimport anthropic\n\n\
+         client = anthropic.Anthropic(\n    \
+         base_url=os.environ[\"KEEPSAKE_URL\"],\n    \
+         api_key=os.environ[\"KEEPSAKE_API_KEY\"],\n)\n\
+         {rest}"
+    )
+}
+
+fn with_httpx(call: &Call<'_>) -> String {
+    let url = quoted(&call.target);
+    let mut arguments = vec![format!("os.environ[\"KEEPSAKE_URL\"] + {url}")];
+    if let Some((header, before, variable)) = call.credential.header() {
+        let value = match call.credential {
+            Credential::Token => format!("\"{before}\" + os.environ[\"{variable}\"]"),
+            Credential::ApiKey | Credential::None => format!("os.environ[\"{variable}\"]"),
+        };
+        arguments.push(format!("headers={{\"{header}\": {value}}}"));
+    }
+    if let Some(body) = &call.body {
+        arguments.push(format!("json={}", body.written(&PYTHON, "    ")));
+    }
+    let rest = match call.answer {
+        AnswerKind::Events => {
+            arguments.insert(0, quoted(&call.method));
+            let sent = invocation("httpx.stream", &arguments);
+            format!("with {sent} as response:\n    for line in response.iter_lines():\n        print(line)")
+        }
+        AnswerKind::List | AnswerKind::Json => sent(call, &arguments, "response.json()"),
+        AnswerKind::Text => sent(call, &arguments, "response.text"),
+    };
+    format!("import os\n\nimport httpx\n\n{rest}")
+}
+
+fn sent(call: &Call<'_>, arguments: &[String], content: &str) -> String {
+    let function = format!("httpx.{}", call.method.to_lowercase());
+    let sent = invocation(&function, arguments);
+    format!("response = {sent}\nresponse.raise_for_status()\nprint({content})")
+}
+
+/// A call of a function, on one line if it is short.
+fn invocation(function: &str, arguments: &[String]) -> String {
+    let short = format!("{function}({})", arguments.join(", "));
+    let is_short = short.len() <= MAX_LINE_BYTES && !short.contains('\n');
+    if is_short && arguments.len() <= 1 {
+        return short;
+    }
+    format!("{function}(\n    {},\n)", arguments.join(",\n    "))
+}

@@ -1,0 +1,114 @@
+//! Types and rules of values, in words.
+
+use super::document::{Document, Schema};
+use super::html::Html;
+use super::literal::{JSON, Literal};
+
+/// The type of a value; a word, or a link to the component.
+pub(super) fn type_of(document: &Document, schema: &Schema) -> Html {
+    let or_null = if schema.is_nullable() { " or null" } else { "" };
+    let schema = schema.without_null();
+    if let Some(name) = schema.component() {
+        return Html::link(name, &name_of(document, name)).before(or_null);
+    }
+    let choices: Vec<_> = schema.choices().map(|choice| type_of(document, choice)).collect();
+    if !choices.is_empty() {
+        return Html::join(&choices, " or ").before(or_null);
+    }
+    let words: Vec<_> = schema.kinds().into_iter().map(word_of).collect();
+    match (&schema.items, words.as_slice()) {
+        (Some(items), _) => type_of(document, items).after("list of ").before(or_null),
+        (None, []) if schema.properties.is_empty() && schema.all_of.is_empty() => Html::prose("anything"),
+        (None, []) => Html::prose("object").before(or_null),
+        (None, words) => Html::prose(&words.join(" or ")).before(or_null),
+    }
+}
+
+/// The word for a component: its type if it is a simple one, or else its name.
+fn name_of(document: &Document, name: &str) -> String {
+    let schema = document.components.schemas.get(name);
+    let simple = schema.and_then(|schema| match schema.kinds().as_slice() {
+        ["object" | "array"] => None,
+        [kind] => Some(word_of(kind).to_owned()),
+        _ => None,
+    });
+    simple.unwrap_or_else(|| name.to_owned())
+}
+
+fn word_of(kind: &str) -> &str {
+    if kind == "array" { "list" } else { kind }
+}
+
+/// The rules for a value, apart from its description.
+///
+/// A component states its rules in its description.
+pub(super) fn rules_of(document: &Document, schema: &Schema) -> Vec<Html> {
+    let inner = schema.without_null();
+    let target = document.resolved(inner);
+    let mut rules = Vec::new();
+    let is_described = !schema.description.is_empty() || !inner.description.is_empty();
+    if inner.component().is_some() && target.properties.is_empty() && is_described {
+        rules.push(Html::prose(&target.description));
+    }
+    rules.extend(words(target));
+    if inner.component().is_none() {
+        rules.extend(limits(inner));
+    }
+    if let Some(value) = &schema.default_value {
+        rules.push(Html::code(&value.written(&JSON, " ")).after("Default: "));
+    }
+    rules.retain(|rule| !rule.is_empty());
+    rules
+}
+
+/// The words that the value is one of.
+fn words(schema: &Schema) -> Option<Html> {
+    let code = |word: &Literal| match word {
+        Literal::Text(text) => Html::code(text),
+        other => Html::code(&other.written(&JSON, " ")),
+    };
+    let words: Vec<_> = schema.words.iter().map(code).collect();
+    match words.as_slice() {
+        [] => None,
+        [only] => Some(only.clone().after("Always ")),
+        several => Some(Html::join(several, ", ").after("One of ")),
+    }
+}
+
+/// Lengths, numbers and patterns.
+fn limits(schema: &Schema) -> Vec<Html> {
+    let number = |bound: &Option<_>| bound.as_ref().map(serde_json::Number::to_string);
+    let length = |bound: Option<u64>| bound.map(|bound| bound.to_string());
+    let ranges = [
+        (number(&schema.minimum), number(&schema.maximum), ""),
+        (
+            length(schema.min_length),
+            length(schema.max_length),
+            " characters",
+        ),
+        (length(schema.min_items), length(schema.max_items), " items"),
+        (None, length(schema.max_properties), " fields"),
+    ];
+    let ranges = ranges
+        .into_iter()
+        .filter_map(|(least, most, unit)| match (least, most) {
+            (None, None) => None,
+            (Some(least), None) => Some(format!("At least {least}{unit}")),
+            (None, Some(most)) => Some(format!("At most {most}{unit}")),
+            (Some(least), Some(most)) => Some(format!("{least} to {most}{unit}")),
+        });
+    let mut rules: Vec<_> = ranges.map(|range| Html::prose(&range)).collect();
+    if let Some(pattern) = &schema.pattern {
+        rules.push(Html::code(pattern).after("Pattern: "));
+    }
+    rules
+}
+
+/// The description of a value: of the field, or else of what it refers to.
+pub(super) fn description_of(document: &Document, schema: &Schema) -> Html {
+    let inner = schema.without_null();
+    let target = document.resolved(inner);
+    let all = [&schema.description, &inner.description, &target.description];
+    let mut texts = all.into_iter().filter(|text| !text.is_empty());
+    Html::prose(texts.next().map_or("", String::as_str))
+}
