@@ -130,14 +130,8 @@ impl Place {
         assert!(!output.contains("Ran 0 tests"), "{output}");
     }
 
-    /// On a copy with the packages beside it, where Node looks for them.
     async fn typescript(&self) {
-        let copy = tempfile::tempdir().unwrap();
-        for name in ["package.json", "server.test.js"] {
-            std::fs::copy(suites().join("typescript").join(name), copy.path().join(name)).unwrap();
-        }
-        let packages = script::from_environment(MCP_NODE_MODULES);
-        std::os::unix::fs::symlink(packages, copy.path().join("node_modules")).unwrap();
+        let copy = script::with_packages("tests/mcp/typescript", MCP_NODE_MODULES);
         let output = script::run(self.command("node").arg("--test").current_dir(copy.path())).await;
         assert!(!output.contains("# tests 0\n"), "{output}");
     }

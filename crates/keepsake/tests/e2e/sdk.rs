@@ -116,7 +116,7 @@ pub(crate) struct SdkServer {
 }
 
 impl SdkServer {
-    async fn new(pair: Pair) -> Self {
+    pub(crate) async fn new(pair: Pair) -> Self {
         Self::with_tenants(pair, []).await.0
     }
 
@@ -191,18 +191,7 @@ fn sdk_folder() -> PathBuf {
     repository().join("tests/sdk")
 }
 
-/// A copy of the TypeScript suite with the packages beside it, where Node looks
-/// for them; the repository's folder stays without.
+/// A copy of the TypeScript suite with its packages.
 fn typescript_suite() -> TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    let folder = sdk_folder().join("typescript");
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_file() {
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
-    }
-    let packages = script::from_environment(NODE_MODULES);
-    std::os::unix::fs::symlink(packages, copy.path().join("node_modules")).unwrap();
-    copy
+    script::with_packages("tests/sdk/typescript", NODE_MODULES)
 }

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -18,6 +19,10 @@ pub(crate) const MCP_PYTHON: &str = "KEEPSAKE_TEST_MCP_PYTHON";
 pub(crate) const PYTHON_CLIENT_PYTHON: &str = "KEEPSAKE_TEST_PYTHON_CLIENT_PYTHON";
 /// Names the folder of the MCP suite's packages.
 pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
+/// Names the folder of the browser suite's packages.
+pub(crate) const BROWSER_NODE_MODULES: &str = "KEEPSAKE_TEST_BROWSER_NODE_MODULES";
+/// Names the executable of Chromium, which the browser suite reads itself.
+pub(crate) const CHROMIUM: &str = "KEEPSAKE_TEST_CHROMIUM";
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
@@ -63,6 +68,20 @@ impl FakeModel {
             ("MODEL", "fake"),
         ]
     }
+}
+
+/// A copy of a suite's folder with the packages beside it, where Node looks for
+/// them; the repository's folder stays without. A variable names the packages.
+pub(crate) fn with_packages(folder: &str, variable: &str) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(super::repository().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink(from_environment(variable), copy.path().join("node_modules")).unwrap();
+    copy
 }
 
 /// What a variable of `tests/run` names.

@@ -1,0 +1,85 @@
+// Every screen of the console: it fits, it is accessible, it needs no script.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+
+import { makeObjects, open, screensOf, shown, signIn, signedIn } from './console.mjs';
+import {
+  SCHEMES,
+  WIDTHS,
+  assertAccessible,
+  assertNoSidewaysScroll,
+  startBrowser,
+  withPage,
+} from './support.mjs';
+
+const browser = await startBrowser();
+let screens;
+before(async () => {
+  screens = screensOf(await makeObjects());
+});
+
+for (const colorScheme of SCHEMES) {
+  for (const width of WIDTHS) {
+    test(`every screen fits and is accessible, ${colorScheme}, ${width} px`, async (t) => {
+      await signedIn(browser, { colorScheme, width }, async (page) => {
+        for (const [name, path] of screens) {
+          await t.test(name, async () => {
+            await open(page, path);
+            await assertNoSidewaysScroll(page);
+            await page.evaluate(() => {
+              for (const details of document.querySelectorAll('details')) details.open = true;
+            });
+            await assertNoSidewaysScroll(page);
+            await assertAccessible(page);
+          });
+        }
+      });
+    });
+  }
+}
+
+for (const colorScheme of SCHEMES) {
+  test(`sign-in and an error fit and are accessible, ${colorScheme}`, async () => {
+    await withPage(browser, { colorScheme, width: 390 }, async (page) => {
+      await page.goto('/console');
+      await assertNoSidewaysScroll(page);
+      await assertAccessible(page);
+      await signIn(page);
+      await page.goto('/console/stores/memstore_00000000000000000000000001');
+      await page.getByRole('alert').waitFor();
+      await assertNoSidewaysScroll(page);
+      await assertAccessible(page);
+    });
+  });
+}
+
+test('every screen says without JavaScript what it says with it', async () => {
+  const read = async (javaScriptEnabled) => {
+    const texts = {};
+    await signedIn(browser, { javaScriptEnabled }, async (page) => {
+      for (const [name, path] of screens) {
+        await open(page, path);
+        // A script may add buttons and count time.
+        const text = (await shown(page)).replace(/\b(copy|just now|now|\d+ (second|minute)s? ago)\b/gi, '');
+        texts[name] = new Set(text.match(/[\p{L}\p{N}_]+/gu));
+      }
+    });
+    return texts;
+  };
+  const [without, withScript] = [await read(false), await read(true)];
+  for (const [name, words] of Object.entries(withScript)) {
+    const missing = [...words].filter((word) => !without[name].has(word) && !/^\d+$/.test(word));
+    assert.deepEqual(missing, [], name);
+  }
+});
+
+test('a page weighs at most 150 KB', async () => {
+  await signedIn(browser, {}, async (page) => {
+    for (const [name, path] of screens) {
+      const response = await page.goto(path);
+      const { length } = await response.body();
+      assert.ok(length <= 150_000, `${name}: ${length} bytes`);
+    }
+  });
+});

@@ -1,0 +1,376 @@
+// What people do in the console, one test for each screen's main job.
+
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+
+import {
+  callTool,
+  edit,
+  makeMemory,
+  makeObjects,
+  makeSession,
+  makeStore,
+  shown,
+  signIn,
+  signedIn,
+  versionsOf,
+} from './console.mjs';
+import { URL_OF_SERVER, api, required, startBrowser, withPage } from './support.mjs';
+
+const browser = await startBrowser();
+
+const press = (page, name) => page.getByRole('button', { name, exact: true }).click();
+const follow = (page, name) => page.getByRole('link', { name, exact: true }).click();
+const expand = (page, name) => page.locator('summary', { hasText: name }).click();
+const says = (page, text) => page.getByRole('status').filter({ hasText: text }).waitFor();
+
+test('sign-in with a key leads to the page that was asked for, and ends', async () => {
+  const store = await makeStore();
+  await withPage(browser, {}, async (page) => {
+    await page.goto(store.href);
+    assert.equal(new URL(page.url()).pathname, '/console/sign-in');
+    await page.getByLabel('API key or token').fill('ks_live_wrong');
+    await press(page, 'Sign in');
+    await page.getByRole('alert').waitFor();
+    await page.getByLabel('API key or token').fill(required('KEEPSAKE_API_KEY'));
+    await press(page, 'Sign in');
+    await page.getByRole('heading', { level: 1, name: store.name }).waitFor();
+    assert.equal(new URL(page.url()).pathname, store.href);
+    const [cookie] = (await page.context().cookies()).filter(({ name }) => name === 'keepsake_console');
+    assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/console', JSON.stringify(cookie));
+    assert.ok(!cookie.value.includes(required('KEEPSAKE_API_KEY')));
+
+    await press(page, 'Sign out');
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    await page.goto(store.href);
+    assert.equal(new URL(page.url()).pathname, '/console/sign-in');
+  });
+});
+
+test('sign-in leads to no other site', async () => {
+  for (const next of ['//foreign.test/', 'https://foreign.test/', '/\\foreign.test', 'javascript:alert(1)']) {
+    await withPage(browser, {}, async (page) => {
+      await signIn(page, `/console/sign-in?next=${encodeURIComponent(next)}`);
+      assert.equal(new URL(page.url()).origin, new URL(URL_OF_SERVER).origin, next);
+    });
+  }
+});
+
+test('a store is created and found by its name', async () => {
+  const name = `Notes ${randomUUID()}`;
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/stores');
+    await expand(page, 'New store');
+    const form = page.locator('form[action="/console/stores"]');
+    await form.getByLabel('Name').fill(name);
+    await form.getByLabel('Description').fill('Made in a browser.');
+    await press(page, 'Create the store');
+    await says(page, 'The store was created.');
+    await page.getByRole('heading', { level: 1, name }).waitFor();
+    await page.getByRole('heading', { name: 'The store is empty' }).waitFor();
+
+    await page.goto('/console/stores');
+    await page.getByLabel('Name', { exact: true }).first().fill(name.toUpperCase());
+    await press(page, 'Find');
+    await page.getByRole('link', { name }).waitFor();
+    assert.equal(await page.locator('table.list tbody tr').count(), 1);
+  });
+});
+
+test('a memory is created, edited, renamed, pinned, deleted and restored', async () => {
+  const store = await makeStore();
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(store.href);
+    await follow(page, 'New memory');
+    await page.getByLabel('Path', { exact: true }).fill('/notes/first.md');
+    await page.getByLabel('Content').fill('# First\n\nWe ship on **Tuesdays**.\n');
+    await press(page, 'Save');
+    await says(page, 'The memory was created.');
+    assert.equal(await page.locator('article.markdown strong').textContent(), 'Tuesdays');
+    const memory = new URL(page.url()).pathname;
+
+    await follow(page, 'Edit');
+    assert.equal(await page.getByLabel('Content').inputValue(), '# First\n\nWe ship on **Tuesdays**.\n');
+    await page.getByLabel('Content').fill('# First\n\nWe ship on **Wednesdays**.\n');
+    await press(page, 'Save');
+    await says(page, 'The memory was saved as a new version.');
+    assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');
+
+    await expand(page, 'Rename or move');
+    await page.getByLabel('New path').fill('/archive/first.md');
+    await press(page, 'Rename');
+    await says(page, 'The memory was renamed.');
+    await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
+
+    await expand(page, 'Expiry and pin');
+    await press(page, 'Pin');
+    await says(page, 'The memory was pinned.');
+    await page.getByText('never, it is pinned').waitFor();
+
+    await follow(page, 'Delete');
+    await press(page, 'Delete the memory');
+    await says(page, 'The memory was deleted.');
+    await page.getByText('The memory is deleted. Restore one of its versions').waitFor();
+    await page.getByRole('row', { name: /modified/ }).first().getByRole('button', { name: 'Restore' }).click();
+    await says(page, 'The version was restored');
+    await page.goto(memory);
+    assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');
+  });
+});
+
+test('the second of two people sees a difference and loses nothing', async () => {
+  const memory = await makeMemory(await makeStore(), '/plan.md', 'one\ntwo\nthree\n');
+  await signedIn(browser, {}, async (ada) => {
+    await signedIn(browser, {}, async (ben) => {
+      for (const page of [ada, ben]) await page.goto(`${memory.href}/edit`);
+      await ada.getByLabel('Content').fill('one\ntwo of Ada\nthree\n');
+      await press(ada, 'Save');
+      await says(ada, 'The memory was saved');
+
+      await ben.getByLabel('Content').fill('one\ntwo\nthree of Ben\n');
+      await press(ben, 'Save');
+      await ben.getByRole('heading', { name: 'Somebody else changed this memory' }).waitFor();
+      const lines = async (kind) => (await ben.locator(`table.diff tr.${kind} td.line`).allInnerTexts()).join('\n');
+      assert.match(await lines('del'), /two of Ada/);
+      assert.match(await lines('add'), /three of Ben/);
+      assert.equal(await ben.getByLabel('Content').inputValue(), 'one\ntwo\nthree of Ben\n');
+
+      await ben.getByLabel('Content').fill('one\ntwo of Ada\nthree of Ben\n');
+      await press(ben, 'Save mine over theirs');
+      await says(ben, 'The memory was saved');
+      const text = await shown(ben);
+      assert.match(text, /two of Ada/);
+      assert.match(text, /three of Ben/);
+    });
+  });
+  assert.equal((await versionsOf(memory)).length, 3);
+});
+
+test('two versions are compared, and the older one is restored', async () => {
+  const memory = await makeMemory(await makeStore(), '/fact.md', 'same\nThe sky is blue.\n');
+  await edit(memory, { content: 'same\nThe sky is green.\n' });
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(memory.href);
+    await follow(page, 'History');
+    await press(page, 'Compare the chosen versions');
+    await page.getByRole('heading', { name: 'Changes of' }).waitFor();
+    assert.match(await page.locator('tr.del td.line').innerText(), /The sky is blue\./);
+    assert.match(await page.locator('tr.add td.line').innerText(), /The sky is green\./);
+    await follow(page, 'Side by side');
+    assert.match(await page.locator('td.old').last().innerText(), /blue/);
+    assert.match(await page.locator('td.new').last().innerText(), /green/);
+    await page.locator('main').getByRole('link', { name: 'History', exact: true }).last().click();
+    await page.getByRole('button', { name: 'Restore', exact: true }).last().click();
+    await says(page, 'The version was restored');
+    await page.goto(memory.href);
+    assert.match(await shown(page), /The sky is blue\./);
+  });
+});
+
+test('no trace of a redacted text is left, also after going back', async () => {
+  const secret = `secret-${randomUUID()}`;
+  const store = await makeStore();
+  const memory = await makeMemory(store, '/keys.md', `The password is ${secret}.\n`);
+  await edit(memory, { content: 'The password is in the vault.\n' });
+  const old = (await versionsOf(memory)).at(-1);
+  const pages = [
+    memory.href,
+    `${memory.href}?raw=1`,
+    `${memory.href}/history`,
+    `${memory.href}/edit`,
+    `${store.href}/history`,
+    `${store.href}/versions/${old}`,
+    `${store.href}/versions/${old}/redact`,
+    `${store.href}/compare?to=${(await versionsOf(memory))[0]}`,
+    `/console/search?q=${secret}`,
+  ];
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(`${store.href}/versions/${old}`);
+    assert.match(await shown(page), new RegExp(secret));
+    await follow(page, 'Redact');
+    assert.match(await shown(page), new RegExp(secret));
+    await page.getByLabel('Type redact to confirm').fill('redact');
+    await press(page, 'Redact the version');
+    await says(page, 'were removed for good');
+    assert.ok(!(await page.content()).includes(secret));
+    for (let steps = 0; steps < 3; steps += 1) {
+      await page.goBack();
+      assert.ok(!(await page.content()).includes(secret), `${page.url()} after going back`);
+    }
+    for (const path of pages) {
+      await page.goto(path);
+      const source = (await page.content()).replaceAll(`q=${secret}`, '').replaceAll(`value="${secret}"`, '');
+      assert.ok(!source.includes(secret), path);
+    }
+  });
+});
+
+test('search marks the words, and filters', async () => {
+  const word = `w${randomUUID().replaceAll('-', '')}`;
+  const store = await makeStore();
+  await makeMemory(store, '/a/first.md', `before ${word} behind\n`);
+  await makeMemory(await makeStore(), '/b/second.md', `also ${word}\n`);
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/stores');
+    await page.keyboard.press('/');
+    await page.keyboard.type(word);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Search', exact: true }).waitFor();
+    assert.equal(await page.locator('ol.hits > li').count(), 2);
+    assert.deepEqual(await page.locator('ol.hits mark').allTextContents(), [word, word]);
+    await page.getByLabel('Store', { exact: true }).selectOption(store.id);
+    await press(page, 'Search');
+    assert.equal(await page.locator('ol.hits > li').count(), 1);
+    await page.getByLabel('Directory').fill('/none/');
+    await press(page, 'Search');
+    await page.getByRole('heading', { name: 'Nothing was found' }).waitFor();
+    await page.getByLabel('Directory').fill('/a/');
+    await press(page, 'Search');
+    await page.locator('ol.hits a').first().click();
+    await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
+  });
+});
+
+test('a session shows what its agent did, and is ended', async () => {
+  const store = await makeStore();
+  const session = await makeSession(store, { title: `Session ${randomUUID()}` });
+  const directory = session.resources[0].mount_path;
+  await callTool(session, { command: 'create', path: `${directory}/by-agent.md`, file_text: 'written\n' });
+  await callTool(session, { command: 'view', path: `${directory}/by-agent.md` });
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(`/console/sessions?store=${store.id}`);
+    await follow(page, session.title);
+    // Events are recorded within half a minute.
+    await assert.doesNotReject(async () => {
+      for (let tries = 0; tries < 40; tries += 1) {
+        await page.reload();
+        if ((await page.getByText('by-agent.md').count()) >= 2) return;
+        await page.waitForTimeout(1_000);
+      }
+      throw new Error('the calls are not shown');
+    });
+    await page.getByRole('row', { name: /write.*create/ }).waitFor();
+    await page.getByRole('row', { name: /read.*view/ }).waitFor();
+    await expand(page, 'End the session');
+    await press(page, 'End it now');
+    await says(page, 'The session was ended.');
+  });
+  await assert.rejects(callTool(session, { command: 'view', path: '/memories' }));
+});
+
+test('usage says what expires and what was never read', async () => {
+  const store = await makeStore(undefined, { expires_unused_after: 86_400 });
+  await makeMemory(store, '/unread.md', 'x\n');
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/usage');
+    await page.getByRole('heading', { name: 'Usage', exact: true }).waitFor();
+    assert.match(await shown(page), /Quotas/);
+    await page.goto(`${store.href}/usage`);
+    await page.getByRole('heading', { name: 'Never read' }).waitFor();
+    assert.match(await shown(page), /1 memories were never read|1 memory was never read/);
+    assert.ok((await page.getByRole('link', { name: /unread\.md/ }).count()) >= 1);
+  });
+});
+
+test('a key is created with its scopes, works, and is revoked', async () => {
+  const store = await makeStore();
+  const name = `Key ${randomUUID()}`;
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/keys');
+    await expand(page, 'New key');
+    await page.getByLabel('Name').fill(name);
+    for (const box of await page.getByRole('checkbox').all()) await box.uncheck();
+    await page.getByRole('checkbox', { name: /memory:read/ }).check();
+    await page.getByLabel('Stores').selectOption(store.id);
+    await press(page, 'Create the key');
+    const secret = await page.locator('#secret').textContent();
+    assert.match(secret, /^ks_live_/);
+    assert.ok((await page.locator('pre').first().textContent()).includes(`KEEPSAKE_API_KEY=${secret}`));
+    const { data } = await api('GET', '/v1/memory_stores', undefined, secret);
+    assert.deepEqual(data.map(({ id }) => id), [store.id]);
+
+    // The secret is shown only once.
+    await page.reload().catch(() => {});
+    await page.goto('/console/keys');
+    assert.ok(!(await page.content()).includes(secret));
+    await page.goBack();
+    assert.ok(!(await page.content()).includes(secret));
+    await page.goto('/console/keys');
+    await follow(page, name);
+    assert.ok(!(await page.content()).includes(secret));
+    await expand(page, 'Revoke the key');
+    await press(page, 'Revoke the key');
+    await says(page, 'The key was revoked.');
+    await assert.rejects(async () => {
+      for (let tries = 0; tries < 60; tries += 1) {
+        await api('GET', '/v1/memory_stores', undefined, secret);
+        await page.waitForTimeout(100);
+      }
+    }, /401/);
+  });
+});
+
+test('what is done in the console is in the audit, and is exported', async () => {
+  const name = `Audited ${randomUUID()}`;
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/stores');
+    await expand(page, 'New store');
+    await page.locator('form[action="/console/stores"]').getByLabel('Name').fill(name);
+    await press(page, 'Create the store');
+    await says(page, 'The store was created.');
+    const id = new URL(page.url()).pathname.split('/').pop();
+    await page.goto('/console/audit');
+    await page.getByLabel('Object').fill(id);
+    await press(page, 'Filter');
+    assert.equal(await page.locator('table.list tbody tr').count(), 1);
+    assert.match(await page.locator('table.list tbody tr').innerText(), /memory_store\.create/);
+    for (const [link, start] of [['Save as CSV', /,/], ['Save as JSON lines', /^\{/]]) {
+      const [download] = await Promise.all([page.waitForEvent('download'), follow(page, link)]);
+      const chunks = [];
+      for await (const chunk of await download.createReadStream()) chunks.push(chunk);
+      const text = Buffer.concat(chunks).toString();
+      assert.match(text, start);
+      assert.ok(text.includes(id));
+    }
+  });
+});
+
+test('an erasure is chosen, previewed, confirmed and has a receipt', async () => {
+  const { store, memory } = await makeObjects();
+  await signedIn(browser, {}, async (page) => {
+    await page.goto('/console/erasures');
+    const form = page.locator('form', { hasText: 'Erase a store or a directory' });
+    await form.getByLabel('Store').selectOption(store.id);
+    await form.getByLabel('Only below this directory').fill('/notes/');
+    await form.getByRole('button').click();
+    await page.getByText('The store itself is kept.').waitFor();
+    const word = await page.locator('label[for="confirm"] strong').innerText();
+    await page.getByLabel(/to confirm/).fill('something else');
+    await press(page, 'Erase for good');
+    await page.getByRole('alert').waitFor();
+    await page.goBack();
+    await page.getByLabel(/to confirm/).fill(word);
+    await press(page, 'Erase for good');
+    await page.getByRole('heading', { name: 'Receipt of an erasure' }).waitFor();
+    await page.goto(store.href);
+    assert.ok(!(await shown(page)).includes('notes'));
+    const response = await page.goto(memory.href);
+    assert.equal(response.status(), 404);
+  });
+});
+
+test('the forms work without JavaScript', async () => {
+  const store = await makeStore();
+  await signedIn(browser, { javaScriptEnabled: false }, async (page) => {
+    await page.goto(`${store.href}/new?path=/plain.md`);
+    await page.getByLabel('Content').fill('without a script\n');
+    await press(page, 'Save');
+    await says(page, 'The memory was created.');
+    await follow(page, 'Edit');
+    await page.getByLabel('Content').fill('changed without a script\n');
+    await press(page, 'Save');
+    await says(page, 'The memory was saved');
+    assert.match(await shown(page), /changed without a script/);
+  });
+});

@@ -1,0 +1,145 @@
+// A browser, pages in it, and what must hold for every page.
+
+import assert from 'node:assert/strict';
+import { after } from 'node:test';
+
+import { AxeBuilder } from '@axe-core/playwright';
+import { chromium } from 'playwright-core';
+
+export const URL_OF_SERVER = required('KEEPSAKE_BASE_URL');
+
+export const WIDTHS = [390, 768, 1440];
+export const SCHEMES = ['light', 'dark'];
+
+const ARGUMENTS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+export function required(variable) {
+  const value = process.env[variable];
+  assert.ok(value, `${variable} is not set: run ./tests/run`);
+  return value;
+}
+
+export function launch() {
+  return chromium.launch({ executablePath: required('KEEPSAKE_TEST_CHROMIUM'), args: ARGUMENTS });
+}
+
+/** The browser that the tests of one file share; it ends with them. */
+export async function startBrowser() {
+  const browser = await launch();
+  after(() => browser.close());
+  return browser;
+}
+
+/**
+ * Runs `action` with a new page of its own context. Afterwards the page must have
+ * caused no error, no CSP violation and no request to another host.
+ *
+ * `options` are those of a context, and `width`.
+ */
+export async function withPage(browser, options, action) {
+  const { width = 1440, ...rest } = options;
+  const context = await browser.newContext({
+    viewport: { width, height: 900 },
+    baseURL: URL_OF_SERVER,
+    reducedMotion: 'reduce',
+    ...rest,
+  });
+  try {
+    const page = await context.newPage();
+    const problems = watch(page);
+    const result = await action(page, problems);
+    assert.deepEqual(problems, []);
+    return result;
+  } finally {
+    await context.close();
+  }
+}
+
+/** The problems of a page and of the pages that it opens, as they occur. */
+function watch(page) {
+  const problems = [];
+  const ours = new URL(URL_OF_SERVER).host;
+  page.addInitScript(() => {
+    document.addEventListener('securitypolicyviolation', (event) => {
+      console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+    });
+  });
+  page.on('console', (message) => {
+    // The statuses are judged below.
+    const isStatus = message.text().startsWith('Failed to load resource: the server responded');
+    if (message.type() === 'error' && !isStatus) problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(`not caught: ${error}`));
+  page.on('dialog', async (dialog) => {
+    problems.push(`dialog: ${dialog.message()}`);
+    await dialog.dismiss();
+  });
+  page.on('request', (request) => {
+    const url = new URL(request.url());
+    if (url.protocol.startsWith('http') && url.host !== ours) problems.push(`foreign request: ${url}`);
+  });
+  page.on('response', (response) => {
+    // A page may say that something cannot be done; what it loads must be there.
+    const limit = response.request().resourceType() === 'document' ? 500 : 400;
+    if (response.status() >= limit) problems.push(`${response.status()} for ${response.url()}`);
+  });
+  return problems;
+}
+
+/** No part of the page makes it scroll sideways, and nothing hides such a part. */
+export async function assertNoSidewaysScroll(page) {
+  const found = await page.evaluate(() => {
+    const root = document.documentElement;
+    const wide = [...document.body.querySelectorAll('*')]
+      .filter((element) => element.getBoundingClientRect().right > root.clientWidth + 1)
+      .map((element) => `${element.tagName} ${element.id} ${element.className}`);
+    const overflows = [root, document.body].map((element) => getComputedStyle(element).overflowX);
+    return { overflow: root.scrollWidth - root.clientWidth, overflows, wide: wide.slice(0, 5) };
+  });
+  const shown = `${page.url()} at ${page.viewportSize().width} px: ${JSON.stringify(found)}`;
+  assert.ok(found.overflow <= 0, shown);
+  assert.ok(found.overflows.every((overflow) => overflow === 'visible' || overflow === 'auto'), shown);
+}
+
+/** axe-core finds nothing wrong with the page, or with the parts that the selectors name. */
+export async function assertAccessible(page, ...selectors) {
+  const axe = new AxeBuilder({ page });
+  for (const selector of selectors) axe.include(selector);
+  const { violations } = await axe.analyze();
+  const shown = violations.map(({ id, help, nodes }) => ({
+    id,
+    help,
+    nodes: nodes.slice(0, 3).map(({ html, failureSummary }) => ({ html: html.slice(0, 200), failureSummary })),
+  }));
+  assert.deepEqual(shown, [], `${page.url()}: ${JSON.stringify(shown, null, 1)}`);
+}
+
+/** Whether the element is inside the window. */
+export async function isInView(locator) {
+  const box = await locator.boundingBox();
+  const { height } = locator.page().viewportSize();
+  return box !== null && box.y >= 0 && box.y < height;
+}
+
+/** Sends a request of the API with the tests' key; answers the body. */
+export async function api(method, path, body, key = required('KEEPSAKE_API_KEY')) {
+  const headers = { 'x-api-key': key };
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  const response = await fetch(URL_OF_SERVER + path, {
+    method,
+    headers,
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await response.text();
+  assert.ok(response.ok, `${method} ${path}: ${response.status} ${text}`);
+  return JSON.parse(text);
+}
