@@ -27,6 +27,8 @@ import httpx2
 URL = os.environ["KEEPSAKE_BASE_URL"]
 KEY = os.environ["KEEPSAKE_API_KEY"]
 
+# Seconds after which an example that follows a stream has shown that it works.
+STREAM_SECONDS = "2"
 # It is 404 unless the server has an issuer, and this one has none.
 NOT_RUN = {"mcp.protected_resource"}
 # They need a store that is empty, or not yet attached.
@@ -112,12 +114,20 @@ def check_arguments(operation, tree):
                 raise AssertionError(f"{operation}: {name}: {error}") from error
 
 
-def run_curl(text, environment, home):
+def follows_stream(operation):
+    return operation.endswith(".stream")
+
+
+def run_curl(operation, text, environment, home):
     # Without these options curl succeeds whatever the answer is.
     (home / ".curlrc").write_text("fail\nsilent\nshow-error\n")
     subprocess.run(["bash", "-n", "-c", text], check=True)
     command = ["bash", "-e", "-c", text]
-    subprocess.run(command, env={**os.environ, **environment, "CURL_HOME": str(home)}, check=True, capture_output=True)
+    if follows_stream(operation):
+        # 124 says that it was still running.
+        command = ["bash", "-c", 'timeout "$@" || [ $? = 124 ]', "bash", STREAM_SECONDS, *command]
+    environment = {**os.environ, **environment, "CURL_HOME": str(home)}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
 def run_python(text, environment):
@@ -147,16 +157,16 @@ def main(folder):
             texts[language] = with_ids(text, ids)
         try:
             if operation not in NOT_RUN:
-                run_curl(texts["curl"], environments["curl"], folder)
+                run_curl(operation, texts["curl"], environments["curl"], folder)
+            # The others would not end.
+            if operation not in NOT_RUN and not follows_stream(operation):
                 run_python(texts["python"], environments["python"])
+                (folder / f"{operation}.json").write_text(json.dumps(environments["typescript"]))
         except subprocess.CalledProcessError as error:
             raise AssertionError(f"{operation}: {error.stderr.decode()}\n{texts['curl']}") from error
         except Exception as error:
             raise AssertionError(f"{operation}: {error}\n{texts['python']}") from error
         (folder / f"{operation}.ts").write_text(texts["typescript"] + "\n")
-        (folder / f"{operation}.json").write_text(json.dumps(environments["typescript"]))
-    for operation in NOT_RUN:
-        (folder / f"{operation}.json").unlink()
     print(f"{len(examples.found)} operations")
 
 
