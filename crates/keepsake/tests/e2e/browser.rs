@@ -1,5 +1,7 @@
 //! The pages in a real browser, on one pair: a page does not show which one it is.
 
+use std::time::Duration;
+
 use crate::sdk::SdkServer;
 use crate::support::Pair;
 use crate::support::script::{self, BROWSER_NODE_MODULES, CHROMIUM};
@@ -17,6 +19,6 @@ async fn suite_passes(file: &str) {
     node.args(["--test", file])
         .env(CHROMIUM, script::from_environment(CHROMIUM))
         .current_dir(suite.path());
-    let output = script::run(&mut node).await;
+    let output = script::run_within(&mut node, Duration::from_mins(15)).await;
     assert!(!output.contains("# tests 0\n"), "{output}");
 }

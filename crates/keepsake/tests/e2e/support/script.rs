@@ -93,6 +93,11 @@ pub(crate) fn from_environment(variable: &str) -> String {
 
 /// Runs a command that must succeed; answers all that it printed.
 pub(crate) async fn run(command: &mut Command) -> String {
+    run_within(command, Duration::from_mins(4)).await
+}
+
+/// The same, for a command that may take longer.
+pub(crate) async fn run_within(command: &mut Command, limit: Duration) -> String {
     let shown = command.as_std().get_program().display().to_string();
     let run = command
         // The server is on this machine, and Node's colours are for people.
@@ -101,7 +106,7 @@ pub(crate) async fn run(command: &mut Command) -> String {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_mins(4), run).await;
+    let output = tokio::time::timeout(limit, run).await;
     let output = output
         .unwrap_or_else(|_| panic!("{shown} does not end"))
         .unwrap_or_else(|error| panic!("{shown} cannot be run ({error}): run ./tests/run"));
