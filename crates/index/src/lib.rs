@@ -106,7 +106,9 @@ pub use sessions::{
 pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenants::Tenants;
-pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, Upkeep};
+pub use upkeep::{
+    CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, StoreCounters, TenantCount, Upkeep,
+};
 pub use usage::{DailyChanges, StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 

@@ -21,6 +21,8 @@ mod tools;
 mod usage;
 
 use axum::extract::OriginalUri;
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
 use axum::routing::get;
 use keepsake_engine::Engine;
 use utoipa::openapi::OpenApi;

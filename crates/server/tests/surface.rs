@@ -184,7 +184,10 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
     for asset in ["/docs/reference.css", "/docs/reference.js"] {
         assert!(paths.insert(asset.to_owned()));
     }
-    assert_eq!(routes_of(&server.router), paths, "the router's are on the left");
+    let mut routes = routes_of(&server.router);
+    // Pages for people; the next test has them.
+    routes.retain(|route| !is_page(route));
+    assert_eq!(routes, paths, "the router's are on the left");
     for (path, item) in described {
         let id = "memstore_00000000000000000000000001";
         let uri: Vec<_> = path
