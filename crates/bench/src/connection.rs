@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use keepsake_config::Failure;
 use tokio::net::TcpStream;
@@ -30,10 +30,15 @@ impl Connection {
 
     /// Sends a request and reads the whole response.
     pub(super) async fn call(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
+        let response = self.respond(request).await?;
+        Ok((response.status(), response.into_body()))
+    }
+
+    /// The same, with the headers of the response.
+    pub(super) async fn respond(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Bytes>> {
         self.sender.ready().await?;
-        let response = self.sender.send_request(request).await?;
-        let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        Ok((status, body))
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Response::from_parts(head, body))
     }
 }

@@ -7,6 +7,7 @@
 //! that changes of the machine's speed affect both.
 
 mod connection;
+mod console;
 mod fairness;
 mod floor;
 mod load;
@@ -107,6 +108,8 @@ struct BenchArgs {
     fairness: fairness::FairnessArgs,
     #[command(flatten)]
     searching: search::SearchArgs,
+    #[command(flatten)]
+    console: console::ConsoleArgs,
     /// Also measures the fastest possible server for the same calls, alternately
     #[arg(long)]
     floor: bool,
@@ -180,6 +183,10 @@ async fn run(args: BenchArgs) -> Result<(), Failure> {
         }
         if args.searching.search {
             print_report(&args, &search::measure(&args).await?)?;
+            return Ok(None);
+        }
+        if args.console.console {
+            print_report(&args, &console::measure(&args).await?)?;
             return Ok(None);
         }
         let (report, failure) = measure_all(&args).await?;

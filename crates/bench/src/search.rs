@@ -22,7 +22,7 @@ use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
 
 /// The number of memories in the store.
-const MEMORIES: u64 = 2_000;
+pub(super) const MEMORIES: u64 = 2_000;
 const MEMORY_BYTES: usize = 4 << 10;
 /// The number of different words; common ones occur far more often.
 const VOCABULARY: u64 = 30_000;
@@ -69,7 +69,7 @@ struct Searched {
 /// The script of the memories.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Script {
+pub(super) enum Script {
     Latin,
     /// Indexed by pairs of characters, so there are more terms than in Latin texts.
     Han,
@@ -139,15 +139,15 @@ fn han_word(number: u64) -> impl Iterator<Item = char> {
 }
 
 /// One connection to the server, with the store's key.
-struct Caller {
-    connection: Connection,
-    host: String,
-    api_key: String,
+pub(super) struct Caller {
+    pub(super) connection: Connection,
+    pub(super) host: String,
+    pub(super) api_key: String,
     store: String,
 }
 
 impl Caller {
-    async fn open(address: std::net::SocketAddr, store: &BenchStore) -> Result<Self, Failure> {
+    pub(super) async fn open(address: std::net::SocketAddr, store: &BenchStore) -> Result<Self, Failure> {
         let store_id: StoreId = store.store_id;
         Ok(Self {
             connection: Connection::open(address).await?,
@@ -158,7 +158,7 @@ impl Caller {
     }
 
     /// Sends a call that must succeed; returns its latency and response.
-    async fn call(
+    pub(super) async fn call(
         &mut self,
         method: Method,
         path: &str,
@@ -264,7 +264,11 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
 }
 
 /// Creates the memories; returns the API path of the last one.
-async fn seed(caller: &mut Caller, script: Script, numbers: &mut Numbers) -> Result<String, Failure> {
+pub(super) async fn seed(
+    caller: &mut Caller,
+    script: Script,
+    numbers: &mut Numbers,
+) -> Result<String, Failure> {
     let mut last = Value::Null;
     for number in 0..MEMORIES {
         let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
