@@ -33,6 +33,8 @@ STREAM_SECONDS = "2"
 NOT_RUN = {"mcp.protected_resource"}
 # They need a store that is empty, or not yet attached.
 OF_OTHER_STORE = {"memory_stores.import", "sessions.resources.add"}
+# They would find too many stores: one search reads at most 100.
+OF_ALL_STORES = {"memory_stores.search"}
 
 
 class Examples(html.parser.HTMLParser):
@@ -71,7 +73,7 @@ def call(method, path, body=None):
 
 
 def objects(operation):
-    """Objects of one example's own: ids by prefix, and a session's token."""
+    """Objects of one example's own: ids by prefix, and the environment."""
     store = call("POST", "/v1/memory_stores", {"name": "of an example"})["id"]
     other = call("POST", "/v1/memory_stores", {"name": "empty"})["id"]
     memories = f"/v1/memory_stores/{store}/memories"
@@ -90,7 +92,15 @@ def objects(operation):
         key["id"],
         erasure["id"],
     ]
-    return {one.split("_")[0]: one for one in ids}, session["token"]
+    environment = {
+        "KEEPSAKE_URL": URL,
+        "KEEPSAKE_API_KEY": KEY,
+        "KEEPSAKE_SESSION_TOKEN": session["token"],
+    }
+    if operation in OF_ALL_STORES:
+        of_store = {"name": "of a store", "scopes": ["memory:read"], "memory_store_ids": [store]}
+        environment["KEEPSAKE_API_KEY"] = call("POST", "/v1/api_keys", of_store)["api_key"]
+    return {one.split("_")[0]: one for one in ids}, environment
 
 
 def with_ids(text, ids):
@@ -148,12 +158,7 @@ def main(folder):
         check_arguments(operation, ast.parse(texts["python"], operation))
         environments = {}
         for language, text in texts.items():
-            ids, token = objects(operation)
-            environments[language] = {
-                "KEEPSAKE_URL": URL,
-                "KEEPSAKE_API_KEY": KEY,
-                "KEEPSAKE_SESSION_TOKEN": token,
-            }
+            ids, environments[language] = objects(operation)
             texts[language] = with_ids(text, ids)
         try:
             if operation not in NOT_RUN:

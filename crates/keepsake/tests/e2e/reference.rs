@@ -21,8 +21,6 @@ async fn every_example_runs() {
     compiler.arg("node_modules/typescript/bin/tsc");
     script::run(compiler.current_dir(folder)).await;
 
-    // Another tenant: a search reads at most 100 stores, and each example makes one.
-    let server = SdkServer::new(Pair::Sqlite).await;
     let mut node = server.command("node");
     let printed = script::run(node.arg("run.mjs").current_dir(folder)).await;
     assert!(printed.contains(" examples ran\n"), "{printed}");
