@@ -86,7 +86,10 @@ async function assertHarmless(page, name) {
       foreign: [...document.querySelectorAll('iframe, object, embed, base, meta[http-equiv], img, main style, main link, main script')].map(
         (element) => element.outerHTML.slice(0, 200),
       ),
-      forms: [...document.forms].map(({ action }) => new URL(action).origin).filter((origin) => origin !== location.origin),
+      // An attribute, because a field of the name `action` hides the property.
+      forms: [...document.forms]
+        .map((form) => new URL(form.getAttribute('action') ?? '', location.href).origin)
+        .filter((origin) => origin !== location.origin),
       mains: document.querySelectorAll('#main').length,
     };
   });

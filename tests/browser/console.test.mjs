@@ -151,8 +151,7 @@ test('two versions are compared, and the older one is restored', async () => {
   const memory = await makeMemory(await makeStore(), '/fact.md', 'same\nThe sky is blue.\n');
   await edit(memory, { content: 'same\nThe sky is green.\n' });
   await signedIn(browser, {}, async (page) => {
-    await page.goto(memory.href);
-    await follow(page, 'History');
+    await page.goto(`${memory.href}/history`);
     await press(page, 'Compare the chosen versions');
     await page.getByRole('heading', { name: 'Changes of' }).waitFor();
     assert.match(await page.locator('tr.del td.line').innerText(), /The sky is blue\./);
@@ -282,7 +281,7 @@ test('a key is created with its scopes, works, and is revoked', async () => {
     await page.getByLabel('Name').fill(name);
     for (const box of await page.getByRole('checkbox').all()) await box.uncheck();
     await page.getByRole('checkbox', { name: /memory:read/ }).check();
-    await page.getByLabel('Stores').selectOption(store.id);
+    await page.locator('select#stores').selectOption(store.id);
     await press(page, 'Create the key');
     const secret = await page.locator('#secret').textContent();
     assert.match(secret, /^ks_live_/);
@@ -341,7 +340,7 @@ test('an erasure is chosen, previewed, confirmed and has a receipt', async () =>
   await signedIn(browser, {}, async (page) => {
     await page.goto('/console/erasures');
     const form = page.locator('form', { hasText: 'Erase a store or a directory' });
-    await form.getByLabel('Store').selectOption(store.id);
+    await form.getByLabel('Store', { exact: true }).selectOption(store.id);
     await form.getByLabel('Only below this directory').fill('/notes/');
     await form.getByRole('button').click();
     await page.getByText('The store itself is kept.').waitFor();
