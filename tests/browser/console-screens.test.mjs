@@ -5,6 +5,7 @@ import { before, test } from 'node:test';
 
 import { makeObjects, open, screensOf, shown, signIn, signedIn } from './console.mjs';
 import {
+  LOOKS,
   SCHEMES,
   assertAccessible,
   assertNoSidewaysScroll,
@@ -17,14 +18,6 @@ let screens;
 before(async () => {
   screens = screensOf(await makeObjects());
 });
-
-/** What the screens are looked at with; axe-core is slow, so only some sizes are judged by it. */
-const LOOKS = [
-  { colorScheme: 'light', width: 390, isJudged: true },
-  { colorScheme: 'light', width: 768, isJudged: false },
-  { colorScheme: 'light', width: 1440, isJudged: false },
-  { colorScheme: 'dark', width: 1440, isJudged: true },
-];
 
 for (const { colorScheme, width, isJudged } of LOOKS) {
   test(`every screen fits and is accessible, ${colorScheme}, ${width} px`, async (t) => {

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
+  LOOKS,
   SCHEMES,
   WIDTHS,
   assertAccessible,
@@ -42,19 +43,18 @@ test('policy of the page allows only its own files', async () => {
   });
 });
 
-for (const colorScheme of SCHEMES) {
-  for (const width of WIDTHS) {
-    test(`page is accessible and fits, ${colorScheme}, ${width} px`, async () => {
-      await withPage(browser, { colorScheme, width }, async (page) => {
-        await page.goto('/docs');
-        await assertNoSidewaysScroll(page);
-        await openEverything(page);
-        await assertNoSidewaysScroll(page);
-        // The sections differ in nothing that axe looks at.
-        await assertAccessible(page, 'header', 'nav', 'h1', '[aria-labelledby="section-memories"]', '#errors', '#schema-Memory');
-      });
+for (const { colorScheme, width, isJudged } of LOOKS) {
+  test(`page is accessible and fits, ${colorScheme}, ${width} px`, async () => {
+    await withPage(browser, { colorScheme, width }, async (page) => {
+      await page.goto('/docs');
+      await assertNoSidewaysScroll(page);
+      await openEverything(page);
+      await assertNoSidewaysScroll(page);
+      if (!isJudged) return;
+      // The sections differ in nothing that axe looks at.
+      await assertAccessible(page, 'header', 'nav', 'h1', '[aria-labelledby="section-memories"]', '#errors', '#schema-Memory');
     });
-  }
+  });
 }
 
 test('whole page is accessible', async () => {

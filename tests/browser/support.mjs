@@ -11,6 +11,14 @@ export const URL_OF_SERVER = required('KEEPSAKE_BASE_URL');
 export const WIDTHS = [390, 768, 1440];
 export const SCHEMES = ['light', 'dark'];
 
+/** How every page is looked at; axe-core is slow, so it judges only two of the looks. */
+export const LOOKS = [
+  { colorScheme: 'light', width: 390, isJudged: true },
+  { colorScheme: 'light', width: 768, isJudged: false },
+  { colorScheme: 'light', width: 1440, isJudged: false },
+  { colorScheme: 'dark', width: 1440, isJudged: true },
+];
+
 const ARGUMENTS = [
   '--headless',
   '--no-sandbox',

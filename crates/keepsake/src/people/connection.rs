@@ -152,7 +152,9 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
         [id] => Ok(id.clone()),
         [] => Err(Failure::of_class(
             FailureClass::NotFound,
-            format!("no memory store has the id or the name `{store}`; `keepsake store list` shows all"),
+            format!(
+                "no memory store has the id or the name `{store}`; `keepsake store list` shows all, and `keepsake store create` makes one"
+            ),
         )),
         several => Err(Failure::of_class(
             FailureClass::Usage,
