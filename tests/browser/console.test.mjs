@@ -16,7 +16,7 @@ import {
   signedIn,
   versionsOf,
 } from './console.mjs';
-import { URL_OF_SERVER, api, required, startBrowser, withPage } from './support.mjs';
+import { URL_OF_SERVER, api, assertAccessible, required, startBrowser, withPage } from './support.mjs';
 
 const browser = await startBrowser();
 
@@ -257,6 +257,40 @@ test('a session shows what its agent did, and is ended', async () => {
   });
   await assert.rejects(callTool(session, { command: 'view', path: '/memories' }));
 });
+
+for (const order of ['oldest', 'newest']) {
+  test(`calls of a session appear while its page is open, ${order} first`, async () => {
+    const store = await makeStore();
+    const session = await makeSession(store);
+    const directory = session.resources[0].mount_path;
+    await signedIn(browser, {}, async (page) => {
+      await page.goto(`${session.href}?order=${order}`);
+      await page.getByRole('heading', { name: 'No tool was called yet' }).waitFor();
+      await page.getByRole('status').filter({ hasText: /^Live$/ }).waitFor();
+      const names = ['first.md', 'second.md', 'third.md'];
+      const rows = page.locator('#calls tbody tr');
+      for (const [number, name] of names.entries()) {
+        await callTool(session, { command: 'create', path: `${directory}/${name}`, file_text: 'text\n' });
+        await rows.nth(number).waitFor();
+      }
+      await callTool(session, { command: 'view', path: `${directory}/third.md` });
+      await rows.nth(3).waitFor();
+      assert.ok(await page.getByText('1 reads and 3 writes').isVisible());
+      assert.ok(!(await page.getByRole('heading', { name: 'No tool was called yet' }).isVisible()));
+      await assertAccessible(page);
+
+      // The page has the same lines when it is loaded again.
+      const live = await rows.evaluateAll((found) => found.map(({ id }) => id));
+      assert.equal(new Set(live).size, 4);
+      await page.reload();
+      await page.getByRole('status').filter({ hasText: /^Live$/ }).waitFor();
+      assert.deepEqual(await rows.evaluateAll((found) => found.map(({ id }) => id)), live);
+
+      await api('POST', `/v1/sessions/${session.id}/archive`);
+      await page.getByRole('status').filter({ hasText: 'No longer live: the session is archived' }).waitFor();
+    });
+  });
+}
 
 test('usage says what expires and what was never read', async () => {
   const store = await makeStore(undefined, { expires_unused_after: 86_400 });

@@ -58,22 +58,75 @@
     });
   }
 
-  // An element with `data-live` names a stream of server-sent events below
-  // /console. When something happens there, the page offers to be loaded anew.
-  for (const element of document.querySelectorAll("[data-live]")) {
-    if (!window.EventSource) continue;
-    const source = new EventSource(element.dataset.live);
-    source.onmessage = () => {
-      source.close();
-      const offer = document.createElement("p");
-      offer.className = "note";
-      offer.setAttribute("role", "status");
-      const link = document.createElement("a");
-      link.href = location.href;
-      link.textContent = "There is something new: load the page again";
-      offer.append(link);
-      element.before(offer);
+  // `data-live` names a stream of lines of the page's table; the element says
+  // whether it works. Each event is a line, and has the line's id.
+  const HIDDEN_MS = 60_000;
+  for (const status of document.querySelectorAll("[data-live]")) {
+    const body = document.querySelector("tbody[data-order]");
+    if (!window.EventSource || !body) continue;
+    const newestFirst = body.dataset.order === "newest";
+    let source = null;
+    let after = status.dataset.after;
+    let hiding = 0;
+    const say = (text) => { if (status.textContent !== text) status.textContent = text; };
+
+    // Lines may come late: each goes to its place in the order of time.
+    const precedes = (a, b) => {
+      const [left, right] = [Number(a.dataset.at), Number(b.dataset.at)];
+      return left === right ? a.id < b.id : left < right;
     };
-    addEventListener("pagehide", () => source.close());
+    const insert = (html) => {
+      const holder = document.createElement("template");
+      holder.innerHTML = html;
+      const row = holder.content.querySelector("tr");
+      if (!row || document.getElementById(row.id)) return;
+      const rows = [...body.rows];
+      const next = newestFirst
+        ? rows.find((other) => precedes(other, row))
+        : rows.find((other) => precedes(row, other));
+      body.insertBefore(row, next || null);
+      for (const count of document.querySelectorAll("[data-count]")) {
+        count.textContent = body.querySelectorAll(`[data-kind="${count.dataset.count}"]`).length;
+      }
+      document.getElementById("no-calls").hidden = true;
+      document.getElementById("calls").hidden = false;
+    };
+
+    const stop = () => {
+      if (source) source.close();
+      source = null;
+    };
+    const follow = () => {
+      source = new EventSource(`${status.dataset.live}?after=${encodeURIComponent(after)}`);
+      source.addEventListener("open", () => say("Live"));
+      source.addEventListener("message", (event) => {
+        after = event.lastEventId;
+        insert(JSON.parse(event.data));
+      });
+      // The server names the event in which it says why the stream ends `error`.
+      source.addEventListener("error", (event) => {
+        if (event.data) {
+          stop();
+          say(`No longer live: ${JSON.parse(event.data).error.message}`);
+        } else if (source.readyState === EventSource.CLOSED) {
+          stop();
+          say("Not live: load the page again to see new calls.");
+        } else {
+          say("Reconnecting…");
+        }
+      });
+    };
+    follow();
+
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(hiding);
+      if (document.hidden && source) {
+        hiding = setTimeout(() => { stop(); say("Paused while the page is hidden"); hiding = -1; }, HIDDEN_MS);
+      } else if (!document.hidden && hiding === -1) {
+        hiding = 0;
+        follow();
+      }
+    });
+    addEventListener("pagehide", stop);
   }
 })();

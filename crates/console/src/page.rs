@@ -84,13 +84,15 @@ pub(crate) fn page(template: &impl Template) -> PageResult {
 
 /// Shows a template as a page with a status.
 pub(crate) fn page_with(status: StatusCode, template: &impl Template) -> PageResult {
-    match template.render() {
-        Ok(text) => Ok(html(status, text)),
-        Err(error) => {
-            tracing::error!(error = %error, "console.page cannot be made");
-            Err(Refusal::Internal)
-        }
-    }
+    Ok(html(status, rendered(template)?))
+}
+
+/// The text of a template.
+pub(crate) fn rendered(template: &impl Template) -> Result<String, Refusal> {
+    template.render().map_err(|error| {
+        tracing::error!(error = %error, "console.page cannot be made");
+        Refusal::Internal
+    })
 }
 
 fn html(status: StatusCode, text: String) -> Response {
@@ -101,7 +103,7 @@ fn html(status: StatusCode, text: String) -> Response {
 }
 
 /// Adds the headers of every page.
-pub(crate) fn secured(mut response: Response) -> Response {
+pub fn secured(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response
             .headers_mut()

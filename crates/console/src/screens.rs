@@ -16,12 +16,18 @@ mod tree;
 mod usage;
 mod version;
 
+use std::fmt;
+
 use axum::Router;
-use axum::routing::{get, post};
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{self, MethodRouter, get};
 use keepsake_engine::Engine;
 
 use crate::page::see_other;
 use crate::{assets, next, sign_in};
+
+pub use sessions::call_row;
 
 /// The pages that need no sign-in.
 pub fn open_routes() -> Router<Engine> {
@@ -31,54 +37,93 @@ pub fn open_routes() -> Router<Engine> {
         .route("/console/assets/{file}", get(assets::file))
 }
 
+/// Routes, and a list of them: a router cannot be asked for its routes.
+pub struct Pages {
+    /// The routes.
+    pub router: Router<Engine>,
+    /// The method and the path of each.
+    pub list: Vec<(Method, String)>,
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.list).finish()
+    }
+}
+
+impl Pages {
+    /// Adds a page.
+    #[must_use]
+    pub fn get<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
+        self.route(Method::GET, path, routing::get(handler))
+    }
+
+    /// Adds an action.
+    #[must_use]
+    fn post<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
+        self.route(Method::POST, path, routing::post(handler))
+    }
+
+    fn route(mut self, method: Method, path: &str, handler: MethodRouter<Engine>) -> Self {
+        self.list.push((method, path.to_owned()));
+        Self {
+            router: self.router.route(path, handler),
+            ..self
+        }
+    }
+}
+
 /// The pages of people of a tenant.
-pub fn tenant_routes() -> Router<Engine> {
+pub fn tenant_pages() -> Pages {
     const STORE: &str = "/console/stores/{memory_store_id}";
     const MEMORY: &str = "/console/stores/{memory_store_id}/memories/{memory_id}";
     const VERSION: &str = "/console/stores/{memory_store_id}/versions/{memory_version_id}";
-    Router::new()
-        .route("/console", get(async || see_other(next::HOME)))
-        .route("/console/sign-out", post(sign_in::sign_out))
-        .route("/console/stores", get(stores::list).post(stores::create))
-        .route(STORE, get(tree::show))
-        .route(
-            &format!("{STORE}/settings"),
-            get(settings::show).post(settings::save),
-        )
-        .route(&format!("{STORE}/archive"), post(settings::archive))
-        .route(&format!("{STORE}/delete"), post(settings::delete))
-        .route(&format!("{STORE}/new"), get(edit::new).post(edit::create))
-        .route(&format!("{STORE}/history"), get(history::of_store))
-        .route(&format!("{STORE}/compare"), get(compare::show))
-        .route(&format!("{STORE}/usage"), get(usage::of_store))
-        .route(MEMORY, get(memory::show))
-        .route(&format!("{MEMORY}/file"), get(memory::file))
-        .route(&format!("{MEMORY}/edit"), get(edit::edit).post(edit::save))
-        .route(&format!("{MEMORY}/rename"), post(edit::rename))
-        .route(&format!("{MEMORY}/expiry"), post(edit::set_expiry))
-        .route(
-            &format!("{MEMORY}/delete"),
-            get(edit::confirm_delete).post(edit::delete),
-        )
-        .route(&format!("{MEMORY}/history"), get(history::of_memory))
-        .route(VERSION, get(version::show))
-        .route(&format!("{VERSION}/restore"), post(version::restore))
-        .route(
-            &format!("{VERSION}/redact"),
-            get(version::preview).post(version::redact),
-        )
-        .route("/console/search", get(search::show))
-        .route("/console/sessions", get(sessions::list))
-        .route("/console/sessions/{session_id}", get(sessions::show))
-        .route("/console/sessions/{session_id}/end", post(sessions::end))
-        .route("/console/usage", get(usage::of_tenant))
-        .route("/console/keys", get(keys::list).post(keys::create))
-        .route("/console/keys/{api_key_id}", get(keys::show))
-        .route("/console/keys/{api_key_id}/revoke", post(keys::revoke))
-        .route("/console/audit", get(audit::list))
-        .route("/console/audit/export", get(audit::export))
-        .route("/console/erasures", get(erasures::list).post(erasures::create))
-        .route("/console/erasures/preview", get(erasures::preview))
-        .route("/console/erasures/{erasure_id}", get(erasures::show))
-        .route("/console/transfer", get(transfer::show))
+    let pages = Pages {
+        router: Router::new(),
+        list: Vec::new(),
+    };
+    pages
+        .get("/console", async || see_other(next::HOME))
+        .post("/console/sign-out", sign_in::sign_out)
+        .get("/console/stores", stores::list)
+        .post("/console/stores", stores::create)
+        .get(STORE, tree::show)
+        .get(&format!("{STORE}/settings"), settings::show)
+        .post(&format!("{STORE}/settings"), settings::save)
+        .post(&format!("{STORE}/archive"), settings::archive)
+        .post(&format!("{STORE}/delete"), settings::delete)
+        .get(&format!("{STORE}/new"), edit::new)
+        .post(&format!("{STORE}/new"), edit::create)
+        .get(&format!("{STORE}/history"), history::of_store)
+        .get(&format!("{STORE}/compare"), compare::show)
+        .get(&format!("{STORE}/usage"), usage::of_store)
+        .get(MEMORY, memory::show)
+        .get(&format!("{MEMORY}/file"), memory::file)
+        .get(&format!("{MEMORY}/edit"), edit::edit)
+        .post(&format!("{MEMORY}/edit"), edit::save)
+        .post(&format!("{MEMORY}/rename"), edit::rename)
+        .post(&format!("{MEMORY}/expiry"), edit::set_expiry)
+        .get(&format!("{MEMORY}/delete"), edit::confirm_delete)
+        .post(&format!("{MEMORY}/delete"), edit::delete)
+        .get(&format!("{MEMORY}/history"), history::of_memory)
+        .get(VERSION, version::show)
+        .post(&format!("{VERSION}/restore"), version::restore)
+        .get(&format!("{VERSION}/redact"), version::preview)
+        .post(&format!("{VERSION}/redact"), version::redact)
+        .get("/console/search", search::show)
+        .get("/console/sessions", sessions::list)
+        .get("/console/sessions/{session_id}", sessions::show)
+        .post("/console/sessions/{session_id}/end", sessions::end)
+        .get("/console/usage", usage::of_tenant)
+        .get("/console/keys", keys::list)
+        .post("/console/keys", keys::create)
+        .get("/console/keys/{api_key_id}", keys::show)
+        .post("/console/keys/{api_key_id}/revoke", keys::revoke)
+        .get("/console/audit", audit::list)
+        .get("/console/audit/export", audit::export)
+        .get("/console/erasures", erasures::list)
+        .post("/console/erasures", erasures::create)
+        .get("/console/erasures/preview", erasures::preview)
+        .get("/console/erasures/{erasure_id}", erasures::show)
+        .get("/console/transfer", transfer::show)
 }

@@ -14,6 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use keepsake_core::Timestamp;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_engine::{Audience, Engine, EngineError, SIGN_IN_LIFE};
 
@@ -48,6 +49,18 @@ pub struct ConsoleOptions {
 /// The token that the forms of this sign-in carry.
 #[derive(Clone)]
 pub(crate) struct FormToken(pub(crate) String);
+
+/// When the sign-in of a request ends; its credential may end earlier.
+#[derive(Debug, Clone, Copy)]
+pub struct SignInEnd(pub Timestamp);
+
+/// What a cookie stands for.
+struct Opened {
+    /// The `authorization` of a program with the same credential.
+    authorization: HeaderValue,
+    form_token: FormToken,
+    end: SignInEnd,
+}
 
 const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
     match audience {
@@ -114,12 +127,13 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         }
     };
     match opened(engine, audience, request.headers()).await {
-        Ok(Some((credential, token))) => {
+        Ok(Some(opened)) => {
             let headers = request.headers_mut();
             // The cookie alone says who calls.
             headers.remove("x-api-key");
-            headers.insert(header::AUTHORIZATION, credential);
-            request.extensions_mut().insert(FormToken(token));
+            headers.insert(header::AUTHORIZATION, opened.authorization);
+            request.extensions_mut().insert(opened.form_token);
+            request.extensions_mut().insert(opened.end);
         }
         Ok(None) => return refused(),
         Err(error) => return Refusal::Engine(error).into_response(),
@@ -135,12 +149,12 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
     response
 }
 
-/// The `authorization` that a cookie stands for, and the token of its forms.
+/// The sign-in of a request; `None`: its cookie is missing or no longer valid.
 async fn opened(
     engine: &Engine,
     audience: Audience,
     headers: &HeaderMap,
-) -> Result<Option<(HeaderValue, String)>, EngineError> {
+) -> Result<Option<Opened>, EngineError> {
     let Some(value) = cookie(headers, cookie_of(audience).0) else {
         return Ok(None);
     };
@@ -149,9 +163,13 @@ async fn opened(
     };
     let token = engine.sign_ins.form_token(&signed_in).await?;
     let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
-    Ok(bearer.ok().map(|mut bearer| {
-        bearer.set_sensitive(true);
-        (bearer, token)
+    Ok(bearer.ok().map(|mut authorization| {
+        authorization.set_sensitive(true);
+        Opened {
+            authorization,
+            form_token: FormToken(token),
+            end: SignInEnd(signed_in.since.plus(SIGN_IN_LIFE)),
+        }
     }))
 }
 

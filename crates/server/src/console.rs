@@ -10,26 +10,49 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, OriginalUri, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
-    ConsoleOptions, FormBytes, Readings, Refusal, operator_routes, operator_sign_in_routes, refusal_of,
-    require_operator_sign_in, require_sign_in, tenant_routes,
+    ConsoleOptions, FormBytes, Pages, Readings, Refusal, call_row, operator_routes, operator_sign_in_routes,
+    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages,
 };
+use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::Engine;
+use keepsake_index::SessionEvent;
 
 use crate::admission::{Admission, admit};
+use crate::auth::Caller;
 use crate::body::{self, RawForm};
 use crate::envelope::Deadline;
 use crate::error::ApiError;
-use crate::{OperatorOptions, admin, auth};
+use crate::path::Path;
+use crate::query::{QueryParams, query_params};
+use crate::routes::sessions::events::Calls;
+use crate::streams::Subscription;
+use crate::{OperatorOptions, admin, auth, schemas};
 
 /// Maximum bytes of a form that needs no sign-in, and of the operator's forms.
 const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
 
+query_params! {
+    /// Parameters of a session's stream.
+    FollowSession {
+        /// The newest event that the page has.
+        #[param(value_type = Option<schemas::SessionEventId>)]
+        after: Option<EventId> = id("after"),
+    }
+}
+
+/// The pages of people of a tenant, and the streams.
+pub(crate) fn pages() -> Pages {
+    tenant_pages().get("/console/sessions/{session_id}/events", follow_session)
+}
+
 /// The console of people of a tenant.
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
-    let signed_in = tenant_routes()
+    let signed_in = pages()
+        .router
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), auth::require))
@@ -39,6 +62,28 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
         .merge(open)
         .layer(middleware::map_response(to_api_error))
         .layer(Extension(options.clone()))
+}
+
+/// The calls of a session from now on, or those after `after`: the lines of its
+/// table.
+async fn follow_session(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Path(session_id): Path<SessionId>,
+    QueryParams(params): QueryParams<FollowSession>,
+    subscription: Subscription,
+) -> Result<Response, ApiError> {
+    let last = subscription.place(|text| text.parse().ok())?;
+    let after = last.or(params.after);
+    let calls = Calls::follow(&engine, &principal, session_id, after, sent_row).await?;
+    Ok(secured(subscription.answer(engine, calls)))
+}
+
+/// A call as the page gets it. JSON, because a line break would end the data.
+fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
+    let row = call_row(&event, now)?;
+    let sent = Event::default().id(event.event_id.to_string()).json_data(row);
+    sent.ok()
 }
 
 /// The console of the operator.

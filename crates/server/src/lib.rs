@@ -139,6 +139,11 @@ pub fn openapi() -> &'static str {
     openapi::text()
 }
 
+/// The method and the path of each page of the console that needs a sign-in.
+pub fn console_pages() -> Vec<(axum::http::Method, String)> {
+    console::pages().list
+}
+
 /// The status that an error of the engine is answered with.
 pub fn status_of(error: &keepsake_engine::EngineError) -> axum::http::StatusCode {
     error::ApiError::from(error).status

@@ -14,7 +14,7 @@ mod memory_stores;
 mod memory_versions;
 mod reference;
 mod search;
-mod sessions;
+pub(crate) mod sessions;
 pub(crate) mod sign_in;
 mod tool_calls;
 mod tools;

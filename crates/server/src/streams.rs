@@ -14,6 +14,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use keepsake_console::SignInEnd;
+use keepsake_core::Timestamp;
 use keepsake_engine::{Engine, EngineError, Principal};
 use serde_json::json;
 
@@ -51,6 +53,8 @@ pub(crate) struct Subscription {
     pub(crate) last_event_id: Option<String>,
     /// The headers with the credential.
     credential: HeaderMap,
+    /// When the sign-in of a person's browser ends.
+    until: Option<Timestamp>,
     lifecycle: Lifecycle,
 }
 
@@ -75,6 +79,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
                 .get(LAST_EVENT_ID)
                 .map(|value| value.to_str().unwrap_or_default().to_owned()),
             credential,
+            until: parts.extensions.get().map(|SignInEnd(end)| *end),
             lifecycle,
         })
     }
@@ -102,6 +107,7 @@ impl Subscription {
         let reader = Reader {
             engine,
             credential: self.credential,
+            until: self.until,
             lifecycle: self.lifecycle,
             source,
             ready: Box::new(std::iter::empty()),
@@ -126,6 +132,7 @@ impl Subscription {
 struct Reader<S> {
     engine: Engine,
     credential: HeaderMap,
+    until: Option<Timestamp>,
     lifecycle: Lifecycle,
     source: S,
     ready: Ready,
@@ -163,6 +170,9 @@ impl<S: Source> Reader<S> {
     }
 
     async fn read(&mut self) -> Result<Option<Ready>, ApiError> {
+        if self.until.is_some_and(|until| until <= self.engine.now()) {
+            return Err(ApiError::unauthenticated("the sign-in has ended"));
+        }
         let principal = principal_of(&self.engine, &self.credential).await?;
         if !self.is_news {
             return Ok(None);

@@ -2,14 +2,14 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
-use keepsake_core::Timestamp;
 use keepsake_core::id::StoreKind;
+use keepsake_core::{EventId, Timestamp};
 use keepsake_engine::{Engine, EventQuery, SessionQuery};
 use keepsake_index::{Access, Attachment, Scope, Session, SessionEvent};
 use serde_json::Value;
 
 use crate::frame::{Done, Frame, Tab};
-use crate::page::{PageResult, done, page};
+use crate::page::{PageResult, done, page, rendered};
 use crate::request::{Caller, Form, OfSession, Pager, Query};
 use crate::text::markup::{Markup, encoded, id, path, time, time_or};
 
@@ -120,7 +120,10 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
 }
 
 /// A tool call, in words.
-struct Event {
+struct Call {
+    id: EventId,
+    /// Sorts the lines.
+    at_micros: i64,
     at: Markup,
     tool: String,
     command: String,
@@ -145,7 +148,7 @@ const WRITES: [&str; 9] = [
 /// Input fields that the page shows in other columns.
 const SHOWN_ELSEWHERE: [&str; 4] = ["command", "path", "old_path", "path_prefix"];
 
-impl Event {
+impl Call {
     fn of(event: &SessionEvent, now: Timestamp) -> Self {
         let text = |name: &str| event.input.get(name).and_then(Value::as_str).unwrap_or_default();
         let command = text("command").to_owned();
@@ -158,6 +161,8 @@ impl Event {
             .map(|(name, value)| format!("{name}: {}", described(value)))
             .collect();
         Self {
+            id: event.event_id,
+            at_micros: event.at.as_micros(),
             at: time(event.at, now),
             is_write: WRITES.contains(&command.as_str()) || WRITES.contains(&event.name.as_str()),
             tool: event.name.clone(),
@@ -169,6 +174,26 @@ impl Event {
             rest: rest.join(", "),
         }
     }
+}
+
+/// A call as a line of the page's table.
+#[derive(Template)]
+#[template(path = "call_row.html")]
+struct CallRow {
+    call: Call,
+}
+
+/// A call as a line of the table of its session; `None`: the template failed.
+pub fn call_row(event: &SessionEvent, now: Timestamp) -> Option<String> {
+    let call = Call::of(event, now);
+    rendered(&CallRow { call }).ok()
+}
+
+/// The stream of the calls that follow those of a page.
+struct Live {
+    href: String,
+    /// The calls after this one follow.
+    after: EventId,
 }
 
 /// A recorded value: contents are recorded by their sizes.
@@ -187,7 +212,9 @@ struct SessionPage {
     base: String,
     environment: String,
     metadata: Vec<(String, String)>,
-    events: Vec<Event>,
+    calls: Vec<Call>,
+    /// `None`: no call follows those of the page.
+    live: Option<Live>,
     pager: Pager,
     newest_first: bool,
     reads: usize,
@@ -211,8 +238,20 @@ pub(super) async fn show(
     };
     let found = engine.events.list(principal, session_id.0, &query).await?;
     let now = engine.now();
-    let events: Vec<_> = found.items.iter().map(|event| Event::of(event, now)).collect();
-    let writes = events.iter().filter(|event| event.is_write).count();
+    let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, now)).collect();
+    let writes = calls.iter().filter(|call| call.is_write).count();
+    let (pager, newest_first) = (fields.pager(found.next), query.newest_first);
+    let is_at_end = if newest_first {
+        pager.is_first()
+    } else {
+        pager.next.is_none()
+    };
+    let newest = if newest_first { calls.first() } else { calls.last() };
+    let live = (is_at_end && session.archived_at.is_none()).then(|| Live {
+        href: format!("/console/sessions/{}/events", session.session_id),
+        // Without a call, all since the session's creation, whose time is in its id.
+        after: newest.map_or_else(|| EventId::from_uuid(session.session_id.uuid()), |call| call.id),
+    });
     page(&SessionPage {
         frame: caller.frame(title_of(&session), Tab::Sessions),
         row: Row::of(&session, now),
@@ -223,11 +262,12 @@ pub(super) async fn show(
             .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
             .collect(),
         environment: session.environment_id.clone(),
-        reads: events.len() - writes,
+        reads: calls.len() - writes,
         writes,
-        events,
-        pager: fields.pager(found.next),
-        newest_first: query.newest_first,
+        calls,
+        live,
+        pager,
+        newest_first,
         may_end: session.archived_at.is_none()
             && caller.may(Scope::SessionsWrite)
             && caller.may(Scope::MemoryRead),

@@ -1,16 +1,18 @@
 //! `/v1/sessions/{session_id}/events`: what an agent called, as a list and as a stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
-use keepsake_core::{EventId, SessionId};
+use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::{Engine, EngineError, EventQuery, FollowedSession, Page, Principal, is_tool};
 use keepsake_index::SessionEvent as Kept;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::time::Interval;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -23,6 +25,8 @@ use crate::streams::{Ready, Source, Subscription};
 
 /// The type of every event.
 const TOOL_USE: &str = "agent.tool_use";
+/// How long a stream may outlive its session, at most.
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A call of a tool.
 #[derive(Debug, Serialize, ToSchema)]
@@ -151,28 +155,70 @@ pub(crate) async fn stream(
     subscription: Subscription,
 ) -> Result<Response, ApiError> {
     let after = subscription.place(|text| text.parse().ok())?;
-    let followed = engine.events.follow(&principal, session_id, after).await?;
-    Ok(subscription.answer(engine, followed))
+    let calls = Calls::follow(&engine, &principal, session_id, after, sent).await?;
+    Ok(subscription.answer(engine, calls))
 }
 
-impl Source for FollowedSession {
+/// Writes an event; `None`: it cannot be written.
+type Write = fn(Kept, Timestamp) -> Option<Event>;
+
+/// The calls of a session, for a stream.
+pub(crate) struct Calls {
+    session_id: SessionId,
+    followed: FollowedSession,
+    write: Write,
+    /// When the session is looked at, although it had no call.
+    looks: Interval,
+}
+
+impl Calls {
+    /// Begins to follow a session.
+    pub(crate) async fn follow(
+        engine: &Engine,
+        principal: &Principal,
+        session_id: SessionId,
+        after: Option<EventId>,
+        write: Write,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            session_id,
+            followed: engine.events.follow(principal, session_id, after).await?,
+            write,
+            looks: tokio::time::interval(LOOK_INTERVAL),
+        })
+    }
+}
+
+impl Source for Calls {
     async fn read(
         &mut self,
         engine: &Engine,
         principal: &Arc<Principal>,
     ) -> Result<Option<Ready>, EngineError> {
-        let events = engine.events.next(principal, self).await?;
-        let is_news = !events.is_empty();
-        Ok(is_news.then(|| Box::new(events.into_iter().filter_map(sent)) as Ready))
+        // Before the events: those until then are read below.
+        let session = engine.sessions.get(principal, self.session_id).await?;
+        let events = engine.events.next(principal, &mut self.followed).await?;
+        if events.is_empty() {
+            return match session.archived_at {
+                Some(_) => Err(EngineError::SessionArchived),
+                None => Ok(None),
+            };
+        }
+        let (write, now) = (self.write, engine.now());
+        let events = events.into_iter().filter_map(move |event| write(event, now));
+        Ok(Some(Box::new(events)))
     }
 
     async fn changed(&mut self) {
-        Self::changed(self).await;
+        tokio::select! {
+            () = self.followed.changed() => {}
+            _ = self.looks.tick() => {}
+        }
     }
 }
 
-/// An event as it is sent.
-fn sent(event: Kept) -> Option<Event> {
+/// An event as the API sends it.
+fn sent(event: Kept, _: Timestamp) -> Option<Event> {
     let id = event.event_id.to_string();
     let shown = SessionEvent::from(event);
     let event = Event::default().event(TOOL_USE).id(id).json_data(&shown);
