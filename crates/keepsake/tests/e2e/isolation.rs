@@ -8,6 +8,7 @@
 
 mod caches;
 mod cases;
+mod console;
 mod document;
 mod fixture;
 mod session_token;

@@ -10,24 +10,24 @@ use crate::support::{Deployment, Pair, Server, Tenant};
 
 /// A page, or where an answer leads.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) text: String,
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Page {
     /// Where a redirect leads; empty if this is none.
-    pub(super) fn location(&self) -> &str {
+    pub(crate) fn location(&self) -> &str {
         self.header("location")
     }
 
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
     /// The value of the first hidden field of this name.
-    pub(super) fn field(&self, name: &str) -> String {
+    pub(crate) fn field(&self, name: &str) -> String {
         let start = format!("name=\"{name}\" value=\"");
         let (_, rest) = self
             .text
@@ -37,7 +37,7 @@ impl Page {
     }
 
     #[track_caller]
-    pub(super) fn has(&self, part: &str) {
+    pub(crate) fn has(&self, part: &str) {
         assert!(
             self.text.contains(part),
             "{part} is not in {}: {}",
@@ -47,21 +47,21 @@ impl Page {
     }
 
     #[track_caller]
-    pub(super) fn lacks(&self, part: &str) {
+    pub(crate) fn lacks(&self, part: &str) {
         assert!(!self.text.contains(part), "{part} is in {}", self.text);
     }
 }
 
 /// A browser of one person.
 #[derive(Debug, Clone)]
-pub(super) struct Browser {
+pub(crate) struct Browser {
     http: reqwest::Client,
     url: String,
-    pub(super) cookies: BTreeMap<String, String>,
+    pub(crate) cookies: BTreeMap<String, String>,
 }
 
 impl Browser {
-    pub(super) fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -75,7 +75,7 @@ impl Browser {
     }
 
     /// Signs in with a credential.
-    pub(super) async fn signed_in(url: &str, credential: &str) -> Self {
+    pub(crate) async fn signed_in(url: &str, credential: &str) -> Self {
         let mut browser = Self::new(url);
         let answer = browser.sign_in(credential, "").await;
         assert_eq!(answer.status, 303, "{}", answer.text);
@@ -83,7 +83,7 @@ impl Browser {
     }
 
     /// Opens the form and sends a credential.
-    pub(super) async fn sign_in(&mut self, credential: &str, next: &str) -> Page {
+    pub(crate) async fn sign_in(&mut self, credential: &str, next: &str) -> Page {
         let form = self.get(&format!("/console/sign-in?next={next}")).await;
         assert_eq!(form.status, 200, "{}", form.text);
         let (token, next) = (form.field("token"), form.field("next"));
@@ -95,7 +95,7 @@ impl Browser {
         self.post("/console/sign-in", &fields).await
     }
 
-    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let cookies: Vec<_> = self
             .cookies
             .iter()
@@ -109,7 +109,7 @@ impl Browser {
         }
     }
 
-    pub(super) async fn send(&mut self, request: RequestBuilder) -> Page {
+    pub(crate) async fn send(&mut self, request: RequestBuilder) -> Page {
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         for cookie in headers.get_all(SET_COOKIE) {
@@ -132,20 +132,20 @@ impl Browser {
         }
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> Page {
+    pub(crate) async fn get(&mut self, path: &str) -> Page {
         let request = self.request(Method::GET, path);
         self.send(request).await
     }
 
     /// Opens a page that must be there.
-    pub(super) async fn open(&mut self, path: &str) -> Page {
+    pub(crate) async fn open(&mut self, path: &str) -> Page {
         let page = self.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.text);
         page
     }
 
     /// Sends a form without adding anything to it.
-    pub(super) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
         let encoded = fields
             .iter()
             .map(|(name, value)| format!("{name}={}", encoded(value)));
@@ -158,7 +158,7 @@ impl Browser {
     }
 
     /// Sends a form of a page, with the page's token.
-    pub(super) async fn submit(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn submit(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
         let token = page.field("token");
         let mut all = vec![("token", token.as_str())];
         all.extend_from_slice(fields);
@@ -166,7 +166,7 @@ impl Browser {
     }
 
     /// Sends a form, which must lead to a page that says what was done.
-    pub(super) async fn act(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn act(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
         let answer = self.submit(page, path, fields).await;
         assert_eq!(answer.status, 303, "{path}: {}", answer.text);
         let next = answer.location().to_owned();
@@ -177,7 +177,7 @@ impl Browser {
 }
 
 /// Percent-encoded but for letters and digits.
-pub(super) fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let encode = |byte: u8| {
         if byte.is_ascii_alphanumeric() {
             char::from(byte).to_string()
@@ -189,7 +189,7 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 /// A server with a tenant, and a browser that is signed in with its key.
-pub(super) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Browser) {
+pub(crate) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Browser) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;

@@ -274,7 +274,7 @@ impl Attacker {
 }
 
 /// The other tenants' values that are not in the own list.
-fn others_secrets(listed: &[Value], own: &[Value]) -> Vec<String> {
+pub(super) fn others_secrets(listed: &[Value], own: &[Value]) -> Vec<String> {
     let own = secrets_of(own);
     let mut secrets = secrets_of(listed);
     secrets.retain(|secret| secret.len() >= LEAST_CHARS && !own.contains(secret));
@@ -283,7 +283,7 @@ fn others_secrets(listed: &[Value], own: &[Value]) -> Vec<String> {
 }
 
 /// Every choice of at least one of `kinds`.
-fn combinations(kinds: &[Kind]) -> Vec<Vec<Kind>> {
+pub(super) fn combinations(kinds: &[Kind]) -> Vec<Vec<Kind>> {
     let choices = 1_u32..1 << kinds.len();
     let chosen = |choice: u32| {
         let numbered = kinds.iter().enumerate();
