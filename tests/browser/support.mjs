@@ -139,8 +139,13 @@ export async function isInView(locator) {
 }
 
 /** Sends a request of the API with the tests' key; answers the body. */
-export async function api(method, path, body, key = required('KEEPSAKE_API_KEY')) {
-  const headers = { 'x-api-key': key };
+export function api(method, path, body, key = required('KEEPSAKE_API_KEY')) {
+  return send(method, path, body, { 'x-api-key': key });
+}
+
+/** Sends a request that must succeed; answers the body. */
+export async function send(method, path, body, credential) {
+  const headers = { ...credential };
   if (body !== undefined) headers['content-type'] = 'application/json';
   const response = await fetch(URL_OF_SERVER + path, {
     method,

@@ -5,32 +5,45 @@ use std::time::Duration;
 use keepsake_testkit::keepsake_server::free_port;
 use uuid::Uuid;
 
-use super::browser::{Browser, Page};
+use super::browser::Browser;
 use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, eventually, secrets};
+use crate::support::{Deployment, Pair, Server, eventually, secrets};
 
-async fn sign_in(browser: &mut Browser, token: &str) -> Page {
-    browser.sign_in(token, "").await
+/// A server with an operator's listener.
+pub(super) struct Operated {
+    pub(super) server: Server,
+    /// Of the operator's listener.
+    pub(super) url: String,
+    pub(super) token: String,
+}
+
+impl Operated {
+    pub(super) async fn on(deployment: &Deployment) -> Self {
+        let token = format!("operator-{}", Uuid::new_v4().simple());
+        secrets::remember(&token, "the operator's token");
+        let port = free_port();
+        let config = ServerConfig {
+            operator: Some((port, token.clone())),
+            ..ServerConfig::default()
+        };
+        Self {
+            server: deployment.start_with(&config).await,
+            url: format!("http://127.0.0.1:{port}"),
+            token,
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_looks_at_health_tenants_and_jobs() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let token = format!("operator-{}", Uuid::new_v4().simple());
-    secrets::remember(&token, "the operator's token");
-    let port = free_port();
-    let config = ServerConfig {
-        operator: Some((port, token.clone())),
-        ..ServerConfig::default()
-    };
-    let server = deployment.start_with(&config).await;
-    let url = format!("http://127.0.0.1:{port}");
+    let Operated { server, url, token } = Operated::on(&deployment).await;
     let mut browser = Browser::new(&url);
     assert_eq!(browser.get("/console/health").await.status, 303);
-    let wrong = sign_in(&mut browser, &tenant.key).await;
+    let wrong = browser.sign_in(&tenant.key, "").await;
     assert_eq!(wrong.status, 401, "{}", wrong.text);
-    let entered = sign_in(&mut browser, &token).await;
+    let entered = browser.sign_in(&token, "").await;
     assert_eq!(
         (entered.status, entered.location()),
         (303, "/console/health"),

@@ -20,9 +20,9 @@ pub(crate) const PYTHON_CLIENT_PYTHON: &str = "KEEPSAKE_TEST_PYTHON_CLIENT_PYTHO
 /// Names the folder of the MCP suite's packages.
 pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
 /// Names the folder of the browser suite's packages.
-pub(crate) const BROWSER_NODE_MODULES: &str = "KEEPSAKE_TEST_BROWSER_NODE_MODULES";
+const BROWSER_NODE_MODULES: &str = "KEEPSAKE_TEST_BROWSER_NODE_MODULES";
 /// Names the executable of Chromium, which the browser suite reads itself.
-pub(crate) const CHROMIUM: &str = "KEEPSAKE_TEST_CHROMIUM";
+const CHROMIUM: &str = "KEEPSAKE_TEST_CHROMIUM";
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
@@ -82,6 +82,17 @@ pub(crate) fn with_packages(folder: &str, variable: &str) -> TempDir {
     }
     std::os::unix::fs::symlink(from_environment(variable), copy.path().join("node_modules")).unwrap();
     copy
+}
+
+/// Runs a file of the browser suite, which must pass. `node` has the server in its
+/// environment.
+pub(crate) async fn browser_suite(mut node: Command, file: &str) {
+    let suite = with_packages("tests/browser", BROWSER_NODE_MODULES);
+    node.args(["--test", file])
+        .env(CHROMIUM, from_environment(CHROMIUM))
+        .current_dir(suite.path());
+    let output = run_within(&mut node, Duration::from_mins(15)).await;
+    assert!(!output.contains("# tests 0\n"), "{output}");
 }
 
 /// What a variable of `tests/run` names.

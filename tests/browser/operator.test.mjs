@@ -1,0 +1,186 @@
+// The operator's console: what the operator does, and how its screens look.
+
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, test } from 'node:test';
+
+import { open, shown } from './console.mjs';
+import {
+  SCHEMES,
+  WIDTHS,
+  assertAccessible,
+  assertNoSidewaysScroll,
+  required,
+  send,
+  startBrowser,
+  withPage,
+} from './support.mjs';
+
+const TOKEN = required('KEEPSAKE_OPERATOR_TOKEN');
+const JOB = '/console/jobs/sweep-blobs';
+
+const browser = await startBrowser();
+
+const press = (page, name) => page.getByRole('button', { name, exact: true }).click();
+const follow = (page, name) => page.getByRole('link', { name, exact: true }).click();
+const says = (page, text) => page.getByRole('status').filter({ hasText: text }).waitFor();
+
+async function signIn(page, token = TOKEN, path = '/console') {
+  await page.goto(path);
+  await page.getByLabel("The operator's token").fill(token);
+  await press(page, 'Sign in');
+  await page.getByRole('heading', { level: 1 }).waitFor();
+}
+
+/** Runs `action` with a page of the operator. */
+function signedIn(options, action) {
+  return withPage(browser, options, async (page) => {
+    await signIn(page);
+    return action(page);
+  });
+}
+
+async function makeTenant(more = {}) {
+  const authorization = `Bearer ${TOKEN}`;
+  const tenant = await send('POST', '/admin/v1/tenants', { name: `Tenant ${randomUUID()}`, ...more }, { authorization });
+  return { ...tenant, href: `/console/tenants/${tenant.id}` };
+}
+
+/** Starts a run with a button of the job's page, and waits until the newest run has ended. */
+async function runJob(page, button) {
+  await page.goto(JOB);
+  await press(page, button);
+  await says(page, 'The run has started.');
+  const newest = page.locator('table.list tbody tr').first();
+  const end = Date.now() + 60_000;
+  for (;;) {
+    const text = await newest.innerText();
+    if (/\bdone\b/.test(text)) return text;
+    assert.ok(Date.now() < end && !/\bfailed\b/.test(text), text);
+    await page.goto(JOB);
+  }
+}
+
+let tenant;
+let screens;
+before(async () => {
+  tenant = await makeTenant({ external_id: `external-${randomUUID()}`, limits: { stores_per_tenant: 7 } });
+  await signedIn({}, (page) => runJob(page, 'Dry run'));
+  screens = ['/console/health', '/console/tenants', tenant.href, '/console/jobs', JOB];
+});
+
+test('sign-in needs the operator\'s token, and leads to the page that was asked for', async () => {
+  await withPage(browser, {}, async (page) => {
+    await signIn(page, `${TOKEN}x`, '/console/jobs');
+    await page.getByRole('alert').waitFor();
+    await page.getByLabel("The operator's token").fill(TOKEN);
+    await press(page, 'Sign in');
+    await page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor();
+    const [cookie] = (await page.context().cookies()).filter(({ name }) => name === 'keepsake_operator');
+    assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict' && cookie.path === '/console', JSON.stringify(cookie));
+    assert.ok(!cookie.value.includes(TOKEN));
+    await press(page, 'Sign out');
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    await page.goto('/console/jobs');
+    assert.equal(new URL(page.url()).pathname, '/console/sign-in');
+  });
+});
+
+test('health says what is ready', async () => {
+  await signedIn({}, async (page) => {
+    await page.getByRole('heading', { level: 1, name: 'Health ready' }).waitFor();
+    const text = await shown(page);
+    for (const part of ['Database', 'Live gateways', 'Requests under way']) {
+      assert.match(text, new RegExp(part, 'i'));
+    }
+  });
+});
+
+test('a tenant is found, suspended and resumed', async () => {
+  await signedIn({}, async (page) => {
+    await follow(page, 'Tenants');
+    await page.getByLabel('External id').fill(tenant.external_id);
+    await press(page, 'Find');
+    assert.equal(await page.locator('table.list tbody tr').count(), 1);
+    await follow(page, tenant.name);
+    await page.getByRole('heading', { level: 1, name: `${tenant.name} active` }).waitFor();
+    const limit = page.getByRole('row', { name: /^stores per tenant/ });
+    assert.match(await limit.innerText(), /\b7\b.*this tenant/s);
+    const other = page.getByRole('row', { name: /^sessions per tenant/ });
+    assert.match(await other.innerText(), /the configuration/);
+    assert.match(await page.getByRole('row', { name: /^Stores/ }).innerText(), /\b0\b.*\b7\b/s);
+
+    await press(page, 'Suspend');
+    await says(page, 'The tenant was suspended.');
+    await page.getByRole('heading', { level: 1, name: `${tenant.name} suspended` }).waitFor();
+    await press(page, 'Resume');
+    await says(page, 'The tenant is served again.');
+    await page.getByRole('heading', { level: 1, name: `${tenant.name} active` }).waitFor();
+  });
+});
+
+test('a job is run now, and dry, and says what it did', async () => {
+  await signedIn({}, async (page) => {
+    const dry = await runJob(page, 'Dry run');
+    assert.match(dry, /\bdry\b/);
+    assert.match(dry, /\bby hand\b/);
+    assert.match(dry, /nothing to do|\d/);
+    const wet = await runJob(page, 'Run now');
+    assert.doesNotMatch(wet, /\bdry\b/);
+    await page.goto('/console/jobs');
+    const row = page.getByRole('row', { name: /^sweep-blobs/ });
+    assert.match(await row.innerText(), /\bdone\b/);
+  });
+});
+
+test('hostile names are text', async () => {
+  const markup = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`;
+  for (const name of [markup, 'x'.repeat(200), '\u202Eexe.txt \u05D0\u05D1\u05D2', '{{7*7}} %00 &lt;b&gt;']) {
+    const hostile = await makeTenant({ name, external_id: `${randomUUID()} ${markup}` });
+    for (const width of [390, 1440]) {
+      await signedIn({ width }, async (page) => {
+        for (const path of [hostile.href, '/console/tenants']) {
+          await open(page, path);
+          await page.getByText(name).first().waitFor();
+          assert.equal(await page.locator('main img, main script').count(), 0);
+          await assertNoSidewaysScroll(page);
+        }
+        await page.goto(`/console/tenants?external_id=${encodeURIComponent(hostile.external_id)}`);
+        assert.equal(await page.locator('table.list tbody tr').count(), 1);
+      });
+    }
+  }
+});
+
+for (const colorScheme of SCHEMES) {
+  for (const width of WIDTHS) {
+    test(`every screen fits and is accessible, ${colorScheme}, ${width} px`, async () => {
+      await withPage(browser, { colorScheme, width }, async (page) => {
+        await page.goto('/console');
+        await assertNoSidewaysScroll(page);
+        await assertAccessible(page);
+        await signIn(page);
+        for (const path of screens) {
+          await open(page, path);
+          await assertNoSidewaysScroll(page);
+          await assertAccessible(page);
+        }
+      });
+    });
+  }
+}
+
+test('every screen can be read and used without JavaScript', async () => {
+  await signedIn({ javaScriptEnabled: false }, async (page) => {
+    for (const path of screens) {
+      await open(page, path);
+      assert.ok((await shown(page)).length > 50, path);
+    }
+    await page.goto(tenant.href);
+    await press(page, 'Suspend');
+    await says(page, 'The tenant was suspended.');
+    await press(page, 'Resume');
+    await says(page, 'The tenant is served again.');
+    assert.match(await runJob(page, 'Dry run'), /\bdry\b/);
+  });
+});
