@@ -1,8 +1,10 @@
 //! The web console, over plain HTTP: pages, forms, and what they do.
 
 mod actions;
-mod browser;
+pub(crate) mod browser;
 mod defences;
+mod live;
 mod operator;
+mod operator_browser;
 mod pages;
 mod sign_in;

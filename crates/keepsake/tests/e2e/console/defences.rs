@@ -1,11 +1,234 @@
-//! Attacks: forged forms, hostile content, other tenants' ids.
+//! Attacks: forged forms, planted cookies, foreign addresses, hostile content. Other
+//! tenants' ids are tried in `isolation/console.rs`.
 
-use keepsake_core::limits::LimitOverrides;
+use std::time::{Duration, Instant};
+
 use reqwest::Method;
 use serde_json::json;
 
-use super::browser::{Browser, console_on, encoded};
-use crate::support::{Deployment, Pair};
+use super::browser::{Browser, Page, console_on, encoded};
+use super::operator::Operated;
+use crate::support::{Deployment, Pair, Tenant, secrets};
+
+/// The time within which a revocation takes effect.
+const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
+/// Paths that lead away from the console, or that browsers may read as such.
+const FOREIGN: [&str; 12] = [
+    "https://evil.example/",
+    "//evil.example",
+    "/\\evil.example",
+    "/console//evil.example",
+    "/console/\\evil.example",
+    "/v1/audit",
+    "/console/../v1",
+    "/console/%2e%2e/v1",
+    "/console/\r\nset-cookie: a=b",
+    "\t//evil.example",
+    "javascript:alert(1)",
+    "/console/sign-in/once?token=x",
+];
+
+/// The paths of the pages with a method: below the tenant's store, with unknown ids.
+fn pages(wanted: &Method, tenant: &Tenant) -> Vec<String> {
+    let pages = keepsake_server::console_pages().into_iter();
+    let pages = pages.filter(|(method, _)| method == wanted);
+    let pages = pages.map(|(_, path)| {
+        path.replace("{memory_store_id}", &tenant.store_id.to_string())
+            .replace('{', "")
+            .replace('}', "")
+    });
+    let pages: Vec<_> = pages.collect();
+    assert!(pages.len() > 10, "{pages:?}");
+    pages
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_form_needs_the_token_of_its_sign_in() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let token = browser.open("/console/stores").await.field("token");
+    let mut other = Browser::signed_in(&server.url(), &tenant.key).await;
+    let foreign = other.open("/console/stores").await.field("token");
+    for path in pages(&Method::POST, &tenant) {
+        for fields in [
+            &[][..],
+            &[("token", "")],
+            &[("token", "x")],
+            &[("token", &foreign)],
+        ] {
+            let refused = browser.post(&path, fields).await;
+            assert_eq!(refused.status, 403, "{path} {fields:?}: {}", refused.text);
+        }
+        for (name, value) in [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("sec-fetch-site", "none"),
+            ("origin", "https://evil.example"),
+        ] {
+            let request = browser
+                .request(Method::POST, &path)
+                .header("content-type", "application/x-www-form-urlencoded")
+                .header(name, value)
+                .body(format!("token={token}"));
+            let refused = browser.send(request).await;
+            assert_eq!(refused.status, 403, "{path} {name}: {value}: {}", refused.text);
+        }
+        // Without the cookie, a form does nothing, whatever its token.
+        let mut nobody = Browser::new(&server.url());
+        let refused = nobody.post(&path, &[("token", &token)]).await;
+        assert_eq!(refused.status, 401, "{path}: {}", refused.text);
+        // A link or an image of another site sends a GET.
+        let read = browser.get(&path).await;
+        assert!([200, 404, 405].contains(&read.status), "{path}: {}", read.status);
+    }
+    let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
+    assert_eq!(stores["data"].as_array().unwrap().len(), 1, "{stores}");
+    assert_eq!(stores["data"][0]["archived_at"], json!(null));
+    browser.open("/console/stores").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_is_protected_from_frames_caches_and_guessed_types() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let mut answers = Vec::new();
+    for path in pages(&Method::GET, &tenant) {
+        answers.push((path.clone(), browser.get(&path).await));
+        answers.push((path.clone(), Browser::new(&server.url()).get(&path).await));
+    }
+    for path in pages(&Method::POST, &tenant) {
+        answers.push((path.clone(), browser.post(&path, &[]).await));
+    }
+    let sign_in = Browser::new(&server.url()).get("/console/sign-in").await;
+    answers.push(("the sign-in".to_owned(), sign_in));
+    for (path, answer) in &answers {
+        is_protected(path, answer);
+    }
+}
+
+fn is_protected(path: &str, answer: &Page) {
+    let policy = answer.header("content-security-policy");
+    for part in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "frame-ancestors 'none'",
+        "form-action 'self'",
+        "base-uri 'none'",
+    ] {
+        assert!(policy.contains(part), "{path} {}: {policy}", answer.status);
+    }
+    assert!(!policy.contains("unsafe"), "{path}: {policy}");
+    for (name, value) in [
+        ("x-frame-options", "DENY"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+        ("cross-origin-opener-policy", "same-origin"),
+    ] {
+        assert_eq!(answer.header(name), value, "{path} {}: {name}", answer.status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_replaces_a_planted_cookie() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let (victim, attacker) = (deployment.tenant().await, deployment.tenant().await);
+    let server = deployment.start().await;
+    let planted = Browser::signed_in(&server.url(), &attacker.key).await;
+    let mut browser = planted.clone();
+    let before = browser.open("/console/stores").await.field("token");
+    let answer = browser.sign_in(&victim.key, "").await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    assert_ne!(
+        browser.cookies["keepsake_console"],
+        planted.cookies["keepsake_console"]
+    );
+    let stores = browser.open("/console/stores").await;
+    stores.has(&victim.store_id.to_string());
+    stores.lacks(&attacker.store_id.to_string());
+    let forged = [("name", "forged"), ("token", before.as_str())];
+    assert_eq!(browser.post("/console/stores", &forged).await.status, 403);
+
+    // The cookie of the form that asks for a credential is none of a sign-in, and a
+    // form needs the cookie that came with it.
+    let mut stranger = Browser::new(&server.url());
+    let form = stranger.open("/console/sign-in").await;
+    let cookie = stranger.cookies["keepsake_sign_in"].clone();
+    stranger.cookies.insert("keepsake_console".to_owned(), cookie);
+    assert_eq!(stranger.get("/console/stores").await.status, 303);
+    let mut other = Browser::new(&server.url());
+    other.open("/console/sign-in").await;
+    let fields = [("token", form.field("token")), ("credential", victim.key.clone())];
+    let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let refused = other.post("/console/sign-in", &fields).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert!(!other.cookies.contains_key("keepsake_console"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_of_both_consoles_leads_to_no_other_place() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let operated = Operated::on(&deployment).await;
+    for (url, credential, home) in [
+        (operated.server.url(), &tenant.key, "/console/stores"),
+        (operated.url.clone(), &operated.token, "/console/health"),
+    ] {
+        for foreign in FOREIGN {
+            let mut browser = Browser::new(&url);
+            let path = format!("/console/sign-in?next={}", encoded(foreign));
+            let form = browser.open(&path).await;
+            assert_eq!(form.field("next"), home, "{foreign:?}");
+            form.lacks("evil");
+            // The form may be changed, too.
+            let token = form.field("token");
+            let fields = [
+                ("token", token.as_str()),
+                ("credential", credential),
+                ("next", foreign),
+            ];
+            let entered = browser.post("/console/sign-in", &fields).await;
+            assert_eq!((entered.status, entered.location()), (303, home), "{foreign:?}");
+            // A wrong credential shows the form again.
+            let mut browser = Browser::new(&url);
+            let token = browser.open(&path).await.field("token");
+            let fields = [("token", token.as_str()), ("credential", "x"), ("next", foreign)];
+            let again = browser.post("/console/sign-in", &fields).await;
+            assert_eq!(
+                (again.status, again.field("next").as_str()),
+                (401, home),
+                "{foreign:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_ends_with_its_credential() {
+    let (_deployment, tenant, server, _browser) = console_on(Pair::Postgres).await;
+    let client = server.client(&tenant);
+    let draft = json!({"name": "ended", "scopes": ["memory:read", "tenant:admin"]});
+    let made = client.post("/v1/api_keys", &draft).await.json();
+    let key = made["api_key"].as_str().unwrap();
+    secrets::remember(key, "an API key");
+    let signed_in = Browser::signed_in(&server.url(), key).await;
+    let page = signed_in.clone().open("/console/stores").await;
+    let token = page.field("token");
+    let revoke = format!("/v1/api_keys/{}/revoke", made["id"].as_str().unwrap());
+    assert_eq!(client.post(&revoke, &json!({})).await.status, 200);
+    let revoked = Instant::now();
+    while signed_in.clone().get("/console/stores").await.status == 200 {
+        let took = revoked.elapsed();
+        assert!(took < TAKES_EFFECT_WITHIN, "{took:?}");
+    }
+    for path in pages(&Method::GET, &tenant) {
+        let answer = signed_in.clone().get(&path).await;
+        assert_eq!(answer.status, 303, "{path}: {}", answer.text);
+        assert!(answer.location().starts_with("/console/sign-in?"), "{path}");
+    }
+    for path in pages(&Method::POST, &tenant) {
+        let answer = signed_in.clone().post(&path, &[("token", &token)]).await;
+        assert_eq!(answer.status, 401, "{path}: {}", answer.text);
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forms_without_their_token_or_of_other_sites_are_refused() {
@@ -49,104 +272,6 @@ async fn forms_without_their_token_or_of_other_sites_are_refused() {
     assert_eq!(browser.send(json).await.status, 415);
     let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 1, "{stores}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn other_tenants_ids_are_not_found() {
-    let deployment = Deployment::new(Pair::Postgres).await;
-    let provision = deployment.provision().await;
-    let (mine, theirs) = (
-        provision.tenant(LimitOverrides::default()).await,
-        provision.tenant(LimitOverrides::default()).await,
-    );
-    provision.close().await;
-    let server = deployment.start().await;
-    let client = server.client(&theirs);
-    let new = json!({"path": "/theirs.md", "content": "theirs alone"});
-    let memory = client
-        .post(&format!("/v1/memory_stores/{}/memories", theirs.store_id), &new)
-        .await
-        .json();
-    let (memory, version) = (
-        memory["id"].as_str().unwrap(),
-        memory["memory_version_id"].as_str().unwrap(),
-    );
-    let session = client
-        .post("/v1/sessions", &json!({"agent": "a", "environment_id": "e"}))
-        .await
-        .json();
-    let session = session["id"].as_str().unwrap();
-    let keys = client.get("/v1/api_keys").await.json();
-    let key = keys["data"][0]["id"].as_str().unwrap();
-    let mut browser = Browser::signed_in(&server.url(), &mine.key).await;
-    let (store, own) = (
-        format!("/console/stores/{}", theirs.store_id),
-        format!("/console/stores/{}", mine.store_id),
-    );
-    for path in [
-        store.clone(),
-        format!("{store}?path=%2Ftheirs.md"),
-        format!("{store}/settings"),
-        format!("{store}/new"),
-        format!("{store}/history"),
-        format!("{store}/usage"),
-        format!("{store}/compare?to={version}"),
-        format!("{store}/memories/{memory}"),
-        format!("{store}/memories/{memory}/file"),
-        format!("{store}/memories/{memory}/edit"),
-        format!("{store}/memories/{memory}/delete"),
-        format!("{store}/memories/{memory}/history"),
-        format!("{store}/versions/{version}"),
-        format!("{store}/versions/{version}/redact"),
-        format!("{own}/memories/{memory}"),
-        format!("{own}/memories/{memory}/history"),
-        format!("{own}/versions/{version}"),
-        format!("{own}/compare?to={version}"),
-        format!("/console/sessions/{session}"),
-        format!("/console/keys/{key}"),
-        format!("/console/erasures/preview?store={}", theirs.store_id),
-        format!("/console/search?q=theirs&store={}", theirs.store_id),
-    ] {
-        let page = browser.get(&path).await;
-        assert_eq!(page.status, 404, "{path}: {}", page.text);
-        page.lacks("theirs alone");
-    }
-    let page = browser.open("/console/stores").await;
-    for (path, fields) in [
-        (format!("{store}/settings"), &[("name", "mine")][..]),
-        (format!("{store}/archive"), &[]),
-        (format!("{store}/delete"), &[("confirm", "notes")]),
-        (format!("{store}/new"), &[("path", "/x.md"), ("content", "x")]),
-        (format!("{store}/memories/{memory}/rename"), &[("path", "/y.md")]),
-        (format!("{store}/memories/{memory}/expiry"), &[("action", "pin")]),
-        (format!("{own}/memories/{memory}/rename"), &[("path", "/y.md")]),
-        (format!("{store}/versions/{version}/restore"), &[]),
-        (format!("{own}/versions/{version}/restore"), &[]),
-        (
-            format!("{own}/versions/{version}/redact"),
-            &[("confirm", "redact")],
-        ),
-        (format!("/console/sessions/{session}/end"), &[]),
-        (format!("/console/keys/{key}/revoke"), &[]),
-    ] {
-        let answer = browser.submit(&page, &path, fields).await;
-        assert_eq!(answer.status, 404, "{path}: {}", answer.text);
-    }
-    browser
-        .open("/console/search?q=theirs")
-        .await
-        .has("Nothing was found");
-    browser
-        .open("/console/audit")
-        .await
-        .lacks(&theirs.store_id.to_string());
-    let untouched = client
-        .get(&format!(
-            "/v1/memory_stores/{}/memories/{memory}",
-            theirs.store_id
-        ))
-        .await;
-    assert_eq!(untouched.json()["path"], "/theirs.md");
 }
 
 #[tokio::test(flavor = "multi_thread")]
