@@ -54,7 +54,7 @@ pub(crate) struct FormToken(pub(crate) String);
 #[derive(Debug, Clone, Copy)]
 pub struct SignInEnd(pub Timestamp);
 
-/// What a cookie stands for.
+/// The sign-in of a cookie.
 struct Opened {
     /// The `authorization` of a program with the same credential.
     authorization: HeaderValue,
