@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use crate::reader::{Found, Reader};
-use crate::sections::ISSUERS;
+use crate::sections::{CONSOLE, ISSUERS};
 
 /// Reads a file into `reader`, or reports why it cannot be read.
 pub(crate) fn read(path: &Path, reader: &mut Reader) {
@@ -40,7 +40,7 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
         };
         reader.file.insert(name.clone(), found);
         match value.get_ref() {
-            DeValue::Table(section) if prefix.is_empty() => {
+            DeValue::Table(section) if prefix.is_empty() || is_console(prefix, &name) => {
                 add_table(&format!("{name}."), section, origin, reader);
             }
             DeValue::Array(tables) if name == ISSUERS => {
@@ -53,6 +53,11 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
             _ => {}
         }
     }
+}
+
+/// Whether a table of an issuer is the one that has keys.
+fn is_console(prefix: &str, name: &str) -> bool {
+    prefix.starts_with(ISSUERS) && name.strip_prefix(prefix) == Some(CONSOLE)
 }
 
 /// A key as it is written in TOML, so that `"a.b"` differs from `a.b`.

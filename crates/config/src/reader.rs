@@ -267,7 +267,10 @@ impl Reader {
             if section != current {
                 current = section;
                 let _ = match section.split_once('[') {
-                    Some((tables, _)) => write!(toml, "\n[[{tables}]]\n"),
+                    Some((tables, position)) => match position.split_once("].") {
+                        Some((_, table)) => write!(toml, "\n[{tables}.{table}]\n"),
+                        None => write!(toml, "\n[[{tables}]]\n"),
+                    },
                     None => write!(toml, "\n[{section}]\n"),
                 };
             }

@@ -5,6 +5,7 @@
 //! after it is the authentication of the API: tenant, scopes, stores, expiry
 //! and revocation are those of the credential, at each request.
 
+pub(crate) mod issuer;
 mod links;
 
 use askama::Template;
@@ -16,7 +17,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_core::Timestamp;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_engine::{Audience, Engine, EngineError, SIGN_IN_LIFE};
+use keepsake_engine::{Audience, Engine, EngineError, SignInIssuer};
 
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
@@ -32,8 +33,8 @@ const COOKIE: &str = "keepsake_console";
 const OPERATOR_COOKIE: &str = "keepsake_operator";
 /// The cookie of the form that asks for a credential.
 const FORM_COOKIE: &str = "keepsake_sign_in";
-/// How long that form is valid.
-const FORM_LIFE_SECS: u64 = 3_600;
+/// The cookie of a sign-in that goes on at the page of an issuer.
+const ISSUER_COOKIE: &str = "keepsake_issuer";
 
 /// How the console is served.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +68,16 @@ const fn cookie_of(audience: Audience) -> (&'static str, &'static str) {
         Audience::Tenant => (COOKIE, "/console"),
         Audience::Operator => (OPERATOR_COOKIE, "/console"),
         Audience::SignInForm => (FORM_COOKIE, "/console/sign-in"),
+        Audience::AtIssuer => (ISSUER_COOKIE, "/console/sign-in"),
+    }
+}
+
+/// Which requests from other sites carry a cookie.
+const fn same_site(audience: Audience) -> &'static str {
+    match audience {
+        Audience::Tenant | Audience::Operator | Audience::SignInForm => "Strict",
+        // The browser returns from the issuer's site.
+        Audience::AtIssuer => "Lax",
     }
 }
 
@@ -83,11 +94,18 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     values.next()
 }
 
-/// Sets a cookie for at most `secs`; 0 removes it.
-fn set_cookie(response: &mut Response, audience: Audience, value: &str, secs: u64, is_secure: bool) {
+/// Sets a cookie for the life of its audience; an empty value removes it.
+fn set_cookie(response: &mut Response, audience: Audience, value: &str, is_secure: bool) {
     let (name, path) = cookie_of(audience);
+    let secs = if value.is_empty() {
+        0
+    } else {
+        audience.life().as_secs()
+    };
+    let same_site = same_site(audience);
     let secure = if is_secure { "; Secure" } else { "" };
-    let cookie = format!("{name}={value}; Path={path}; Max-Age={secs}; HttpOnly; SameSite=Strict{secure}");
+    let cookie =
+        format!("{name}={value}; Path={path}; Max-Age={secs}; HttpOnly; SameSite={same_site}{secure}");
     if let Ok(cookie) = HeaderValue::try_from(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
@@ -144,7 +162,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         if is_read {
             response = see_other(&format!("{sign_in}&ended=1"));
         }
-        set_cookie(&mut response, audience, "", 0, false);
+        set_cookie(&mut response, audience, "", false);
     }
     response
 }
@@ -189,6 +207,8 @@ struct SignInPage {
     has_ended: bool,
     problem: Option<String>,
     is_operator: bool,
+    /// The issuers at whose page a person can sign in.
+    issuers: Vec<SignInIssuer>,
 }
 
 /// The form, with a new token of its own.
@@ -210,6 +230,11 @@ async fn form(
         next: next.to_owned(),
         has_ended: fields.is_on("ended"),
         is_operator,
+        issuers: if is_operator {
+            Vec::new()
+        } else {
+            engine.sign_ins.issuers()
+        },
         problem,
     };
     let mut response = if template.problem.is_some() {
@@ -218,13 +243,7 @@ async fn form(
         page(&template)?
     };
     let is_secure = is_secure(options, headers);
-    set_cookie(
-        &mut response,
-        Audience::SignInForm,
-        &value,
-        FORM_LIFE_SECS,
-        is_secure,
-    );
+    set_cookie(&mut response, Audience::SignInForm, &value, is_secure);
     Ok(response)
 }
 
@@ -281,16 +300,19 @@ pub(crate) async fn sign_in(
             )
             .await
         }
-        Err(EngineError::Unauthenticated(why)) => {
-            retry(&engine, &options, &parts, &fields, why.to_owned(), false).await
-        }
-        Err(EngineError::Token(why)) if !why.is_transient() => {
-            retry(&engine, &options, &parts, &fields, why.to_string(), false).await
-        }
-        Err(error @ EngineError::NotForSessions) => {
+        Err(error) if is_final(&error) => {
             retry(&engine, &options, &parts, &fields, error.to_string(), false).await
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a credential is refused for good, and not only at the moment.
+const fn is_final(error: &EngineError) -> bool {
+    match error {
+        EngineError::Unauthenticated(_) | EngineError::NotForSessions => true,
+        EngineError::Token(why) => !why.is_transient(),
+        _ => false,
     }
 }
 
@@ -334,12 +356,24 @@ async fn enter(
     credential: &str,
     next: &str,
 ) -> PageResult {
-    let (_, value) = engine.sign_ins.begin(audience, credential).await?;
     let mut response = see_other(next);
     let is_secure = is_secure(options, headers);
-    set_cookie(&mut response, audience, &value, SIGN_IN_LIFE.as_secs(), is_secure);
-    set_cookie(&mut response, Audience::SignInForm, "", 0, is_secure);
+    set_sign_in(engine, &mut response, audience, credential, is_secure).await?;
     Ok(response)
+}
+
+/// Sets the cookie of a new sign-in.
+async fn set_sign_in(
+    engine: &Engine,
+    response: &mut Response,
+    audience: Audience,
+    credential: &str,
+    is_secure: bool,
+) -> Result<(), EngineError> {
+    let (_, value) = engine.sign_ins.begin(audience, credential).await?;
+    set_cookie(response, audience, &value, is_secure);
+    set_cookie(response, Audience::SignInForm, "", is_secure);
+    Ok(())
 }
 
 /// How the operator's token is checked; the server knows it.
@@ -393,7 +427,7 @@ pub(crate) async fn sign_out(form: crate::request::Form) -> PageResult {
 /// Ends a sign-in. Without its cookie, nothing of it remains.
 pub(crate) fn left(audience: Audience) -> Response {
     let mut response = see_other("/console/sign-in");
-    set_cookie(&mut response, audience, "", 0, false);
+    set_cookie(&mut response, audience, "", false);
     response
 }
 
@@ -417,10 +451,17 @@ mod tests {
     #[test]
     fn cookies_are_for_the_console_alone() {
         let mut response = Response::default();
-        set_cookie(&mut response, Audience::Tenant, "v", 60, true);
+        set_cookie(&mut response, Audience::Tenant, "v", true);
+        set_cookie(&mut response, Audience::AtIssuer, "v", false);
+        set_cookie(&mut response, Audience::Tenant, "", false);
+        let cookies: Vec<_> = response.headers().get_all(header::SET_COOKIE).iter().collect();
         assert_eq!(
-            response.headers()[header::SET_COOKIE],
-            "keepsake_console=v; Path=/console; Max-Age=60; HttpOnly; SameSite=Strict; Secure"
+            cookies,
+            [
+                "keepsake_console=v; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
+                "keepsake_issuer=v; Path=/console/sign-in; Max-Age=600; HttpOnly; SameSite=Lax",
+                "keepsake_console=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict",
+            ]
         );
     }
 

@@ -89,6 +89,7 @@ pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
 pub use index_blobs::IndexBlobs;
 pub use keepsake_index::ExpiresAt;
+pub use keepsake_tokens::{OpenIdError, Returned, SignInIssuer};
 pub use keys::{ApiKeys, KeyDraft, MadeKey, NewKey};
 pub use memories::{
     BatchStatus, HistoryPart, ImportedRedaction, ImportedVersion, MAX_OPERATIONS, MAX_VERSIONS, Memories,
@@ -108,7 +109,7 @@ pub use sessions::{
     SessionEdit, SessionEvents, SessionQuery, Sessions,
 };
 pub use shares::{FairShares, Share};
-pub use sign_ins::{Audience, SIGN_IN_LIFE, SignIns, SignedIn};
+pub use sign_ins::{AtIssuer, Audience, IssuerPage, IssuerSignInError, SIGN_IN_LIFE, SignIns, SignedIn};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery, Stores};
 pub use tokens::{NewToken, RotatedKey, Rotation, Tokens};
 pub use tool::{AgentTools, MEMORY_TOOL, MemoryTool, ToolAnswer, ToolCall, Tools, is_tool};
@@ -293,7 +294,7 @@ impl Engine {
             Arc::clone(&key_uses),
             Arc::clone(&activity),
         );
-        let sign_ins = SignIns::new(shared(), secrets.clone());
+        let sign_ins = SignIns::new(shared(), secrets.clone(), Arc::clone(&options.issuers));
         let tokens = Tokens::new(shared(), secrets, options.token_key_period);
         let auth = Auth::new(
             &context,

@@ -3,17 +3,22 @@
 //! A cookie holds a credential, a random nonce and the time of the sign-in,
 //! encrypted with a key that every replica derives from one shared secret. It
 //! grants nothing itself: each request is authenticated with the credential.
+//!
+//! A sign-in at the page of an issuer begins with a cookie of another kind, which
+//! holds the random values that the issuer's answer must match.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::Timestamp;
-use keepsake_tokens::SECRET_BYTES;
+use keepsake_tokens::{Challenge, Issuers, OpenIdError, Returned, SECRET_BYTES, SignInIssuer};
+use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use crate::EngineError;
@@ -22,6 +27,10 @@ use crate::secrets::Secrets;
 
 /// How long a sign-in lasts at most.
 pub const SIGN_IN_LIFE: Duration = Duration::from_hours(12);
+/// How long the form that asks for a credential is valid.
+const FORM_LIFE: Duration = Duration::from_hours(1);
+/// How long a person may take at the page of an issuer.
+const AT_ISSUER_LIFE: Duration = Duration::from_mins(10);
 /// Maximum bytes of a cookie's value: browsers keep 4,096 bytes with the name
 /// and the attributes.
 const MAX_COOKIE_BYTES: usize = 3_800;
@@ -39,6 +48,8 @@ pub enum Audience {
     Operator,
     /// Nobody yet: the form that asks for a credential.
     SignInForm,
+    /// Nobody yet: a sign-in that goes on at the page of an issuer.
+    AtIssuer,
 }
 
 impl Audience {
@@ -47,6 +58,16 @@ impl Audience {
             Self::Tenant => "tenant",
             Self::Operator => "operator",
             Self::SignInForm => "sign-in form",
+            Self::AtIssuer => "at issuer",
+        }
+    }
+
+    /// How long its cookie is valid at most.
+    pub const fn life(self) -> Duration {
+        match self {
+            Self::Tenant | Self::Operator => SIGN_IN_LIFE,
+            Self::SignInForm => FORM_LIFE,
+            Self::AtIssuer => AT_ISSUER_LIFE,
         }
     }
 }
@@ -70,6 +91,60 @@ impl fmt::Debug for SignedIn {
     }
 }
 
+/// A sign-in that goes on at the page of an issuer.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct AtIssuer {
+    issuer_id: String,
+    state: String,
+    nonce: String,
+    verifier: String,
+    /// The page to open after the sign-in.
+    pub next: String,
+}
+
+impl AtIssuer {
+    /// The issuer's id among [`SignIns::issuers`].
+    pub fn issuer_id(&self) -> &str {
+        &self.issuer_id
+    }
+
+    fn challenge(&self) -> Challenge<'_> {
+        Challenge {
+            state: &self.state,
+            nonce: &self.nonce,
+            verifier: &self.verifier,
+        }
+    }
+}
+
+impl fmt::Debug for AtIssuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtIssuer")
+            .field("issuer_id", &self.issuer_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The page of an issuer, and the cookie that the browser must return with.
+#[derive(Clone)]
+pub struct IssuerPage {
+    /// The URL of the page.
+    pub url: String,
+    /// The value of the cookie.
+    pub cookie: String,
+}
+
+/// Why a sign-in at an issuer failed.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerSignInError {
+    /// The issuer refused, or its answer is not accepted.
+    #[error(transparent)]
+    OpenId(#[from] OpenIdError),
+    /// The server failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
 /// The keys that are derived from the shared secret.
 struct Keys {
     cookies: LessSafeKey,
@@ -87,15 +162,17 @@ impl fmt::Debug for Keys {
 pub struct SignIns {
     context: Arc<Context>,
     secrets: Secrets,
+    issuers: Arc<Issuers>,
     /// Read once per process.
     keys: OnceCell<Keys>,
 }
 
 impl SignIns {
-    pub(crate) fn new(context: Arc<Context>, secrets: Secrets) -> Self {
+    pub(crate) fn new(context: Arc<Context>, secrets: Secrets, issuers: Arc<Issuers>) -> Self {
         Self {
             context,
             secrets,
+            issuers,
             keys: OnceCell::new(),
         }
     }
@@ -157,8 +234,65 @@ impl SignIns {
         let keys = self.keys().await?;
         let opened = unseal(&keys.cookies, audience, cookie);
         let now = self.context.now();
-        let is_current = |signed_in: &SignedIn| signed_in.since.plus(SIGN_IN_LIFE) > now;
+        let is_current = |signed_in: &SignedIn| signed_in.since.plus(audience.life()) > now;
         Ok(opened.filter(is_current))
+    }
+
+    /// The issuers at whose page people sign in.
+    pub fn issuers(&self) -> Vec<SignInIssuer> {
+        self.issuers.for_sign_in()
+    }
+
+    /// Starts a sign-in at the page of an issuer.
+    ///
+    /// # Errors
+    /// [`OpenIdError::UnknownClient`], [`OpenIdError::Unavailable`];
+    /// [`EngineError::Invalid`] when `next` does not fit into a cookie,
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn begin_at_issuer(
+        &self,
+        issuer_id: &str,
+        next: &str,
+    ) -> Result<IssuerPage, IssuerSignInError> {
+        let random = || URL_SAFE_NO_PAD.encode(self.context.ids.secret());
+        let begun = AtIssuer {
+            issuer_id: issuer_id.to_owned(),
+            state: random(),
+            nonce: random(),
+            verifier: random(),
+            next: next.to_owned(),
+        };
+        let now = self.context.now();
+        let url = self.issuers.authorization_url(issuer_id, begun.challenge(), now);
+        let url = url.await?;
+        let text = serde_json::to_string(&begun)
+            .map_err(|_| EngineError::Internal("a sign-in at an issuer cannot be written"))?;
+        let (_, cookie) = self.begin(Audience::AtIssuer, &text).await?;
+        Ok(IssuerPage { url, cookie })
+    }
+
+    /// The sign-in that a browser returns from, by its cookie and the `state` in
+    /// the URL; `None`: it did not start here, is too old, or another one began.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn open_at_issuer(&self, cookie: &str, state: &str) -> Result<Option<AtIssuer>, EngineError> {
+        let opened = self.open(Audience::AtIssuer, cookie).await?;
+        let begun = opened.and_then(|opened| serde_json::from_str::<AtIssuer>(&opened.credential).ok());
+        let is_same =
+            |begun: &AtIssuer| verify_slices_are_equal(begun.state.as_bytes(), state.as_bytes()).is_ok();
+        Ok(begun.filter(is_same))
+    }
+
+    /// Redeems the issuer's code and returns the person's credential.
+    ///
+    /// # Errors
+    /// [`OpenIdError`].
+    pub async fn redeem(&self, begun: &AtIssuer, returned: Returned<'_>) -> Result<String, OpenIdError> {
+        let now = self.context.now();
+        self.issuers
+            .redeem(&begun.issuer_id, returned, begun.challenge(), now)
+            .await
     }
 
     /// The token that every form of a sign-in carries.

@@ -219,6 +219,8 @@ async fn every_page_of_the_console_needs_a_sign_in() {
     let open = [
         "/console/sign-in",
         "/console/sign-in/once",
+        "/console/sign-in/issuer",
+        "/console/sign-in/callback",
         "/console/assets/{file}",
     ];
     let mut pages = routes_of(&server.router);

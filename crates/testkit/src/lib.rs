@@ -12,6 +12,7 @@ pub mod issuer;
 pub mod keepsake_server;
 pub mod owned_postgres;
 pub mod postgres;
+pub mod provider;
 pub mod run;
 pub mod s3;
 pub mod seed;
@@ -23,6 +24,7 @@ pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand};
 pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
+pub use provider::{Behaviour, Provider};
 pub use s3::{VersionedPlace, fresh_s3, s3_options, versioned_s3};
 pub use seed::Seed;
 

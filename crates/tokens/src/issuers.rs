@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use keepsake_core::{Actor, Timestamp};
 
@@ -9,6 +10,7 @@ use crate::TokenError;
 use crate::claims::Claims;
 use crate::jwks::Jwks;
 use crate::keys::{KeySet, VerifyingKey};
+use crate::openid::{Challenge, Client, ClientSettings, OpenIdError, Returned};
 use crate::ring::OWN_ISSUER;
 use crate::untrusted::Untrusted;
 
@@ -52,6 +54,17 @@ pub struct IssuerSettings {
     pub tenants: Option<Vec<String>>,
     /// The kind of its subjects.
     pub actor: Subject,
+    /// How people sign in to the console at its page; `None`: they do not.
+    pub console: Option<ClientSettings>,
+}
+
+/// An issuer at whose page people sign in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignInIssuer {
+    /// Its id, unique among them.
+    pub id: String,
+    /// Its name for people.
+    pub name: String,
 }
 
 /// A problem of one issuer in a list.
@@ -87,6 +100,8 @@ pub struct Issuers(Vec<Issuer>);
 struct Issuer {
     settings: IssuerSettings,
     keys: Keys,
+    /// For sign-ins to the console.
+    client: Option<Client>,
 }
 
 enum Keys {
@@ -136,9 +151,32 @@ impl Issuers {
                     .map(Keys::Fixed)
                     .map_err(|rule| problem("key_file", rule)),
             };
-            if let Ok(keys) = keys {
-                issuers.push(Issuer { settings, keys });
+            let allow_http = matches!(settings.keys, KeySource::Url { allow_http: true, .. });
+            let client = settings
+                .console
+                .clone()
+                .map(|console| Client::new(console, &settings.issuer, &settings.audience, allow_http))
+                .transpose()
+                .map_err(|rule| problem("issuer", format!("{rule} (for its `console`)")));
+            let (Ok(keys), Ok(client)) = (keys, client) else {
+                continue;
+            };
+            let is_same = |other: &Client| client.as_ref().is_some_and(|client| client.id() == other.id());
+            if issuers
+                .iter()
+                .filter_map(|other| other.client.as_ref())
+                .any(is_same)
+            {
+                problem(
+                    "console.client_id",
+                    "is that of another table of this issuer".to_owned(),
+                );
             }
+            issuers.push(Issuer {
+                settings,
+                keys,
+                client,
+            });
         }
         if problems.is_empty() {
             Ok(Self(issuers))
@@ -199,6 +237,90 @@ impl Issuers {
         })
     }
 
+    /// The issuers at whose page people sign in.
+    pub fn for_sign_in(&self) -> Vec<SignInIssuer> {
+        let clients = self.0.iter().filter_map(|issuer| issuer.client.as_ref());
+        clients
+            .map(|client| SignInIssuer {
+                id: client.id(),
+                name: client.name().to_owned(),
+            })
+            .collect()
+    }
+
+    /// Fetches the discovery documents of the issuers at whose page people sign
+    /// in; returns the position of each, and why the fetch failed.
+    pub async fn check_discovery(&self, now: Timestamp) -> Vec<(usize, Result<(), Arc<str>>)> {
+        let mut checked = Vec::new();
+        for (position, issuer) in self.0.iter().enumerate() {
+            if let Some(client) = &issuer.client {
+                checked.push((position, client.check(now).await));
+            }
+        }
+        checked
+    }
+
+    /// The URL of an issuer's page for one sign-in.
+    ///
+    /// # Errors
+    /// [`OpenIdError::UnknownClient`], [`OpenIdError::Unavailable`].
+    pub async fn authorization_url(
+        &self,
+        id: &str,
+        challenge: Challenge<'_>,
+        now: Timestamp,
+    ) -> Result<String, OpenIdError> {
+        let (_, client) = self.client(id)?;
+        client.authorization_url(challenge, now).await
+    }
+
+    /// Redeems the code of a sign-in, verifies the ID token, and returns the token
+    /// that is the person's credential: one that names this issuer's audience.
+    ///
+    /// The credential's signature and other claims are verified at each use.
+    ///
+    /// # Errors
+    /// [`OpenIdError`].
+    pub async fn redeem(
+        &self,
+        id: &str,
+        returned: Returned<'_>,
+        challenge: Challenge<'_>,
+        now: Timestamp,
+    ) -> Result<String, OpenIdError> {
+        let (issuer, client) = self.client(id)?;
+        let redeemed = client.redeem(returned, challenge.verifier, now).await?;
+        let id_token = redeemed.id_token.ok_or(OpenIdError::Incomplete("ID token"))?;
+        let claims = issuer
+            .verify_own(&id_token, now)
+            .await
+            .map_err(OpenIdError::IdToken)?;
+        client.check_id_token(&claims, challenge.nonce, now)?;
+        if !client.uses_access_token() {
+            return Ok(id_token);
+        }
+        let access_token = redeemed.access_token;
+        let access_token = access_token.ok_or(OpenIdError::Incomplete("access token"))?;
+        let claims = issuer
+            .verify_own(&access_token, now)
+            .await
+            .map_err(OpenIdError::AccessToken)?;
+        if !claims.is_for(&issuer.settings.audience) {
+            return Err(OpenIdError::AccessToken(TokenError::Audience));
+        }
+        Ok(access_token)
+    }
+
+    fn client(&self, id: &str) -> Result<(&Issuer, &Client), OpenIdError> {
+        let mut clients = self
+            .0
+            .iter()
+            .filter_map(|issuer| Some((issuer, issuer.client.as_ref()?)));
+        clients
+            .find(|(_, client)| client.id() == id)
+            .ok_or(OpenIdError::UnknownClient)
+    }
+
     /// One issuer may be configured for several audiences.
     fn issuer_of(&self, claims: &Claims) -> Result<&Issuer, TokenError> {
         let name = claims.text("iss")?.ok_or(TokenError::Issuer)?;
@@ -217,6 +339,20 @@ impl Issuers {
 }
 
 impl Issuer {
+    /// Verifies that a token is signed by this issuer and names it; nothing else.
+    async fn verify_own(&self, token: &str, now: Timestamp) -> Result<Claims, TokenError> {
+        let token = Untrusted::parse(token)?;
+        if token.is_own {
+            return Err(TokenError::Type);
+        }
+        let claims = Claims::of(&token)?;
+        if claims.text("iss")? != Some(&self.settings.issuer) {
+            return Err(TokenError::Issuer);
+        }
+        self.key_of(&token, now).await?.verify(&token)?;
+        Ok(claims)
+    }
+
     async fn key_of(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<VerifyingKey, TokenError> {
         match &self.keys {
             Keys::Fetched(jwks) => jwks.key_of(token, now).await,

@@ -1,22 +1,27 @@
 //! Tokens of configured issuers and of the server.
 //!
 //! [`Untrusted`] is a parsed token that is not verified yet. [`Issuers`] verifies
-//! tokens of configured issuers with keys from a file or a JWKS URL. [`KeyRing`]
+//! tokens of configured issuers with keys from a file or a JWKS URL, and lets
+//! people sign in at an issuer's page. [`KeyRing`]
 //! signs and verifies the server's own tokens. [`Vault`] encrypts the secrets that
 //! all replicas share in the index. No function reads a clock; the caller passes
 //! `now`.
 
 mod claims;
 mod error;
+mod fetched;
+mod http;
 mod issuers;
 mod jwks;
 mod keys;
+mod openid;
 mod ring;
 mod untrusted;
 mod vault;
 
 pub use error::TokenError;
-pub use issuers::{Identity, IssuerProblem, IssuerSettings, Issuers, KeySource, Subject};
+pub use issuers::{Identity, IssuerProblem, IssuerSettings, Issuers, KeySource, SignInIssuer, Subject};
+pub use openid::{Challenge, ClientSecret, ClientSettings, OpenIdError, Returned};
 pub use ring::{KeyRing, MAX_LIFE, OWN_ISSUER, OwnClaims, SigningKey};
 pub use untrusted::{MAX_TOKEN_BYTES, Untrusted};
 pub use vault::{MasterKey, Opened, SECRET_BYTES, Secret, Vault, VaultError};

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject};
+use keepsake_tokens::{ClientSecret, ClientSettings, IssuerSettings, Issuers, KeySource, Subject};
 
 use crate::checks::{boolean, days, http_url, one_of, owned, texts};
 use crate::reader::{HIDDEN, Reader, quoted};
 
 /// The array of tables.
 pub(crate) const ISSUERS: &str = "auth.issuers";
+/// The table of an issuer for sign-ins to the console.
+pub(crate) const CONSOLE: &str = "console";
+/// The path of the console to which an issuer sends browsers back.
+const CALLBACK: &str = "/console/sign-in/callback";
 /// As the only item of an issuer's tenants: any tenant.
 const ALL_TENANTS: &str = "*";
 
@@ -23,10 +27,10 @@ pub struct AuthSettings {
 }
 
 impl AuthSettings {
-    pub(super) fn read(reader: &mut Reader) -> Self {
+    pub(super) fn read(reader: &mut Reader, public_url: Option<&str>) -> Self {
         Self {
             token_key_period: reader.get("auth.token_key_days", 30, days),
-            issuers: Arc::new(read_issuers(reader).unwrap_or_default()),
+            issuers: Arc::new(read_issuers(reader, public_url).unwrap_or_default()),
         }
     }
 }
@@ -35,12 +39,14 @@ fn key_of(position: usize, field: &str) -> String {
     format!("{ISSUERS}[{position}].{field}")
 }
 
-fn read_issuers(reader: &mut Reader) -> Option<Issuers> {
+fn read_issuers(reader: &mut Reader, public_url: Option<&str>) -> Option<Issuers> {
     let Some(count) = reader.tables(ISSUERS) else {
         reader.refuse(ISSUERS, "must be tables in a file: [[auth.issuers]]");
         return None;
     };
-    let read: Vec<_> = (0..count).map(|position| read_issuer(reader, position)).collect();
+    let read: Vec<_> = (0..count)
+        .map(|position| read_issuer(reader, position, public_url))
+        .collect();
     let settings = read.into_iter().collect::<Option<Vec<_>>>()?;
     let is_one_issuer = settings.windows(2).all(|two| two[0].issuer == two[1].issuer);
     if !is_one_issuer && !require_tenants(reader, count) {
@@ -70,7 +76,7 @@ fn require_tenants(reader: &mut Reader, count: usize) -> bool {
     keys.iter().all(|key| reader.is_set(key))
 }
 
-fn read_issuer(reader: &mut Reader, position: usize) -> Option<IssuerSettings> {
+fn read_issuer(reader: &mut Reader, position: usize, public_url: Option<&str>) -> Option<IssuerSettings> {
     let key = |field| key_of(position, field);
     let required = [
         ("issuer", "set it to the `iss` of its tokens"),
@@ -91,6 +97,11 @@ fn read_issuer(reader: &mut Reader, position: usize) -> Option<IssuerSettings> {
         ("service_account", Subject::ServiceAccount),
     ];
     let actor = reader.optional(&key("actor"), one_of(&subjects));
+    let console = if reader.is_set(&key(CONSOLE)) {
+        Some(read_console(reader, &key(CONSOLE), public_url)?)
+    } else {
+        None
+    };
     Some(IssuerSettings {
         issuer: issuer?,
         audience: audience?,
@@ -99,6 +110,37 @@ fn read_issuer(reader: &mut Reader, position: usize) -> Option<IssuerSettings> {
         scopes_claim,
         tenants: tenants.filter(|tenants| *tenants != [ALL_TENANTS]),
         actor: actor?,
+        console,
+    })
+}
+
+/// How people sign in to the console at an issuer's page.
+fn read_console(reader: &mut Reader, table: &str, public_url: Option<&str>) -> Option<ClientSettings> {
+    let key = |field| format!("{table}.{field}");
+    reader.require(
+        "server.public_url",
+        &format!("set it to where browsers reach the server: {table} sends them to its issuer and back"),
+    );
+    reader.require(
+        &key("client_id"),
+        "set it to the name that the issuer has for this server",
+    );
+    let client_id = reader.optional(&key("client_id"), owned::<String>);
+    let client_secret = reader.secret_or_file(&key("client_secret"), "client secret", |text| {
+        if text.is_empty() {
+            Err("must not be empty".to_owned())
+        } else {
+            Ok(ClientSecret::new(text))
+        }
+    });
+    let name = reader.optional(&key("name"), owned::<String>);
+    let scopes = reader.optional(&key("scopes"), texts);
+    Some(ClientSettings {
+        name,
+        client_id: client_id?,
+        client_secret,
+        scopes: scopes.unwrap_or_default(),
+        redirect_uri: format!("{}{CALLBACK}", public_url?),
     })
 }
 

@@ -21,7 +21,7 @@ use keepsake_tokens::Vault;
 
 pub use audit::AuditSettings;
 pub use auth::AuthSettings;
-pub(crate) use auth::ISSUERS;
+pub(crate) use auth::{CONSOLE, ISSUERS};
 pub use blobs::BlobSettings;
 pub use cache::CacheSettings;
 pub use index::IndexSettings;
@@ -95,6 +95,7 @@ impl Settings {
         let roles = [Role::All, Role::Gateway, Role::Worker].map(|role| (role.name(), role));
         let role = reader.get("role", Role::All.name(), one_of(&roles));
         let server = ServerSettings::read(reader);
+        let public_url = server.public_url.clone();
         // Fields are read in this order, which is that of the printed sections.
         Self {
             role,
@@ -106,7 +107,7 @@ impl Settings {
             limits: limits::read(reader),
             scanner: sensitive_data::read(reader),
             audit: AuditSettings::read(reader),
-            auth: AuthSettings::read(reader),
+            auth: AuthSettings::read(reader, public_url.as_deref()),
             vault: secrets::read(reader),
             telemetry: TelemetrySettings::read(reader),
             log: LogSettings::read(reader),

@@ -157,6 +157,92 @@ fn issuers_are_printed_with_their_origins() {
 }
 
 #[test]
+fn people_sign_in_at_issuers_that_have_a_console() {
+    let url = "server.public_url = 'https://memory.example.com/'\n";
+    let console = |table: &str| with(&format!("{url}{ISSUER}[auth.issuers.console]\n{table}"));
+    let names = |text: &str| {
+        let issuers = settings(text, &[]).unwrap().auth.issuers.for_sign_in();
+        issuers.into_iter().map(|issuer| issuer.name).collect::<Vec<_>>()
+    };
+    assert!(names(&with(ISSUER)).is_empty());
+    assert_eq!(names(&console("client_id = 'keepsake'\n")), ["id.example.com"]);
+    let inline = format!("{url}{ISSUER}console = {{ client_id = 'keepsake', name = 'Example' }}\n");
+    assert_eq!(names(&with(&inline)), ["Example"]);
+
+    let secret = File::new("hunter2\n");
+    let path = secret.path().display().to_string();
+    let file = File::new(&console(&format!(
+        "client_id = 'keepsake'\nclient_secret_file = '{path}'\nscopes = ['profile', 'memory:read']\n"
+    )));
+    let (settings, printed) = (file.settings(&[]).unwrap(), file.sources(&[]).merge().to_toml());
+    let shown = format!("{:?}", settings.auth.issuers);
+    assert!(
+        shown.contains("redirect_uri: \"https://memory.example.com/console/sign-in/callback\""),
+        "{shown}"
+    );
+    assert!(!shown.contains(SECRET), "{shown}");
+    let own = file.path().display().to_string();
+    let expected = format!(
+        "\n[auth.issuers.console]\nclient_id = \"keepsake\" # {own}, line 11\n\
+         client_secret_file = \"{path}\" # {own}, line 12\nscopes = [\"profile\", \"memory:read\"] # {own}, line 13\n"
+    );
+    assert!(printed.contains(&expected), "{printed}");
+    assert!(toml::from_str::<toml::Table>(&printed).is_ok(), "{printed}");
+}
+
+#[test]
+fn error_of_an_issuers_console_names_its_key() {
+    let url = "server.public_url = 'https://memory.example.com'\n";
+    let console = |table: &str| format!("{url}{ISSUER}[auth.issuers.console]\n{table}");
+    for (text, found) in [
+        (
+            format!("{ISSUER}[auth.issuers.console]\nclient_id = 'keepsake'\n"),
+            "server.public_url is not set: set it to where browsers reach the server: auth.issuers[0].console sends them",
+        ),
+        (console(""), "auth.issuers[0].console.client_id is not set: "),
+        (
+            console("client_id = ''\n"),
+            "auth.issuers[0].console.client_id (keepsake.toml, line 11) must not be empty",
+        ),
+        (
+            console("client_id = 'a'\nclient_secret = 'hunter2'\nclient_secret_file = '/x'\n"),
+            "auth.issuers[0].console.client_secret_file (keepsake.toml, line 13) is set, and so is",
+        ),
+        (
+            console("client_id = 'a'\nclient_secret_file = '/nowhere/secret'\n"),
+            "auth.issuers[0].console.client_secret_file (keepsake.toml, line 12) cannot be read: No such file",
+        ),
+        (
+            console("client_id = 'a'\nscopes = 'openid'\n"),
+            "auth.issuers[0].console.scopes (keepsake.toml, line 12) must be a list of texts",
+        ),
+        (
+            console("client_id = 'a'\nclient = 'hunter2'\n"),
+            "unknown key auth.issuers[0].console.client (keepsake.toml, line 12); auth.issuers[0].console has client_id",
+        ),
+        (
+            console("client_id = 'a'\n").replace("issuer = 'https:", "issuer = 'http:"),
+            "auth.issuers[0].issuer (keepsake.toml, line 6) must be an https:// URL: an attacker who replaces",
+        ),
+        (
+            format!(
+                "{}\n{}",
+                console("client_id = 'a'\n").replace("actor", "tenants = ['*']\nactor"),
+                ISSUER.replace(
+                    "'keepsake'",
+                    "'other'\ntenants = ['*']\nconsole = { client_id = 'a' }"
+                ),
+            ),
+            "auth.issuers[1].console.client_id (keepsake.toml, line 18) is that of another table of this issuer",
+        ),
+    ] {
+        let problem = problem(&text);
+        assert!(problem.starts_with(found), "{problem}\nis not\n{found}");
+        assert!(!problem.contains(SECRET), "{problem}");
+    }
+}
+
+#[test]
 fn master_key_comes_from_a_variable_or_a_file() {
     let is_locked = |text: &str, variables: &[(&str, &str)]| {
         let settings = settings(&with(text), variables).unwrap();

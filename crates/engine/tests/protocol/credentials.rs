@@ -162,6 +162,7 @@ pub(crate) fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
         scopes_claim: "scope".to_owned(),
         tenants: None,
         actor,
+        console: None,
     };
     Arc::new(Issuers::new(vec![settings]).unwrap())
 }

@@ -74,7 +74,12 @@ async fn cookie_that_was_changed_is_none(setup: TestEngine) {
 
 async fn cookie_is_for_one_console(setup: TestEngine) {
     let sign_ins = &setup.engine.sign_ins;
-    let all = [Audience::Tenant, Audience::Operator, Audience::SignInForm];
+    let all = [
+        Audience::Tenant,
+        Audience::Operator,
+        Audience::SignInForm,
+        Audience::AtIssuer,
+    ];
     for made_for in all {
         let (_, cookie) = sign_ins.begin(made_for, CREDENTIAL).await.unwrap();
         for audience in all {

@@ -59,7 +59,8 @@ fn document(merged: &Merged, report: &Report) -> Value {
 }
 
 /// Connects to the index and, if there is one, the object store, whose operations it
-/// tries. Independent steps are tried also after a failure.
+/// tries, and reads the discovery documents of issuers at whose page people sign in.
+/// Independent steps are tried also after a failure.
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
     report.step("index.url", "connect", &index);
@@ -69,6 +70,10 @@ async fn check(settings: &Settings, report: &mut Report) {
         Err(failure) => {
             report.step("blobs.url", "connect", &Err::<(), _>(failure));
         }
+    }
+    for (position, found) in settings.auth.issuers.check_discovery(SystemClock.now()).await {
+        let key = format!("auth.issuers[{position}].console");
+        report.step(&key, "discovery", &found);
     }
 }
 

@@ -4,6 +4,7 @@ mod actions;
 pub(crate) mod browser;
 mod defences;
 mod live;
+mod issuer;
 mod operator;
 mod operator_browser;
 mod pages;

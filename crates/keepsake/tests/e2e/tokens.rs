@@ -10,7 +10,7 @@ use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 
 use crate::support::client::{send, tool_calls};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, now_secs, secrets};
 
 /// An issuer of people's tokens with keys behind HTTP, and one of workloads'
 /// tokens with a key in a file.
@@ -81,15 +81,6 @@ impl Issuers {
 fn remembered(token: String) -> String {
     secrets::remember(&token, "a token");
     token
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a server in another process uses the machine's clock"
-)]
-fn now_secs() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap().as_secs()
 }
 
 async fn with_token(

@@ -76,6 +76,7 @@ pub(crate) fn settings(keys: KeySource) -> IssuerSettings {
         scopes_claim: "scope".to_owned(),
         tenants: None,
         actor: Subject::User,
+        console: None,
     }
 }
 

@@ -43,3 +43,13 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
     });
     assert!(is_met.await.is_ok(), "not within {within:?}: {what}");
 }
+
+/// The time in seconds since the epoch, as a server in another process reads it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a server in another process uses the machine's clock"
+)]
+pub(crate) fn now_secs() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap().as_secs()
+}

@@ -1,0 +1,359 @@
+//! Signing in at the page of an issuer.
+
+use std::time::Duration;
+
+use keepsake_testkit::provider::{Behaviour, CLIENT_ID, CLIENT_SECRET, Provider};
+use reqwest::redirect::Policy;
+use serde_json::{Value, json};
+
+use super::browser::{Browser, Page, encoded};
+use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::{Deployment, Pair, Server, Tenant, eventually, now_secs};
+
+/// The audience of the API, for which the access token is the credential.
+const AUDIENCE: &str = "keepsake";
+
+/// A server that trusts a provider, and a tenant that the provider names.
+struct Setup {
+    provider: Provider,
+    server: Server,
+    tenant: Tenant,
+    _deployment: Deployment,
+}
+
+impl Setup {
+    /// With API tokens for `audience`.
+    async fn new(audience: &str) -> Self {
+        let deployment = Deployment::new(Pair::Sqlite).await;
+        let tenant = deployment.tenant().await;
+        let claims = json!({
+            "sub": "ada@example.com", "tenant": tenant.id.to_string(),
+            "scope": "openid memory:read memory:write", "exp": now_secs() + 300,
+        });
+        let provider = Provider::start(claims).await;
+        let command = deployment.command(&ServerConfig {
+            more: config(&provider, audience),
+            ..ServerConfig::default()
+        });
+        let public_url = format!("http://127.0.0.1:{}", command.port());
+        provider.register(format!("{public_url}/console/sign-in/callback"));
+        let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", &public_url)).await;
+        Self {
+            provider,
+            server,
+            tenant,
+            _deployment: deployment,
+        }
+    }
+
+    fn browser(&self) -> Browser {
+        Browser::new(&self.server.url())
+    }
+
+    /// Opens the form, chooses the issuer, and returns the URL of its page.
+    async fn leave(&self, browser: &mut Browser, next: &str) -> String {
+        let form = browser.open(&format!("/console/sign-in?next={next}")).await;
+        let policy = form.header("content-security-policy");
+        assert!(policy.contains("form-action 'self';"), "{policy}");
+        form.has("Sign in with Example");
+        let fields = ["token", "next", "issuer"].map(|name| (name, form.field(name)));
+        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let page = browser.post("/console/sign-in/issuer", &fields).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        let url = next_page(&page);
+        assert!(url.starts_with(self.provider.url()), "{url}");
+        url
+    }
+
+    /// Opens the page of the provider, which leads back to this path.
+    async fn at_provider(&self, url: &str) -> String {
+        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none());
+        let answer = http.build().unwrap().get(url).send().await.unwrap();
+        assert_eq!(answer.status(), 303, "{}", answer.text().await.unwrap());
+        let location = answer.headers()["location"].to_str().unwrap();
+        location.strip_prefix(&self.server.url()).unwrap().to_owned()
+    }
+
+    /// Signs in, and returns the page after the provider's.
+    async fn sign_in(&self, browser: &mut Browser, next: &str) -> Page {
+        let url = self.leave(browser, next).await;
+        let path = self.at_provider(&url).await;
+        browser.get(&path).await
+    }
+}
+
+/// The configuration that trusts a provider.
+fn config(provider: &Provider, audience: &str) -> String {
+    let url = provider.url();
+    format!(
+        "[[auth.issuers]]\nissuer = \"{url}\"\naudience = \"{audience}\"\njwks_url = \"{url}/jwks\"\nactor = \"user\"\n\
+         [auth.issuers.console]\nclient_id = \"{CLIENT_ID}\"\nclient_secret = \"{CLIENT_SECRET}\"\n\
+         name = \"Example\"\nscopes = [\"profile\"]\n{FREE_RATES}"
+    )
+}
+
+/// The URL that a page opens by itself.
+fn next_page(page: &Page) -> String {
+    let (_, rest) = page
+        .text
+        .split_once("<meta http-equiv=\"refresh\" content=\"0; url=")
+        .unwrap_or_else(|| panic!("no next page: {}", page.text));
+    rest.split_once('"').unwrap().0.replace("&#38;", "&")
+}
+
+/// The URL with another value of a field.
+fn with(url: &str, field: &str, value: &str) -> String {
+    let (before, rest) = url.split_once(&format!("{field}=")).unwrap();
+    let rest = rest.split_once('&').map_or("", |(_, rest)| rest);
+    format!("{before}{field}={}&{rest}", encoded(value))
+}
+
+#[track_caller]
+fn assert_refused(page: &Page, browser: &Browser, status: u16, why: &str) {
+    assert_eq!(page.status, status, "{why}: {}", page.text);
+    page.has("<h1>You are not signed in</h1>");
+    page.has(why);
+    assert!(!browser.cookies.contains_key("keepsake_console"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn person_signs_in_at_an_issuer() {
+    // With the access token, and with the ID token, as the credential.
+    for audience in [AUDIENCE, CLIENT_ID] {
+        let setup = Setup::new(audience).await;
+        let mut browser = setup.browser();
+        let page = setup
+            .sign_in(&mut browser, "%2Fconsole%2Fsearch%3Fq%3Da%26b")
+            .await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        assert_eq!(next_page(&page), "/console/search?q=a&b");
+        assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["keepsake_console"]);
+        let stores = browser.open("/console/stores").await;
+        stores.has("ada@example.com");
+        stores.has(&setup.tenant.store_id.to_string());
+        // The scopes are those of the token.
+        assert_eq!(browser.get("/console/keys").await.status, 403);
+        let page = browser.open("/console/usage").await;
+        let path = format!("/console/stores/{}/new", setup.tenant.store_id);
+        browser
+            .act(
+                &page,
+                &path,
+                &[("path", "/x.md"), ("content", "x"), ("once", "1")],
+            )
+            .await;
+        let client = setup.server.client(&setup.tenant);
+        let versions = format!("/v1/memory_stores/{}/memory_versions", setup.tenant.store_id);
+        let versions = client.get(&versions).await.json();
+        let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
+        assert_eq!(versions["data"][0]["created_by"], ada);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_at_an_issuer_leads_to_no_other_site() {
+    let setup = Setup::new(AUDIENCE).await;
+    for foreign in [
+        "https://evil.example/",
+        "//evil.example",
+        "/v1/audit",
+        "/console/%0d%0ax",
+    ] {
+        let mut browser = setup.browser();
+        let page = setup.sign_in(&mut browser, &encoded(foreign)).await;
+        assert_eq!(
+            (page.status, next_page(&page).as_str()),
+            (200, "/console/stores"),
+            "{foreign}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_of_an_issuer_is_accepted_once_and_from_the_browser_that_left() {
+    let setup = Setup::new(AUDIENCE).await;
+    let mut browser = setup.browser();
+    let url = setup.leave(&mut browser, "").await;
+    let path = setup.at_provider(&url).await;
+
+    let begun = "did not begin this sign-in";
+    let mut stranger = setup.browser();
+    let page = stranger.get(&path).await;
+    assert_refused(&page, &stranger, 403, begun);
+    // A stranger who has begun another one can still complete that.
+    let own = setup.leave(&mut stranger, "").await;
+    let page = stranger.get(&path).await;
+    assert_refused(&page, &stranger, 403, begun);
+    let own = setup.at_provider(&own).await;
+    assert_eq!(stranger.get(&own).await.status, 200);
+
+    for wrong in ["", "x"] {
+        let page = browser.get(&with(&path, "state", wrong)).await;
+        assert_refused(&page, &browser, 403, begun);
+    }
+    let before = browser.clone();
+    assert_eq!(browser.get(&path).await.status, 200);
+    browser.open("/console/stores").await;
+    browser.cookies.remove("keepsake_console");
+    let page = browser.get(&path).await;
+    assert_refused(&page, &browser, 403, begun);
+    // Even with its cookie, the issuer accepts the code once.
+    let mut copied = before;
+    let page = copied.get(&path).await;
+    assert_refused(
+        &page,
+        &copied,
+        401,
+        "The issuer refused the sign-in: invalid_grant.",
+    );
+    assert!(copied.cookies.is_empty(), "{:?}", copied.cookies);
+    let output = setup.server.output();
+    assert!(
+        output.contains("console.sign_in at an issuer failed: the issuer refused the sign-in: invalid_grant"),
+        "{output}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_that_was_changed_on_its_way_is_refused() {
+    let setup = Setup::new(AUDIENCE).await;
+    let refused = async |field: &str, value: &str, why: &str| {
+        let mut browser = setup.browser();
+        let url = setup.leave(&mut browser, "").await;
+        let is_before = url.contains(&format!("{field}="));
+        let url = if is_before { with(&url, field, value) } else { url };
+        let path = setup.at_provider(&url).await;
+        let path = if is_before {
+            path
+        } else {
+            with(&path, field, value)
+        };
+        let page = browser.get(&path).await;
+        assert_refused(&page, &browser, 401, why);
+        assert!(!browser.cookies.contains_key("keepsake_issuer"), "{why}");
+    };
+    refused("nonce", "other", "it belongs to another sign-in").await;
+    refused("code_challenge", "other", "invalid_grant").await;
+    refused("code", "other", "invalid_grant").await;
+    refused("code", "", "has no code").await;
+    refused("iss", "https://evil.example", "that of another issuer").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_are_not_good_do_not_sign_in() {
+    let setup = Setup::new(AUDIENCE).await;
+    let id_token = |claims: Value| Behaviour {
+        id_token: claims,
+        ..Behaviour::default()
+    };
+    let access_token = |claims: Value| Behaviour {
+        access_token: claims,
+        ..Behaviour::default()
+    };
+    for (behaviour, why) in [
+        (id_token(json!({"aud": "another-client"})), "for another audience"),
+        (
+            id_token(json!({"aud": [CLIENT_ID, "another"], "azp": "another"})),
+            "for another audience",
+        ),
+        (id_token(json!({"exp": now_secs() - 61})), "has expired"),
+        (
+            id_token(json!({"iss": "https://evil.example"})),
+            "issuer is unknown",
+        ),
+        (id_token(json!({"sub": null})), "no `sub`"),
+        (id_token(json!({"nonce": null})), "another sign-in"),
+        (
+            access_token(json!({"aud": "another-api"})),
+            "for another audience",
+        ),
+        (access_token(json!({"exp": now_secs() - 61})), "has expired"),
+        (
+            access_token(json!({"iss": "https://evil.example"})),
+            "issuer is unknown",
+        ),
+        (access_token(json!({"tenant": null})), "names no tenant"),
+        (access_token(json!({"tenant": "acme"})), "tenant is unknown"),
+        (
+            Behaviour {
+                has_opaque_tokens: true,
+                ..Behaviour::default()
+            },
+            "access token is not one for this server: the token is malformed",
+        ),
+        (
+            Behaviour {
+                denies_with: Some("access_denied"),
+                ..Behaviour::default()
+            },
+            "refused the sign-in: access_denied.",
+        ),
+        (
+            Behaviour {
+                denies_with: Some("<script>"),
+                ..Behaviour::default()
+            },
+            "refused the sign-in: without an error code.",
+        ),
+    ] {
+        setup.provider.behave(behaviour);
+        let mut browser = setup.browser();
+        let page = setup.sign_in(&mut browser, "%2Fconsole%2Fusage").await;
+        assert_refused(&page, &browser, 401, why);
+        page.lacks("<b>");
+        page.has("href=\"/console/sign-in?next=%2Fconsole%2Fusage\"");
+    }
+    setup.provider.behave(access_token(json!({"scope": "openid"})));
+    let mut browser = setup.browser();
+    assert_eq!(setup.sign_in(&mut browser, "").await.status, 200);
+    assert_eq!(browser.get("/console/stores").await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn console_ends_with_the_token_of_the_issuer() {
+    let setup = Setup::new(AUDIENCE).await;
+    // Accepted for a minute after its end, so for about four seconds from now.
+    setup.provider.behave(Behaviour {
+        access_token: json!({"exp": now_secs() - 56}),
+        ..Behaviour::default()
+    });
+    let mut browser = setup.browser();
+    assert_eq!(setup.sign_in(&mut browser, "").await.status, 200);
+    browser.open("/console/stores").await;
+    eventually("the console ends", Duration::from_secs(20), async || {
+        let page = browser.clone().get("/console/stores").await;
+        page.status == 303 && page.location().ends_with("&ended=1")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn issuer_that_is_down_costs_no_other_sign_in() {
+    let setup = Setup::new(AUDIENCE).await;
+    setup.provider.behave(Behaviour {
+        is_down: true,
+        ..Behaviour::default()
+    });
+    let mut browser = setup.browser();
+    let form = browser.open("/console/sign-in").await;
+    let issuer = form.field("issuer");
+    let page = browser
+        .submit(&form, "/console/sign-in/issuer", &[("issuer", &issuer)])
+        .await;
+    assert_refused(
+        &page,
+        &browser,
+        503,
+        "The issuer cannot be reached at the moment.",
+    );
+    let page = browser
+        .submit(&form, "/console/sign-in/issuer", &[("issuer", "other")])
+        .await;
+    assert_refused(&page, &browser, 400, "does not sign in with this issuer");
+    let forged = browser
+        .post("/console/sign-in/issuer", &[("issuer", &issuer)])
+        .await;
+    assert_eq!(forged.status, 403, "{}", forged.text);
+    let answer = browser.sign_in(&setup.tenant.key, "").await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+}
