@@ -350,6 +350,9 @@ class Values(unittest.TestCase):
         self.assertEqual(self.egress(*minio), [dns, database, ([9000], None)])
         issuers = [{"issuer": "https://a.example", "audience": "k"}, {"issuer": "b", "audience": "k", "key_file": "/k"}]
         self.assertEqual(self.egress(f'config.auth={{"issuers":{json.dumps(issuers)}}}'), [dns, database, ([443], None)])
+        # Sign-ins to the console need the issuer itself.
+        issuers[1] |= {"issuer": "https://b.example:8443/realm", "console": {"client_id": "k"}}
+        self.assertEqual(self.egress(f'config.auth={{"issuers":{json.dumps(issuers)}}}'), [dns, database, ([443, 8443], None)])
         telemetry = 'config.telemetry={"otlp_endpoint":"http://collector:4318"}'
         self.assertEqual(self.egress(telemetry), [dns, database, ([4318], None)])
         # The migration reaches only the database.

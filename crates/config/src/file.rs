@@ -55,7 +55,7 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
     }
 }
 
-/// Whether a table of an issuer is the one that has keys.
+/// Whether a table in that of an issuer has keys itself.
 fn is_console(prefix: &str, name: &str) -> bool {
     prefix.starts_with(ISSUERS) && name.strip_prefix(prefix) == Some(CONSOLE)
 }

@@ -28,7 +28,7 @@ pub const CLIENT_SECRET: &str = "a secret of the client: 100%";
 /// The `kid` of the provider's key.
 const KEY_ID: &str = "provider";
 
-/// What a provider does for the next sign-ins.
+/// How a provider treats the next sign-ins.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
     /// Claims of the ID token that replace the usual ones; null removes one.
@@ -205,7 +205,7 @@ async fn authorize(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery)
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
 }
 
-/// A text that nobody guesses.
+/// An unguessable text.
 fn random() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }

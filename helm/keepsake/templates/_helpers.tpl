@@ -303,9 +303,11 @@ writes, and some to spare.
 {{- end }}
 {{- $issuers := list -}}
 {{- range dig "auth" "issuers" list .Values.config -}}
-{{- if not .key_file -}}
-{{- $url := default .issuer .jwks_url -}}
-{{- $issuers = append $issuers (include "keepsake.portOf" (dict "url" $url "default" (ternary "80" "443" (hasPrefix "http://" $url)))) -}}
+{{- $urls := list -}}
+{{- if not .key_file }}{{ $urls = append $urls (default .issuer .jwks_url) }}{{ end -}}
+{{- if .console }}{{ $urls = append $urls .issuer }}{{ end -}}
+{{- range $urls -}}
+{{- $issuers = append $issuers (include "keepsake.portOf" (dict "url" . "default" (ternary "80" "443" (hasPrefix "http://" .)))) -}}
 {{- end -}}
 {{- end }}
 {{- if $issuers }}

@@ -136,6 +136,8 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
                 "request_deadline_seconds = 45 ",
                 "token_key_days = 7 ",
                 "jwks_url = \"https://login.example.com/.well-known/jwks.json\" ",
+                "public_url = \"https://memory.example.com\" ",
+                "client_id = \"keepsake\" ",
                 "sample_ratio = 0.25 ",
                 "metrics_without_token = true ",
                 "filter = \"keepsake=debug,info\" ",
