@@ -5,9 +5,12 @@ use std::time::Duration;
 use keepsake_testkit::provider::{Behaviour, CLIENT_ID, CLIENT_SECRET, Provider};
 use reqwest::redirect::Policy;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use super::browser::{Browser, Page, encoded};
+use crate::support::command::keepsake_with;
 use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::script::{self, BROWSER_NODE_MODULES, CHROMIUM};
 use crate::support::{Deployment, Pair, Server, Tenant, eventually, now_secs};
 
 /// The audience of the API, for which the access token is the credential.
@@ -24,6 +27,11 @@ struct Setup {
 impl Setup {
     /// With API tokens for `audience`.
     async fn new(audience: &str) -> Self {
+        Self::on("127.0.0.1", audience).await
+    }
+
+    /// The same for browsers that reach the server by another name.
+    async fn on(host: &str, audience: &str) -> Self {
         let deployment = Deployment::new(Pair::Sqlite).await;
         let tenant = deployment.tenant().await;
         let claims = json!({
@@ -35,7 +43,7 @@ impl Setup {
             more: config(&provider, audience),
             ..ServerConfig::default()
         });
-        let public_url = format!("http://127.0.0.1:{}", command.port());
+        let public_url = format!("http://{host}:{}", command.port());
         provider.register(format!("{public_url}/console/sign-in/callback"));
         let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", &public_url)).await;
         Self {
@@ -148,6 +156,20 @@ async fn person_signs_in_at_an_issuer() {
         let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
         assert_eq!(versions["data"][0]["created_by"], ada);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_at_an_issuer_of_another_site_works_in_a_browser() {
+    let setup = Setup::on("localhost", AUDIENCE).await;
+    let suite = script::with_packages("tests/browser", BROWSER_NODE_MODULES);
+    let mut node = Command::new("node");
+    node.args(["--test", "issuer.test.mjs"])
+        .env("KEEPSAKE_BASE_URL", format!("http://localhost:{}", setup.server.port()))
+        .env("KEEPSAKE_TEST_ISSUER", setup.provider.url())
+        .env(CHROMIUM, script::from_environment(CHROMIUM))
+        .current_dir(suite.path());
+    let output = script::run_within(&mut node, Duration::from_mins(5)).await;
+    assert!(!output.contains("# tests 0\n"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -356,4 +378,32 @@ async fn issuer_that_is_down_costs_no_other_sign_in() {
     assert_eq!(forged.status, 403, "{}", forged.text);
     let answer = browser.sign_in(&setup.tenant.key, "").await;
     assert_eq!(answer.status, 303, "{}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_check_reads_the_discovery_document_of_an_issuer() {
+    let setup = Setup::new(AUDIENCE).await;
+    let check = async |changes: Value| {
+        setup.provider.behave(Behaviour {
+            discovery: changes,
+            ..Behaviour::default()
+        });
+        let file = setup.server.config_file().display().to_string();
+        let arguments = ["config", "check", "--connect", "-o", "json", "--config", &file];
+        let variables = [("KEEPSAKE_SERVER_PUBLIC_URL", "http://127.0.0.1")];
+        let run = keepsake_with(&arguments, &variables).await;
+        let checked: Value = serde_json::from_str(&run.stdout).unwrap();
+        let steps = checked["steps"].as_array().unwrap().clone();
+        let step = steps
+            .into_iter()
+            .find(|step| step["key"] == "auth.issuers[0].console");
+        step.unwrap()
+    };
+    let good = check(json!({})).await;
+    assert_eq!((good["step"].as_str(), good["result"].as_str()), (Some("discovery"), Some("ok")));
+    let other = check(json!({"issuer": "https://evil.example"})).await;
+    assert_eq!(
+        (other["result"].as_str(), other["error"].as_str()),
+        (Some("failed"), Some("its answer names another `issuer` than the configuration"))
+    );
 }
