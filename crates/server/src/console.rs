@@ -28,6 +28,7 @@ use crate::envelope::Deadline;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
+use crate::routes::no_such_method;
 use crate::routes::sessions::events::Calls;
 use crate::streams::Subscription;
 use crate::{OperatorOptions, admin, auth, schemas};
@@ -53,6 +54,7 @@ pub(crate) fn pages() -> Pages {
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
     let signed_in = pages()
         .router
+        .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), auth::require))
