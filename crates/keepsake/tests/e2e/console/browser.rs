@@ -33,7 +33,7 @@ impl Page {
             .text
             .split_once(&start)
             .unwrap_or_else(|| panic!("no field {name}: {}", self.text));
-        rest.split_once('"').unwrap().0.to_owned()
+        rest.split_once('"').unwrap().0.replace("&#38;", "&")
     }
 
     #[track_caller]
