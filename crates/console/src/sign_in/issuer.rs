@@ -110,7 +110,12 @@ async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: 
         heading,
         url: next,
     })?;
-    set_sign_in(engine, &mut response, Audience::Tenant, &credential, is_secure).await?;
+    let set = set_sign_in(engine, &mut response, Audience::Tenant, &credential, is_secure).await;
+    if let Err(error) = set {
+        // Such as a token that does not fit into a cookie.
+        log_refusal(engine, begun.issuer_id(), &error.to_string());
+        return Err(error.into());
+    }
     Ok(response)
 }
 

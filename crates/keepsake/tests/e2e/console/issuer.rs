@@ -332,6 +332,12 @@ async fn tokens_that_are_not_good_do_not_sign_in() {
         page.lacks("<b>");
         page.has("href=\"/console/sign-in?next=%2Fconsole%2Fusage\"");
     }
+    setup.provider.behave(access_token(json!({"groups": "x".repeat(3_000)})));
+    let mut browser = setup.browser();
+    let page = setup.sign_in(&mut browser, "").await;
+    assert_eq!(page.status, 400, "{}", page.text);
+    page.has("is too long for a cookie");
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["keepsake_sign_in"]);
     setup.provider.behave(access_token(json!({"scope": "openid"})));
     let mut browser = setup.browser();
     assert_eq!(setup.sign_in(&mut browser, "").await.status, 200);
