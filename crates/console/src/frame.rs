@@ -148,7 +148,7 @@ impl Frame {
     }
 
     /// A page of a tenant.
-    pub(crate) fn of(caller: &Caller, title: String, tab: Tab) -> Self {
+    pub(crate) fn of(caller: &Caller, title: &str, tab: Tab) -> Self {
         let sections = SECTIONS
             .iter()
             .filter(|(.., scope)| scope.is_none_or(|scope| caller.may(scope)));
@@ -170,7 +170,7 @@ impl Frame {
             token: Some(caller.token().to_owned()),
             who: Markup::trusted(who),
             done: caller.done().map(Done::text),
-            ..Self::bare(&title)
+            ..Self::bare(title)
         }
     }
 

@@ -63,8 +63,8 @@ impl Caller {
     }
 
     /// The part of a page around its content.
-    pub(crate) fn frame(&self, title: impl Into<String>, tab: Tab) -> Frame {
-        Frame::of(self, title.into(), tab)
+    pub(crate) fn frame(&self, title: impl AsRef<str>, tab: Tab) -> Frame {
+        Frame::of(self, title.as_ref(), tab)
     }
 
     pub(crate) fn token(&self) -> &str {

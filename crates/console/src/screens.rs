@@ -34,7 +34,7 @@ pub fn open_routes() -> Router<Engine> {
     Router::new()
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/console/sign-in/once", get(sign_in::once))
-        .route("/console/sign-in/issuer", post(sign_in::issuer::start))
+        .route("/console/sign-in/issuer", routing::post(sign_in::issuer::start))
         .route("/console/sign-in/callback", get(sign_in::issuer::arrive))
         .route("/console/assets/{file}", get(assets::file))
 }

@@ -186,7 +186,7 @@ async fn opened(
         Opened {
             authorization,
             form_token: FormToken(token),
-            end: SignInEnd(signed_in.since.plus(SIGN_IN_LIFE)),
+            end: SignInEnd(signed_in.since.plus(audience.life())),
         }
     }))
 }

@@ -82,6 +82,10 @@ async fn follow_session(
 }
 
 /// A call as the page gets it. JSON, because a line break would end the data.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the API's stream consumes the event"
+)]
 fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
     let row = call_row(&event, now)?;
     let sent = Event::default().id(event.event_id.to_string()).json_data(row);

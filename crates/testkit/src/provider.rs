@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -183,23 +183,21 @@ async fn authorize(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery)
     answer
         .append_pair("state", field("state"))
         .append_pair("iss", &shared.url);
-    match locked(&shared.behaviour).denies_with {
-        Some(error) => {
-            answer
-                .append_pair("error", error)
-                .append_pair("error_description", "<b>no</b>");
-        }
-        None => {
-            let code = random();
-            run::remember(&code, "a code");
-            answer.append_pair("code", &code);
-            let issued = Code {
-                challenge: field("code_challenge").to_owned(),
-                nonce: field("nonce").to_owned(),
-                audience: fields.get("audience").cloned(),
-            };
-            locked(&shared.codes).insert(code, issued);
-        }
+    let refusal = locked(&shared.behaviour).denies_with;
+    if let Some(error) = refusal {
+        answer
+            .append_pair("error", error)
+            .append_pair("error_description", "<b>no</b>");
+    } else {
+        let code = random();
+        run::remember(&code, "a code");
+        answer.append_pair("code", &code);
+        let issued = Code {
+            challenge: field("code_challenge").to_owned(),
+            nonce: field("nonce").to_owned(),
+            audience: fields.get("audience").cloned(),
+        };
+        locked(&shared.codes).insert(code, issued);
     }
     let location = format!("{redirect_uri}?{}", answer.finish());
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
@@ -221,7 +219,7 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Stri
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let pair = format!("{}:{}", encoded(CLIENT_ID), encoded(CLIENT_SECRET));
     let basic = format!("Basic {}", STANDARD.encode(pair));
-    let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let is_in_body = field("client_id") == CLIENT_ID && field("client_secret") == CLIENT_SECRET;
     if sent != Some(basic.as_bytes()) && !is_in_body {
         return refusal("invalid_client");

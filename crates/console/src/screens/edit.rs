@@ -16,7 +16,7 @@ use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::people::People;
 use crate::request::{Caller, Form, InStore, OfMemory, Query};
-use crate::text::diff::{Diff, Row};
+use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::lines::Lines;
 use crate::text::markup::{Markup, path, text_area, time};
 
@@ -248,7 +248,7 @@ async fn conflict(
     again.conflict = Some(Conflict {
         by: people.show(found.version.version.created_by.as_ref()),
         at: time(found.shown.memory.updated_at, engine.now()),
-        rows: diff.hunks.iter().flat_map(|hunk| hunk.inline()).collect(),
+        rows: diff.hunks.iter().flat_map(Hunk::inline).collect(),
         is_cut: diff.is_cut,
         is_equal: diff.is_empty(),
         theirs: Lines::from(found.content(), 1),

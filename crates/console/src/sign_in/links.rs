@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keepsake_core::{ContentHash, Timestamp};
 
 /// How long a link can be used.
@@ -30,7 +32,7 @@ impl OneTimeLinks {
     /// Makes the path of a link that signs in with a credential, once, within
     /// ten minutes. `random` must come from a cryptographically secure source.
     pub fn add(&self, credential: &str, random: [u8; 32], now: Timestamp) -> String {
-        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = URL_SAFE_NO_PAD.encode(random);
         let link = Link {
             credential: credential.to_owned(),
             expires_at: now.plus(LINK_LIFE),

@@ -152,7 +152,7 @@ fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, byt
             let mut html = String::new();
             push_cut(&mut html, trimmed(change.value()), MAX_LINE_CHARS);
             *bytes += html.len() + 64;
-            let side = |index: Option<usize>| {
+            let line_at = |index: Option<usize>| {
                 index.map(|index| Side {
                     number: index + 1,
                     text: Markup::trusted(html.clone()),
@@ -160,12 +160,12 @@ fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, byt
             };
             match change.tag() {
                 ChangeTag::Equal => rows.push(Row {
-                    old: side(change.old_index()),
-                    new: side(change.new_index()),
+                    old: line_at(change.old_index()),
+                    new: line_at(change.new_index()),
                     is_same: true,
                 }),
-                ChangeTag::Delete => old.extend(side(change.old_index())),
-                ChangeTag::Insert => new.extend(side(change.new_index())),
+                ChangeTag::Delete => old.extend(line_at(change.old_index())),
+                ChangeTag::Insert => new.extend(line_at(change.new_index())),
             }
         }
     }
@@ -260,8 +260,11 @@ mod tests {
 
     #[test]
     fn large_differences_are_cut() {
-        let old: String = (0..20_000).map(|line| format!("old {line}\n")).collect();
-        let new: String = (0..20_000).map(|line| format!("new {line}\n")).collect();
+        let text = |word: &str| {
+            let lines: Vec<_> = (0..20_000).map(|line| format!("{word} {line}\n")).collect();
+            lines.concat()
+        };
+        let (old, new) = (text("old"), text("new"));
         let diff = Diff::of(&old, &new);
         assert!(diff.is_cut);
         let bytes: usize = diff

@@ -3,8 +3,8 @@
 mod actions;
 pub(crate) mod browser;
 mod defences;
-mod live;
 mod issuer;
+mod live;
 mod operator;
 mod operator_browser;
 mod pages;

@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
         let query: Vec<_> = in_query.iter().map(pair).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         Self {
-            operation_id: &operation.operation_id,
+            operation_id: &operation.id,
             method: method.to_uppercase(),
             target: format!("{path}{mark}{}", query.join("&")),
             in_path,

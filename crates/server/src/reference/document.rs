@@ -47,7 +47,8 @@ pub(super) struct Components {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Operation {
-    pub(super) operation_id: String,
+    #[serde(rename = "operationId")]
+    pub(super) id: String,
     tags: Vec<String>,
     pub(super) summary: String,
     pub(super) description: String,

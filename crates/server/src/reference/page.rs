@@ -64,7 +64,7 @@ struct BodyView {
 /// A response.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
-    status: String,
+    code: String,
     description: Html,
     kind: Html,
 }
@@ -136,7 +136,7 @@ impl OperationView {
         ];
         let body = operation.request_body.as_ref();
         Self {
-            id: operation.operation_id.clone(),
+            id: operation.id.clone(),
             method: call.method.clone(),
             path: path.to_owned(),
             summary: operation.summary.clone(),
@@ -192,7 +192,7 @@ impl Status {
     fn new(document: &Document, status: &str, answer: &Answer) -> Self {
         let kind = answer.media().map(|(_, media)| type_of(document, &media.schema));
         Self {
-            status: status.to_owned(),
+            code: status.to_owned(),
             description: Html::prose(&answer.description),
             kind: kind.unwrap_or_default(),
         }

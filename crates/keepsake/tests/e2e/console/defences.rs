@@ -34,8 +34,7 @@ fn pages(wanted: &Method, tenant: &Tenant) -> Vec<String> {
     let pages = pages.filter(|(method, _)| method == wanted);
     let pages = pages.map(|(_, path)| {
         path.replace("{memory_store_id}", &tenant.store_id.to_string())
-            .replace('{', "")
-            .replace('}', "")
+            .replace(['{', '}'], "")
     });
     let pages: Vec<_> = pages.collect();
     assert!(pages.len() > 10, "{pages:?}");

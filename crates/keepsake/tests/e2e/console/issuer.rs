@@ -10,8 +10,7 @@ use tokio::process::Command;
 use super::browser::{Browser, Page, encoded};
 use crate::support::command::keepsake_with;
 use crate::support::deployment::{FREE_RATES, ServerConfig};
-use crate::support::script::{self, BROWSER_NODE_MODULES, CHROMIUM};
-use crate::support::{Deployment, Pair, Server, Tenant, eventually, now_secs};
+use crate::support::{Deployment, Pair, Server, Tenant, eventually, now_secs, script};
 
 /// The audience of the API, for which the access token is the credential.
 const AUDIENCE: &str = "keepsake";
@@ -161,18 +160,11 @@ async fn person_signs_in_at_an_issuer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_at_an_issuer_of_another_site_works_in_a_browser() {
     let setup = Setup::on("localhost", AUDIENCE).await;
-    let suite = script::with_packages("tests/browser", BROWSER_NODE_MODULES);
+    let url = format!("http://localhost:{}", setup.server.port());
     let mut node = Command::new("node");
-    node.args(["--test", "issuer.test.mjs"])
-        .env(
-            "KEEPSAKE_BASE_URL",
-            format!("http://localhost:{}", setup.server.port()),
-        )
-        .env("KEEPSAKE_TEST_ISSUER", setup.provider.url())
-        .env(CHROMIUM, script::from_environment(CHROMIUM))
-        .current_dir(suite.path());
-    let output = script::run_within(&mut node, Duration::from_mins(5)).await;
-    assert!(!output.contains("# tests 0\n"), "{output}");
+    node.env("KEEPSAKE_BASE_URL", url)
+        .env("KEEPSAKE_TEST_ISSUER", setup.provider.url());
+    script::browser_suite(node, "issuer.test.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,7 +324,9 @@ async fn tokens_that_are_not_good_do_not_sign_in() {
         page.lacks("<b>");
         page.has("href=\"/console/sign-in?next=%2Fconsole%2Fusage\"");
     }
-    setup.provider.behave(access_token(json!({"groups": "x".repeat(3_000)})));
+    setup
+        .provider
+        .behave(access_token(json!({"groups": "x".repeat(3_000)})));
     let mut browser = setup.browser();
     let page = setup.sign_in(&mut browser, "").await;
     assert_eq!(page.status, 400, "{}", page.text);

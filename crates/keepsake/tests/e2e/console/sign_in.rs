@@ -100,10 +100,10 @@ async fn session_tokens_do_not_sign_in() {
 async fn revoked_key_ends_the_console() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
-    let draft = json!({"name": "mate", "scopes": ["memory:read"]});
+    let draft = json!({"name": "colleague", "scopes": ["memory:read"]});
     let made = client.post("/v1/api_keys", &draft).await.json();
-    let mut mate = Browser::signed_in(&server.url(), made["api_key"].as_str().unwrap()).await;
-    mate.open("/console/stores").await;
+    let mut colleague = Browser::signed_in(&server.url(), made["api_key"].as_str().unwrap()).await;
+    colleague.open("/console/stores").await;
     let id = made["id"].as_str().unwrap();
     let key = browser.open(&format!("/console/keys/{id}")).await;
     browser
@@ -113,13 +113,13 @@ async fn revoked_key_ends_the_console() {
         "the console ends with its key",
         Duration::from_secs(8),
         async || {
-            let mut again = mate.clone();
+            let mut again = colleague.clone();
             let answer = again.get("/console/stores").await;
             answer.status == 303 && answer.location().starts_with("/console/sign-in?next=")
         },
     )
     .await;
-    let post = mate.post("/console/sign-out", &[]).await;
+    let post = colleague.post("/console/sign-out", &[]).await;
     assert_eq!(post.status, 401, "{}", post.text);
 }
 
