@@ -134,5 +134,6 @@ const observer = new IntersectionObserver((changes) => {
     else visible.delete(change.target);
   }
   mark();
-}, { rootMargin: '-72px 0px -60% 0px' });
+  // Below the place to which a link scrolls, where the article above may still end.
+}, { rootMargin: '-80px 0px -60% 0px' });
 for (const target of byTarget.keys()) observer.observe(target);
