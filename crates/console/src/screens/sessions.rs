@@ -129,6 +129,7 @@ struct Call {
     command: String,
     is_write: bool,
     target: Option<Markup>,
+    /// Empty: the call is from the index, which has the path as the agent wrote it.
     target_href: String,
     rest: String,
 }
@@ -145,8 +146,8 @@ const WRITES: [&str; 9] = [
     "memory_append",
     "memory_delete",
 ];
-/// Input fields that the page shows in other columns.
-const SHOWN_ELSEWHERE: [&str; 4] = ["command", "path", "old_path", "path_prefix"];
+/// Input fields with the path that a call is about.
+const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
 
 impl Call {
     fn of(event: &SessionEvent, now: Timestamp) -> Self {
@@ -156,7 +157,7 @@ impl Call {
         let rest = event
             .input
             .iter()
-            .filter(|(name, _)| !SHOWN_ELSEWHERE.contains(&name.as_str()));
+            .filter(|(name, _)| *name != "command" && !PATHS.contains(&name.as_str()));
         let rest: Vec<_> = rest
             .map(|(name, value)| format!("{name}: {}", described(value)))
             .collect();
@@ -167,7 +168,10 @@ impl Call {
             is_write: WRITES.contains(&command.as_str()) || WRITES.contains(&event.name.as_str()),
             tool: event.name.clone(),
             command,
-            target: place.map(|place| path(&place.path)),
+            target: place
+                .map(|place| place.path.as_str())
+                .or_else(|| PATHS.iter().map(|name| text(name)).find(|path| !path.is_empty()))
+                .map(path),
             target_href: place.map_or_else(String::new, |place| {
                 format!("/console/stores/{}?path={}", place.store_id, encoded(&place.path))
             }),
@@ -281,4 +285,33 @@ pub(super) async fn end(State(engine): State<Engine>, Path(session_id): OfSessio
         .archive(&form.caller.principal, session_id.0)
         .await?;
     done(&format!("/console/sessions/{}", session_id.0), Done::SessionEnded)
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{SessionId, TenantId};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn call_of_the_index_has_the_path_that_the_agent_wrote() {
+        let input = json!({"command": "create", "path": "/mnt/memory/notes/todo.md", "file_text": {"size_bytes": 27}});
+        let event = SessionEvent {
+            tenant_id: TenantId::from_uuid(Uuid::nil()),
+            session_id: SessionId::from_uuid(Uuid::nil()),
+            event_id: EventId::from_uuid(Uuid::nil()),
+            at: Timestamp::from_micros(0),
+            name: "memory".to_owned(),
+            input: input.as_object().unwrap().clone(),
+            place: None,
+        };
+        let row = call_row(&event, Timestamp::from_micros(0)).unwrap();
+        assert!(
+            row.contains("todo.md") && row.contains("file_text: 27 B"),
+            "{row}"
+        );
+        assert!(!row.contains("<a "), "{row}");
+    }
 }
