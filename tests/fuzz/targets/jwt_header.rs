@@ -58,6 +58,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         scopes_claim: "scope".to_owned(),
         tenants: None,
         actor: Subject::User,
+        console: None,
     };
     let issuers = Issuers::new(vec![settings]).unwrap();
     std::fs::remove_file(file).unwrap();
