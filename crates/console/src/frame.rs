@@ -63,7 +63,7 @@ const OPERATOR_SECTIONS: [(Tab, &str, &str, char); 3] = [
 ];
 
 keepsake_core::named_enum! {
-    /// What an action has done, as the next page says it.
+    /// The message about a finished action, which the next page shows.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Done {
         StoreCreated = "store_created",
@@ -123,7 +123,7 @@ impl Done {
 pub(crate) struct Frame {
     pub(crate) title: String,
     pub(crate) tabs: Vec<TabLink>,
-    /// The token of the forms; `None`: nobody is signed in.
+    /// The token of the forms; `None`: the person is not signed in.
     pub(crate) token: Option<String>,
     pub(crate) who: Markup,
     pub(crate) done: Option<&'static str>,
@@ -133,7 +133,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A page for nobody in particular.
+    /// A page without sections, such as that of the sign-in.
     pub(crate) fn bare(title: &str) -> Self {
         Self {
             title: title.to_owned(),

@@ -1,4 +1,4 @@
-//! Where a person goes after the sign-in.
+//! The page that a person sees after the sign-in.
 
 /// The page after the sign-in, if none was asked for.
 pub(crate) const HOME: &str = "/console/stores";

@@ -10,7 +10,8 @@ use keepsake_engine::EngineError;
 use crate::frame::{Done, Frame};
 use crate::text::markup::encoded;
 
-/// What a page may load and do: only its own style sheet, script and forms.
+/// The content security policy: a page loads only the console's style sheet and script,
+/// and sends forms only to the console.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -118,7 +119,7 @@ pub(crate) fn see_other(path: &str) -> Response {
     secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response())
 }
 
-/// Leads to another page, which says what was done.
+/// Redirects to another page, which shows the message about the action.
 pub(crate) fn done(path: &str, done: Done) -> PageResult {
     let separator = if path.contains('?') { '&' } else { '?' };
     let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));

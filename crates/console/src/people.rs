@@ -36,7 +36,7 @@ impl People {
         )
     }
 
-    /// An actor, with a link to what is known of it.
+    /// An actor, with a link to its key or session.
     pub(crate) fn show(&self, actor: Option<&Actor>) -> Markup {
         match actor {
             Some(Actor::ApiKey(api_key_id)) => {

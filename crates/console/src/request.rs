@@ -11,7 +11,7 @@ use bytes::Bytes;
 use keepsake_core::id::{
     ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
 };
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::{ContentHash, StoreId, Timestamp};
 use keepsake_engine::{Engine, PageRequest, Principal};
 use keepsake_index::{Idempotency, Scope};
 use percent_encoding::percent_decode_str;
@@ -170,6 +170,12 @@ impl Fields {
         self.filled(name).map(parse).transpose()
     }
 
+    /// The hash of a content.
+    pub(crate) fn hash(&self, name: &'static str) -> Result<ContentHash, Refusal> {
+        let rule = |error| Refusal::Invalid(format!("`{name}` {error}"));
+        self.text(name).parse().map_err(rule)
+    }
+
     /// A whole number; `None`: the field is empty.
     pub(crate) fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
         let parse = |text: &str| {
@@ -305,7 +311,7 @@ fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
         };
     }
     // Pages are sent with `referrer-policy: no-referrer`, for which browsers
-    // that lack the header above say `null`. Then the token alone decides.
+    // that lack the header above say `null`. Then only the form token decides.
     let origin = text(header::ORIGIN.as_str()).filter(|origin| *origin != "null");
     let host = text(header::HOST.as_str());
     match (origin.and_then(|origin| origin.split_once("://")), host) {

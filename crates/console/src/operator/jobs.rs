@@ -49,7 +49,7 @@ impl Run {
     }
 }
 
-/// The counts of a run, without those that are 0.
+/// The counts of a run, without zeros.
 fn described(counts: &Value) -> String {
     let Some(counts) = counts.as_object() else {
         return counts.to_string();

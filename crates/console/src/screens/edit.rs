@@ -1,6 +1,6 @@
 //! Memories written, renamed, pinned and deleted by people.
 //!
-//! An edit states which content it started from. If somebody else changed the
+//! An edit states which content it started from. If another person changed the
 //! memory meanwhile, the page shows the difference and both texts, and nothing
 //! is lost.
 
@@ -20,7 +20,7 @@ use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::lines::Lines;
 use crate::text::markup::{Markup, path, text_area, time};
 
-/// What somebody else wrote meanwhile.
+/// The text that another person saved meanwhile.
 struct Conflict {
     by: Markup,
     at: Markup,
@@ -194,8 +194,7 @@ pub(super) async fn save(
     Path((store_id, memory_id)): OfMemory,
     form: Form,
 ) -> PageResult {
-    let base = form.fields.text("base_sha256").parse::<ContentHash>();
-    let base = base.map_err(|rule| Refusal::Invalid(format!("`base_sha256` {rule}")))?;
+    let base = form.fields.hash("base_sha256")?;
     let content = content_of(&form);
     let edit = MemoryEdit {
         content: Some(content.clone()),
@@ -355,8 +354,7 @@ pub(super) async fn delete(
     Path((store_id, memory_id)): OfMemory,
     form: Form,
 ) -> PageResult {
-    let expected = form.fields.text("sha256").parse::<ContentHash>();
-    let expected = expected.map_err(|rule| Refusal::Invalid(format!("`sha256` {rule}")))?;
+    let expected = form.fields.hash("sha256")?;
     let principal = &form.caller.principal;
     engine
         .memories

@@ -8,6 +8,7 @@ use keepsake_engine::{Engine, ErasureRequest, MemoryQuery, PageRequest, ShownIte
 use keepsake_index::{Erasure, ErasureState};
 use serde_json::{Map, Value};
 
+use super::stores::stores_to_choose;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Fields, Form, OfErasure, Pager, Query};
@@ -69,15 +70,7 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
         .erasures
         .list(&caller.principal, &fields.page(PER_PAGE))
         .await?;
-    let query = StoreQuery {
-        include_archived: true,
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..StoreQuery::default()
-    };
-    let stores = engine.stores.list(&caller.principal, &query).await?.items;
+    let stores = stores_to_choose(&engine, &caller, true).await?;
     let now = engine.now();
     page(&ErasuresPage {
         frame: caller.frame("Erase", Tab::Erase),

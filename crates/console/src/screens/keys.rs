@@ -7,10 +7,10 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use keepsake_core::{Actor, StoreId, Timestamp};
-use keepsake_engine::{Engine, KeyDraft, PageRequest, StoreQuery};
-use keepsake_index::{IssuedKey, Scope, Store};
+use keepsake_engine::{Engine, KeyDraft};
+use keepsake_index::{IssuedKey, Scope};
 
-use super::stores::days;
+use super::stores::{days, stores_to_choose};
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, OfKey, Pager, Query};
@@ -99,7 +99,7 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
         .list(&caller.principal, &fields.page(PER_PAGE))
         .await?;
     let stores = if caller.may(Scope::MemoryRead) {
-        stores_of(&engine, &caller).await?
+        stores_to_choose(&engine, &caller, false).await?
     } else {
         Vec::new()
     };
@@ -126,18 +126,6 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
         must_choose_stores: caller.principal.is_bound_to_stores(),
         once: engine.new_uuid().to_string(),
     })
-}
-
-/// The newest stores, to choose from.
-async fn stores_of(engine: &Engine, caller: &Caller) -> Result<Vec<Store>, Refusal> {
-    let query = StoreQuery {
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..StoreQuery::default()
-    };
-    Ok(engine.stores.list(&caller.principal, &query).await?.items)
 }
 
 #[derive(Template)]

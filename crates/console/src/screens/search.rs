@@ -4,11 +4,10 @@ use askama::Template;
 use axum::extract::State;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{
-    Engine, EngineError, PageRequest, SearchHit, SearchQuery, StoreQuery, VersionQuery, View,
-};
+use keepsake_engine::{Engine, EngineError, PageRequest, SearchHit, SearchQuery, VersionQuery, View};
 use keepsake_index::Store;
 
+use super::stores::stores_to_choose;
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, Refusal, page};
 use crate::people::{People, actor_text};
@@ -88,15 +87,7 @@ enum Searched {
 
 /// `GET /console/search`
 pub(super) async fn show(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let query = StoreQuery {
-        include_archived: true,
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..StoreQuery::default()
-    };
-    let stores = engine.stores.list(&caller.principal, &query).await?.items;
+    let stores = stores_to_choose(&engine, &caller, true).await?;
     let asked = fields.filled("q").is_some();
     let searched = if asked {
         search(&engine, &caller, &fields, &stores).await?

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use keepsake_core::{Timestamp, words};
-use keepsake_engine::{Engine, StoreDraft, StoreQuery};
+use keepsake_engine::{Engine, PageRequest, StoreDraft, StoreQuery};
 use keepsake_index::{Scope, Store};
 
 use crate::frame::{Done, Frame, Tab};
@@ -57,6 +57,23 @@ struct StoresPage {
     /// Makes the creation idempotent.
     once: String,
     is_searched_in_part: bool,
+}
+
+/// The newest stores of a credential, for a person to choose from.
+pub(super) async fn stores_to_choose(
+    engine: &Engine,
+    caller: &Caller,
+    include_archived: bool,
+) -> Result<Vec<Store>, Refusal> {
+    let query = StoreQuery {
+        include_archived,
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    Ok(engine.stores.list(&caller.principal, &query).await?.items)
 }
 
 /// `GET /console/stores`

@@ -5,9 +5,10 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::id::StoreKind;
-use keepsake_engine::{Engine, PageRequest, StoreQuery};
+use keepsake_engine::Engine;
 
 use super::keys::url_of;
+use super::stores::stores_to_choose;
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, page};
 use crate::request::{Caller, Query};
@@ -32,15 +33,7 @@ pub(super) async fn show(
     caller: Caller,
     Query(fields): Query,
 ) -> PageResult {
-    let query = StoreQuery {
-        include_archived: true,
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..StoreQuery::default()
-    };
-    let stores = engine.stores.list(&caller.principal, &query).await?.items;
+    let stores = stores_to_choose(&engine, &caller, true).await?;
     let chosen = fields
         .id::<StoreKind>("store")?
         .or(stores.first().map(|store| store.store_id));

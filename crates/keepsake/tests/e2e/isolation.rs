@@ -19,7 +19,7 @@ use keepsake_index::Scope;
 use serde_json::Value;
 
 use crate::support::command::keepsake;
-use crate::support::{Client, Deployment, Pair};
+use crate::support::{Client, Deployment, Pair, Server, Tenant};
 use document::Operation;
 use fixture::{Fixture, Kind, snapshot, unread};
 use sweep::{Attacker, Target};
@@ -40,16 +40,43 @@ async fn others_objects_are_as_if_they_never_existed_on_sqlite() {
     run(Pair::Sqlite).await;
 }
 
+/// A server with two tenants, and a key of the owner that is bound to one store.
+struct Parties {
+    deployment: Deployment,
+    server: Server,
+    owner: Tenant,
+    stranger: Tenant,
+    bound: String,
+}
+
+impl Parties {
+    async fn on(pair: Pair) -> Self {
+        let deployment = Deployment::new(pair).await;
+        let provision = deployment.provision().await;
+        let owner = provision.tenant(LimitOverrides::default()).await;
+        let stranger = provision.tenant(LimitOverrides::default()).await;
+        let bound = provision
+            .key(owner.id, &Scope::ALL, Some(vec![owner.store_id]))
+            .await;
+        provision.close().await;
+        Self {
+            server: deployment.start().await,
+            deployment,
+            owner,
+            stranger,
+            bound,
+        }
+    }
+}
+
 async fn run(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let provision = deployment.provision().await;
-    let owner = provision.tenant(LimitOverrides::default()).await;
-    let stranger = provision.tenant(LimitOverrides::default()).await;
-    let bound = provision
-        .key(owner.id, &Scope::ALL, Some(vec![owner.store_id]))
-        .await;
-    provision.close().await;
-    let server = deployment.start().await;
+    let Parties {
+        deployment,
+        server,
+        owner,
+        stranger,
+        bound,
+    } = Parties::on(pair).await;
     let owning = server.client(&owner);
     let document = owning.get("/openapi.json").await.json();
     document::assert_complete(&document);

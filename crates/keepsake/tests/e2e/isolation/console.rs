@@ -6,16 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use keepsake_core::limits::LimitOverrides;
-use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::Value;
 
+use super::Parties;
 use super::cases::{self, Meaning};
 use super::fixture::{Fixture, Ids, Kind, snapshot, unread};
 use super::sweep::{combinations, others_secrets};
 use crate::console::browser::{Browser, Page};
-use crate::support::{Client, Deployment, Pair};
+use crate::support::{Client, Pair};
 
 /// The fields of a query or a form.
 type Sent = &'static [(&'static str, Meaning)];
@@ -226,15 +225,13 @@ async fn console_shows_nothing_of_others_on_sqlite() {
 }
 
 async fn run(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let provision = deployment.provision().await;
-    let owner = provision.tenant(LimitOverrides::default()).await;
-    let stranger = provision.tenant(LimitOverrides::default()).await;
-    let bound = provision
-        .key(owner.id, &Scope::ALL, Some(vec![owner.store_id]))
-        .await;
-    provision.close().await;
-    let server = deployment.start().await;
+    let Parties {
+        deployment: _deployment,
+        server,
+        owner,
+        stranger,
+        bound,
+    } = Parties::on(pair).await;
     let owning = server.client(&owner);
     let theirs = Fixture::new(&owning, "ayla").await.ids;
     let strange = server.client(&stranger);
