@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use keepsake_config::{Role, SourceArgs};
 
-pub(crate) use archives::{ExportArgs, FromArgs, ImportArgs, OnConflict};
+pub(crate) use archives::{ExportArgs, FromArgs, ImportArgs};
 pub(crate) use blobs::{BlobCommand, MoveBlobsArgs};
 pub(crate) use connection::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
 pub(crate) use contexts::{ContextCommand, LoginArgs, UseContextArgs};

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
+use keepsake_archive::format::{
+    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS,
+    write_lines,
+};
+use keepsake_archive::placement::Placement;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::folder::Folder;
-use super::format::{
-    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS,
-    blob_file, memory_file,
-};
 use super::history;
 use super::packed::{self, Packed};
-use super::placement::Placement;
 use super::progress::Progress;
 use crate::cli::ExportArgs;
 use crate::people::{StoreConnection, failure_of};
@@ -89,11 +89,10 @@ pub(super) async fn write_to(
         exported_at: Timestamp::now().to_string(),
         store,
         counts,
-        index_sha256: write_lines(&folder, INDEX, memories.entries.values())?,
+        index_sha256: write_list(&folder, INDEX, memories.entries.values())?,
         versions_sha256: versions.map(|versions| versions.sha256),
     };
-    let text = format!("{:#}\n", json!(manifest));
-    folder.write(MANIFEST, text.as_bytes())?;
+    folder.write(MANIFEST, manifest.to_text().as_bytes())?;
     finish(
         &folder,
         target,
@@ -106,7 +105,7 @@ pub(super) async fn write_to(
 
 /// Whether a folder is an export that was stopped.
 pub(super) fn is_unfinished(folder: &Folder) -> bool {
-    folder.open(MARKER).is_ok()
+    folder.open_file(MARKER).is_ok()
 }
 
 fn partial_of(target: &Path) -> PathBuf {
@@ -230,12 +229,7 @@ impl Memories {
         let path = path.map_err(Failure::of(format_args!("the path of {}", memory.id)))?;
         let hash = memory.content_sha256.parse();
         let hash = hash.map_err(Failure::of(format_args!("content_sha256 of {}", memory.id)))?;
-        let name = if self.placement.is_file(&path) {
-            memory_file(&path)
-        } else {
-            blob_file(hash)
-        };
-        Ok((name, hash))
+        Ok((self.placement.file_of(&path, hash), hash))
     }
 
     /// Writes a content that was read.
@@ -303,14 +297,8 @@ impl Memories {
 
     /// The files of all contents.
     fn files(&self) -> HashSet<String> {
-        self.entries.values().map(file_of).collect()
+        self.entries.values().map(Entry::content_file).collect()
     }
-}
-
-/// The file of a memory's content.
-fn file_of(entry: &Entry) -> String {
-    let of_path = || format!("{MEMORIES}{}", entry.path);
-    entry.file.clone().unwrap_or_else(of_path)
 }
 
 struct Fetched {
@@ -344,17 +332,14 @@ async fn fetch(
 }
 
 /// Writes a file of JSON lines; returns its hash.
-fn write_lines(
+fn write_list(
     folder: &Folder,
     name: &str,
     lines: impl Iterator<Item = impl Serialize>,
 ) -> Result<String, Failure> {
     let write = || -> io::Result<String> {
         let mut file = Hashing::new(BufWriter::new(folder.create_unnamed()?));
-        for line in lines {
-            serde_json::to_writer(&mut file, &line)?;
-            file.write_all(b"\n")?;
-        }
+        write_lines(&mut file, lines)?;
         file.flush()?;
         folder.name_and_hash(file, name)
     };
@@ -388,7 +373,7 @@ fn finish(
         let times: HashMap<_, _> = memories
             .entries
             .values()
-            .map(|entry| (file_of(entry), seconds_of(&entry.updated_at)))
+            .map(|entry| (entry.content_file(), entry.modified_at()))
             .collect();
         let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
         let mut names: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -410,12 +395,4 @@ fn finish(
             "{} cannot be written",
             target.display()
         )))
-}
-
-/// A time of the API in seconds, for a file.
-fn seconds_of(time: &str) -> u64 {
-    let time = time.parse::<Timestamp>().map(Timestamp::as_second);
-    time.ok()
-        .and_then(|time| u64::try_from(time).ok())
-        .unwrap_or_default()
 }

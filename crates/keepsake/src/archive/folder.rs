@@ -5,13 +5,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use keepsake_archive::format::{BLOBS, Hashing, MAX_CONTENT_BYTES, MEMORIES};
+use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 
-use super::format::Hashing;
-
-/// The largest content that is read: far above any server's limit for one memory.
-pub(super) const MAX_CONTENT_BYTES: u64 = 64 << 20;
 /// The file that a content is written to before it gets its name.
 const WRITING: &str = "writing";
 
@@ -116,7 +114,7 @@ impl Folder {
     }
 
     /// Opens a file; the reason if it is missing or not a regular file.
-    pub(super) fn open(&self, name: &str) -> Result<File, String> {
+    pub(super) fn open_file(&self, name: &str) -> Result<File, String> {
         let mut path = self.root.clone();
         let mut parts = name.split('/').peekable();
         while let Some(part) = parts.next() {
@@ -141,7 +139,7 @@ impl Folder {
     /// Reads a file of at most this size; the reason if that is not possible.
     pub(super) fn read(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
-        let file = self.open(name)?;
+        let file = self.open_file(name)?;
         file.take(max_bytes + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| format!("cannot be read: {error}"))?;
@@ -183,6 +181,26 @@ impl Folder {
                     files.push(name);
                 }
             }
+        }
+        Ok(files)
+    }
+}
+
+impl Files for Folder {
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
+        Ok(Box::new(self.open_file(name)?))
+    }
+
+    fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {
+        let content = self.read(name, MAX_CONTENT_BYTES)?;
+        Ok((ContentHash::of(&content), content.len() as u64))
+    }
+
+    fn contents(&self) -> Result<Vec<String>, String> {
+        let mut files = Vec::new();
+        for directory in [MEMORIES, BLOBS] {
+            let below = self.files_below(directory);
+            files.extend(below.map_err(|failure| failure.to_string())?);
         }
         Ok(files)
     }

@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use keepsake_archive::format::{Hashing, VERSIONS, blob_file};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::ContentHash;
 use serde_json::Value;
 
 use super::folder::Folder;
-use super::format::{Hashing, VERSIONS, blob_file};
 use crate::people::{StoreConnection, failure_of};
 
 /// The versions as the API lists them, newest first.

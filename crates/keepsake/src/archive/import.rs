@@ -1,13 +1,16 @@
 //! `keepsake import`
 
 use indicatif::HumanCount;
+use keepsake_archive::plan::{Destination, Existing, OnConflict, decide};
+use keepsake_archive::verified::Prefix;
+use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
+use serde::Deserialize;
 
-use super::plan::{Destination, decide};
-use super::source::{Prefix, Source, other_store};
-use super::{export, past, upload};
-use crate::cli::{ImportArgs, OnConflict};
-use crate::people::{StoreConnection, agent_path, api_path};
+use super::source::{Source, other_store};
+use super::{export, past, report, upload};
+use crate::cli::ImportArgs;
+use crate::people::{StoreConnection, agent_path, api_path, failure_of};
 
 /// Writes the memories of a source into a memory store, and prints what it did.
 ///
@@ -31,14 +34,15 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
             HumanCount(found.versions.len() as u64)
         );
     }
-    let destination = Destination::read(&connection.client, &connection.path(&["memories"])).await?;
-    let mut report = found.report;
-    let steps = decide(found.items, &destination, args.on_conflict, &mut report);
+    let destination = read_destination(&connection.client, &connection.path(&["memories"])).await?;
+    let mut outcomes = found.report;
+    let on_conflict = args.on_conflict.into();
+    let steps = decide(found.items, &destination, on_conflict, &mut outcomes);
     drop(destination);
-    let conflicts = report.conflicts().count();
-    if args.on_conflict == OnConflict::Fail && conflicts > 0 {
-        let first = report.conflicts().next().map(agent_path).unwrap_or_default();
-        report.only_refusals().print(&connection.printer, args.dry_run)?;
+    let conflicts = outcomes.conflicts().count();
+    if on_conflict == OnConflict::Fail && conflicts > 0 {
+        let first = outcomes.conflicts().next().map(agent_path).unwrap_or_default();
+        report::print(&mut outcomes.only_refusals(), &connection.printer, args.dry_run)?;
         return Err(Failure::of_class(
             FailureClass::Conflict,
             format!(
@@ -49,11 +53,33 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         ));
     }
     if args.dry_run {
-        report.assume(&steps);
+        outcomes.assume(&steps);
     } else {
-        upload::run(&connection, &source, &steps, &mut report).await?;
+        upload::run(&connection, &source, &steps, &mut outcomes).await?;
     }
-    report.print(&connection.printer, args.dry_run)?.result()
+    report::print(&mut outcomes, &connection.printer, args.dry_run)?;
+    report::result(&outcomes)
+}
+
+/// Lists the memories of the destination.
+async fn read_destination(client: &Client, path: &[&str]) -> Result<Destination, Failure> {
+    #[derive(Deserialize)]
+    struct Listed {
+        id: String,
+        path: String,
+        content_sha256: String,
+    }
+    let mut destination = Destination::default();
+    let mut pages = client.pages(path, &[]);
+    let failed = || failure_of("the memory store cannot be listed");
+    while let Some(listed) = pages.next::<Listed>().await.map_err(failed())? {
+        let existing = Existing {
+            id: listed.id,
+            sha256: listed.content_sha256,
+        };
+        destination.add(listed.path, existing);
+    }
+    Ok(destination)
 }
 
 /// Imports an archive with its history. The history of another store is exported into an

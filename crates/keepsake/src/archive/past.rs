@@ -8,17 +8,18 @@ use std::collections::HashMap;
 
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use indicatif::HumanCount;
+use keepsake_archive::format::{MAX_CONTENT_BYTES, VersionLine, blob_file};
+use keepsake_archive::plan::{Item, Origin};
+use keepsake_archive::report::{Class, Outcome};
+use keepsake_archive::verified::Found;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::folder::{Folder, MAX_CONTENT_BYTES};
-use super::format::{VersionLine, blob_file};
-use super::plan::{Item, Origin};
+use super::folder::Folder;
 use super::progress::Progress;
-use super::report::{Class, Outcome};
-use super::source::Found;
+use super::report;
 use crate::people::{StoreConnection, failure_of};
 
 /// Versions of a call; the server takes 500.
@@ -96,7 +97,8 @@ pub(super) async fn run(
         HumanCount(history.len() as u64),
         if is_dry_run { "would be " } else { "" }
     );
-    found.report.print(&connection.printer, is_dry_run)?.result()
+    report::print(&mut found.report, &connection.printer, is_dry_run)?;
+    report::result(&found.report)
 }
 
 /// The versions to send. The deletion of a memory whose other versions were removed is

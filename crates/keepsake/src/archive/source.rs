@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::Path;
 
+use keepsake_archive::format::{MANIFEST, MAX_CONTENT_BYTES};
+use keepsake_archive::plan::{Item, Origin};
+use keepsake_archive::report::{Class, Outcome};
+use keepsake_archive::verified::{Found, Prefix, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath};
 use serde::Deserialize;
 use tempfile::TempDir;
-use unicode_normalization::UnicodeNormalization;
 
-use super::folder::{Folder, MAX_CONTENT_BYTES, describe};
-use super::format::{MANIFEST, VersionLine};
-use super::plan::{Item, Origin};
-use super::report::{Class, Outcome, Report};
-use super::{export, packed, verified};
+use super::folder::{Folder, describe};
+use super::progress::Progress;
+use super::{export, packed};
 use crate::cli::FromArgs;
 use crate::people::{failure_of, find_store};
 
@@ -31,16 +32,6 @@ pub(super) enum Source {
     },
 }
 
-/// The contents of a source.
-#[derive(Default)]
-pub(super) struct Found {
-    pub(super) items: Vec<Item>,
-    /// Files that cannot be imported.
-    pub(super) report: Report,
-    /// Versions of an archive, oldest first.
-    pub(super) versions: Vec<VersionLine>,
-}
-
 /// A memory as an API lists or shows it; other servers omit the optional fields.
 #[derive(Deserialize)]
 struct Listed {
@@ -51,24 +42,6 @@ struct Listed {
     content_size_bytes: u64,
     #[serde(default)]
     pinned: Option<bool>,
-}
-
-/// The paths of the destination.
-pub(super) struct Prefix(String);
-
-impl Prefix {
-    /// A directory as the API names it; `/` is the root.
-    pub(super) fn new(directory: &str) -> Self {
-        Self(directory.trim_end_matches('/').to_owned())
-    }
-
-    /// The path in the destination of a path of the source; with the reason if there is
-    /// none.
-    pub(super) fn place(&self, path: &str) -> (String, Result<MemoryPath, String>) {
-        let path: String = format!("{}{path}", self.0).nfc().collect();
-        let parsed = MemoryPath::parse(&path);
-        (path, parsed.map_err(|error| format!("its path {error}")))
-    }
 }
 
 impl Source {
@@ -96,7 +69,7 @@ impl Source {
         };
         let folder = Folder::new(unpacked.as_ref().map_or(path, TempDir::path));
         let found = if unpacked.is_some() || folder.root().join(MANIFEST).exists() {
-            verified::read(&folder, path, prefix)?
+            read_archive(&folder, path, prefix)?
         } else if export::is_unfinished(&folder) {
             return Err(Failure::new(format!(
                 "{} is an unfinished export: `keepsake export` continues it",
@@ -198,19 +171,21 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     Ok((client, store_id))
 }
 
-impl Found {
-    /// Adds an item at its place in the destination, or reports that it has none.
-    pub(super) fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> Item) {
-        match prefix.place(path) {
-            (_, Ok(path)) => self.items.push(item(path)),
-            (path, Err(reason)) => self.report.add(path, Outcome::refused(Class::Rule, reason)),
-        }
-    }
+/// Verifies an archive as a whole.
+fn read_archive(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
+    let mut shown_progress = None;
+    let found = verify(folder, prefix, |memories| {
+        shown_progress
+            .get_or_insert_with(|| Progress::new("verified", memories))
+            .add(1);
+    });
+    found.map_err(|damage| Failure::new(format!("{} is damaged: {damage}", shown.display())))
+}
 
-    fn refuse(&mut self, prefix: &Prefix, name: &str, class: Class, reason: &str) {
-        let (path, _) = prefix.place(&format!("/{name}"));
-        self.report.add(path, Outcome::refused(class, reason));
-    }
+/// Reports a file that is not imported.
+fn refuse(found: &mut Found, prefix: &Prefix, name: &str, class: Class, reason: &str) {
+    let (path, _) = prefix.place(&format!("/{name}"));
+    found.report.add(path, Outcome::refused(class, reason));
 }
 
 /// Finds the texts of a folder, in the order of their names.
@@ -228,19 +203,19 @@ fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
             let file_name = item.file_name();
             let Some(file_name) = file_name.to_str() else {
                 let name = format!("{directory}{}", file_name.to_string_lossy());
-                found.refuse(prefix, &name, Class::Rule, "its name is not UTF-8");
+                refuse(&mut found, prefix, &name, Class::Rule, "its name is not UTF-8");
                 continue;
             };
             let name = format!("{directory}{file_name}");
             let about = item.metadata().map_err(failed())?;
             if file_name.starts_with('.') {
-                found.refuse(prefix, &name, Class::NotText, "is hidden");
+                refuse(&mut found, prefix, &name, Class::NotText, "is hidden");
             } else if about.is_dir() {
                 directories.push(format!("{name}/"));
             } else if about.is_file() {
                 add_text(&mut found, &mut taken, folder, &name, prefix);
             } else {
-                found.refuse(prefix, &name, Class::NotText, describe(&about));
+                refuse(&mut found, prefix, &name, Class::NotText, describe(&about));
             }
         }
     }
@@ -256,12 +231,12 @@ fn add_text(
 ) {
     let text = match read_text(folder, name) {
         Ok(text) => text,
-        Err((class, reason)) => return found.refuse(prefix, name, class, &reason),
+        Err((class, reason)) => return refuse(found, prefix, name, class, &reason),
     };
     if let (_, Ok(path)) = prefix.place(&format!("/{name}"))
         && !taken.insert(path)
     {
-        return found.refuse(prefix, name, Class::Rule, "another file has the same path in NFC");
+        return refuse(found, prefix, name, Class::Rule, "another file has the same path in NFC");
     }
     found.place(prefix, &format!("/{name}"), |path| Item {
         path,

@@ -3,21 +3,17 @@
 use std::collections::VecDeque;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
+use keepsake_archive::plan::{Step, batches};
+use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
 use keepsake_config::Failure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::plan::Step;
 use super::progress::Progress;
-use super::report::{Class, Outcome, Report};
 use super::source::Source;
 use crate::people::{StoreConnection, failure_of};
 
-/// Operations of a batch; the server takes 500.
-const MAX_BATCH_OPERATIONS: usize = 200;
-/// Bytes of a batch's contents. The server takes 8 MiB of JSON, where text is longer.
-const MAX_BATCH_BYTES: u64 = 4 << 20;
 /// Batches that are read or sent at the same time.
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
 /// Contents of a batch that are read from another store at the same time.
@@ -85,22 +81,6 @@ pub(super) async fn run(
             }
         }
     }
-}
-
-/// Divides the steps into batches.
-fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
-    let mut bytes = steps.first().map_or(0, |step| step.item.size_bytes);
-    let mut count = 0;
-    let starts_batch = move |_: &Step, next: &Step| {
-        count += 1;
-        bytes += next.item.size_bytes;
-        let is_full = count == MAX_BATCH_OPERATIONS || bytes > MAX_BATCH_BYTES;
-        if is_full {
-            (count, bytes) = (0, next.item.size_bytes);
-        }
-        !is_full
-    };
-    steps.chunk_by(starts_batch)
 }
 
 /// The end of one call.

@@ -54,6 +54,16 @@ pub(crate) struct ImportArgs {
     pub(crate) dry_run: bool,
 }
 
+impl From<OnConflict> for keepsake_archive::plan::OnConflict {
+    fn from(action: OnConflict) -> Self {
+        match action {
+            OnConflict::Skip => Self::Skip,
+            OnConflict::Replace => Self::Replace,
+            OnConflict::Fail => Self::Fail,
+        }
+    }
+}
+
 /// Another store as the source of an import.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "From another store")]

@@ -2,60 +2,117 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 
-use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryPath};
 use serde::de::DeserializeOwned;
+use unicode_normalization::UnicodeNormalization;
 
-use super::folder::{Folder, MAX_CONTENT_BYTES};
-use super::format::{
-    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MAX_LINE_BYTES, MEMORIES,
-    Manifest, VERSIONS, VersionLine, blob_file, memory_file,
+use crate::format::{
+    Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MAX_LINE_BYTES, Manifest, VERSIONS,
+    VersionLine, blob_file, memory_file,
 };
-use super::plan::{Item, Origin};
-use super::progress::Progress;
-use super::source::{Found, Prefix};
+use crate::plan::{Item, Origin};
+use crate::report::{Class, Outcome, Report};
 
 /// The largest `keepsake.json`.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
-/// Reads the memories of an archive.
+/// The files of an archive. A method returns the reason if a file cannot be read, without
+/// its name.
+pub trait Files {
+    /// Opens a file that describes the archive.
+    ///
+    /// # Errors
+    /// The reason, such as `is missing`.
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String>;
+
+    /// The hash and the size of a content.
+    ///
+    /// # Errors
+    /// The reason, such as `is missing`.
+    fn content(&self, name: &str) -> Result<(ContentHash, u64), String>;
+
+    /// The names of all contents, below `memories` and `blobs`.
+    ///
+    /// # Errors
+    /// The reason, with the name.
+    fn contents(&self) -> Result<Vec<String>, String>;
+}
+
+/// What a source of an import has.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The memories.
+    pub items: Vec<Item>,
+    /// Files that cannot be imported.
+    pub report: Report,
+    /// Versions of an archive, oldest first.
+    pub versions: Vec<VersionLine>,
+}
+
+impl Found {
+    /// Adds an item at its place in the destination, or reports that it has none.
+    pub fn place(&mut self, prefix: &Prefix, path: &str, item: impl FnOnce(MemoryPath) -> Item) {
+        match prefix.place(path) {
+            (_, Ok(path)) => self.items.push(item(path)),
+            (path, Err(reason)) => self.report.add(path, Outcome::refused(Class::Rule, reason)),
+        }
+    }
+}
+
+/// The directory of the destination that receives the memories.
+#[derive(Debug)]
+pub struct Prefix(String);
+
+impl Prefix {
+    /// A directory as the API names it; `/` is the root.
+    pub fn new(directory: &str) -> Self {
+        Self(directory.trim_end_matches('/').to_owned())
+    }
+
+    /// The path in the destination of a path of the source; with the reason if there is
+    /// none.
+    pub fn place(&self, path: &str) -> (String, Result<MemoryPath, String>) {
+        let path: String = format!("{}{path}", self.0).nfc().collect();
+        let parsed = MemoryPath::parse(&path);
+        (path, parsed.map_err(|error| format!("its path {error}")))
+    }
+}
+
+/// Reads the memories of an archive. Calls `progress` for each verified memory with
+/// the number of all.
 ///
 /// # Errors
-/// [`Failure`] names the first file that is missing, damaged or not in the index.
-pub(super) fn read(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
-    let archive = Verification::new(folder);
-    archive
-        .run(prefix)
-        .map_err(|reason| Failure::new(format!("{} is damaged: {reason}", shown.display())))
+/// [`Damage`](crate::Damage) names the first file that is missing, damaged or not in the
+/// index.
+pub fn verify(files: &impl Files, prefix: &Prefix, progress: impl FnMut(u64)) -> Result<Found, crate::Damage> {
+    Verification::new(files).run(prefix, progress).map_err(crate::Damage)
 }
 
 /// The reason to refuse an archive: a file's name and its fault.
 type Damage = String;
 
-struct Verification<'a> {
-    folder: &'a Folder,
+struct Verification<'a, F> {
+    files: &'a F,
     /// The files that the index and the versions name.
     named: HashSet<String>,
     contents: HashSet<ContentHash>,
     counts: Counts,
 }
 
-impl<'a> Verification<'a> {
-    fn new(folder: &'a Folder) -> Self {
+impl<'a, F: Files> Verification<'a, F> {
+    fn new(files: &'a F) -> Self {
         Self {
-            folder,
+            files,
             named: HashSet::new(),
             contents: HashSet::new(),
             counts: Counts::default(),
         }
     }
 
-    fn run(mut self, prefix: &Prefix) -> Result<Found, Damage> {
+    fn run(mut self, prefix: &Prefix, mut progress: impl FnMut(u64)) -> Result<Found, Damage> {
         let manifest = self.read_manifest()?;
         let mut found = Found::default();
-        let mut progress = Progress::new("verified", manifest.counts.memories);
         let mut last = String::new();
         let sha256 = self.read_lines(INDEX, |archive, line, entry: Entry| {
             if entry.path <= last && line > 1 {
@@ -67,7 +124,7 @@ impl<'a> Verification<'a> {
             })?;
             last = entry.path;
             found.place(prefix, &last, |path| Item { path, ..item });
-            progress.add(1);
+            progress(manifest.counts.memories);
             Ok(())
         })?;
         expect_hash(INDEX, &sha256, &manifest.index_sha256)?;
@@ -91,10 +148,15 @@ impl<'a> Verification<'a> {
     }
 
     fn read_manifest(&self) -> Result<Manifest, Damage> {
-        let bytes = self
-            .folder
-            .read(MANIFEST, MAX_MANIFEST_BYTES)
-            .map_err(|reason| format!("{MANIFEST} {reason}"))?;
+        let unreadable = |reason: String| format!("{MANIFEST} {reason}");
+        let mut bytes = Vec::new();
+        let file = self.files.open(MANIFEST).map_err(unreadable)?;
+        file.take(MAX_MANIFEST_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            return Err(unreadable(format!("is larger than {MAX_MANIFEST_BYTES} bytes")));
+        }
         let manifest: Manifest =
             serde_json::from_slice(&bytes).map_err(|error| format!("{MANIFEST}: {error}"))?;
         if manifest.format != FORMAT || manifest.version != FORMAT_VERSION {
@@ -113,7 +175,7 @@ impl<'a> Verification<'a> {
         mut each: impl FnMut(&mut Self, u64, T) -> Result<(), Damage>,
     ) -> Result<String, Damage> {
         let file = self
-            .folder
+            .files
             .open(name)
             .map_err(|reason| format!("{name} {reason}"))?;
         let mut reader = Hashing::new(BufReader::new(file));
@@ -181,26 +243,24 @@ impl<'a> Verification<'a> {
 
     /// Verifies the hash of a file; returns its size.
     fn verify_content(&mut self, file: &str, sha256: ContentHash) -> Result<u64, Damage> {
-        let content = self
-            .folder
-            .read(file, MAX_CONTENT_BYTES)
+        let (found, size_bytes) = self
+            .files
+            .content(file)
             .map_err(|reason| format!("{file} {reason}"))?;
-        expect_hash(file, &ContentHash::of(&content).to_string(), &sha256.to_string())?;
+        expect_hash(file, &found.to_string(), &sha256.to_string())?;
         self.named.insert(file.to_owned());
         self.contents.insert(sha256);
-        Ok(content.len() as u64)
+        Ok(size_bytes)
     }
 
     /// Refuses files that were added to the archive.
     fn refuse_unnamed(&self) -> Result<(), Damage> {
-        for directory in [MEMORIES, BLOBS] {
-            let files = self.folder.files_below(directory);
-            let files = files.map_err(|failure| failure.to_string())?;
-            if let Some(file) = files.iter().find(|file| !self.named.contains(*file)) {
-                return Err(format!("{file} is not in {INDEX}"));
-            }
+        let mut contents = self.files.contents()?;
+        contents.sort_unstable();
+        match contents.into_iter().find(|file| !self.named.contains(file)) {
+            Some(file) => Err(format!("{file} is not in {INDEX}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use keepsake_core::MemoryPath;
+use keepsake_core::{ContentHash, MemoryPath};
+
+use crate::format::{blob_file, memory_file};
 
 /// The longest file name that file systems take.
 const MAX_NAME_BYTES: usize = 255;
@@ -14,15 +16,24 @@ const MAX_NAME_BYTES: usize = 255;
 /// second gets no file, on any system. A path that was a directory before gets none
 /// either, which happens if memories are moved during an export.
 #[derive(Debug, Default)]
-pub(super) struct Placement {
+pub struct Placement {
     /// The exact spelling of each folded path and directory, both as hashes: a false
     /// match only moves a content to `blobs/`.
     spellings: HashMap<u64, u64>,
 }
 
 impl Placement {
+    /// The file of the content of the memory at `path`.
+    pub fn file_of(&mut self, path: &MemoryPath, hash: ContentHash) -> String {
+        if self.is_file(path) {
+            memory_file(path)
+        } else {
+            blob_file(hash)
+        }
+    }
+
     /// Whether the memory at `path` can have a file of this path.
-    pub(super) fn is_file(&mut self, path: &MemoryPath) -> bool {
+    fn is_file(&mut self, path: &MemoryPath) -> bool {
         let text = path.as_str();
         if text
             .split('/')

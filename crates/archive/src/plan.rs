@@ -2,29 +2,46 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_client::Client;
-use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryPath};
-use serde::Deserialize;
 
-use super::report::{Class, Outcome, Report};
-use crate::cli::OnConflict;
-use crate::people::failure_of;
+use crate::report::{Class, Outcome, Report};
+
+/// Operations of a batch; the server takes 500.
+const MAX_BATCH_OPERATIONS: usize = 200;
+/// Bytes of a batch's contents. The server takes 8 MiB of JSON, where text is longer.
+const MAX_BATCH_BYTES: u64 = 4 << 20;
+
+keepsake_core::named_enum! {
+    /// The action if a memory has other content.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OnConflict {
+        /// Nothing at all is imported.
+        Fail = "fail",
+        /// The memory is kept.
+        Skip = "skip",
+        /// The memory gets the imported content as a new version.
+        Replace = "replace",
+    }
+}
 
 /// A memory that a source has.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub struct Item {
     /// The path in the destination.
-    pub(super) path: MemoryPath,
-    pub(super) sha256: ContentHash,
-    pub(super) size_bytes: u64,
-    pub(super) is_pinned: bool,
-    pub(super) origin: Origin,
+    pub path: MemoryPath,
+    /// The hash of its content.
+    pub sha256: ContentHash,
+    /// The size of its content.
+    pub size_bytes: u64,
+    /// Whether it never expires.
+    pub is_pinned: bool,
+    /// Where its content is.
+    pub origin: Origin,
 }
 
 /// The place of the content.
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
+pub enum Origin {
     /// A file, relative to the source.
     File(String),
     /// A memory of another store, by its id.
@@ -33,59 +50,39 @@ pub(super) enum Origin {
 
 /// A write of the import.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) item: Item,
+pub struct Step {
+    /// What is written.
+    pub item: Item,
     /// The memory that is replaced, if it still has this content; `None`: created.
-    pub(super) replaces: Option<Existing>,
+    pub replaces: Option<Existing>,
 }
 
 /// A memory of the destination.
 #[derive(Debug, Clone)]
-pub(super) struct Existing {
-    pub(super) id: String,
-    pub(super) sha256: String,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Listed {
-    pub(super) id: String,
-    pub(super) path: String,
-    pub(super) content_sha256: String,
+pub struct Existing {
+    /// Its id.
+    pub id: String,
+    /// The hash of its content.
+    pub sha256: String,
 }
 
 /// The live memories of the destination.
 #[derive(Debug, Default)]
-pub(super) struct Destination {
+pub struct Destination {
     memories: HashMap<String, Existing>,
     directories: HashSet<String>,
 }
 
 impl Destination {
-    /// Lists the destination.
-    ///
-    /// # Errors
-    /// [`Failure`] of the request.
-    pub(super) async fn read(client: &Client, path: &[&str]) -> Result<Self, Failure> {
-        let mut destination = Self::default();
-        let mut pages = client.pages(path, &[]);
-        while let Some(listed) = pages
-            .next::<Listed>()
-            .await
-            .map_err(failure_of("the memory store cannot be listed"))?
-        {
-            let path = MemoryPath::from_trusted(listed.path);
-            for directory in path.ancestor_files() {
-                if !destination.directories.contains(directory) {
-                    destination.directories.insert(directory.to_owned());
-                }
+    /// Adds a memory that the destination has.
+    pub fn add(&mut self, path: String, existing: Existing) {
+        let path = MemoryPath::from_trusted(path);
+        for directory in path.ancestor_files() {
+            if !self.directories.contains(directory) {
+                self.directories.insert(directory.to_owned());
             }
-            let existing = Existing {
-                id: listed.id,
-                sha256: listed.content_sha256,
-            };
-            destination.memories.insert(path.as_str().to_owned(), existing);
         }
-        Ok(destination)
+        self.memories.insert(path.as_str().to_owned(), existing);
     }
 
     /// Why no memory can be created at a path.
@@ -100,7 +97,7 @@ impl Destination {
 }
 
 /// Plans a step for each item to write, and reports the other items.
-pub(super) fn decide(
+pub fn decide(
     items: Vec<Item>,
     destination: &Destination,
     on_conflict: OnConflict,
@@ -130,4 +127,25 @@ pub(super) fn decide(
         }
     }
     steps
+}
+
+/// Divides the steps into batches.
+pub fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
+    let mut bytes = steps.first().map_or(0, |step| step.item.size_bytes);
+    let mut count = 0;
+    let starts_batch = move |_: &Step, next: &Step| {
+        count += 1;
+        bytes += next.item.size_bytes;
+        let is_full = is_full_batch(count, bytes);
+        if is_full {
+            (count, bytes) = (0, next.item.size_bytes);
+        }
+        !is_full
+    };
+    steps.chunk_by(starts_batch)
+}
+
+/// Whether a batch of `count` operations with contents of `bytes` takes no more.
+pub const fn is_full_batch(count: usize, bytes: u64) -> bool {
+    count >= MAX_BATCH_OPERATIONS || bytes > MAX_BATCH_BYTES
 }

@@ -1,0 +1,202 @@
+//! The files of an archive that describe it.
+
+use std::io::{self, Read};
+
+use keepsake_core::{ContentHash, MemoryPath, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+/// Describes the archive; written last.
+pub const MANIFEST: &str = "keepsake.json";
+/// One line for each memory.
+pub const INDEX: &str = "index.jsonl";
+/// One line for each version.
+pub const VERSIONS: &str = "versions.jsonl";
+/// The folder of the memories' contents.
+pub const MEMORIES: &str = "memories";
+/// The folder of contents that have no path.
+pub const BLOBS: &str = "blobs";
+/// The value of [`Manifest::format`].
+pub const FORMAT: &str = "keepsake-archive";
+/// The value of [`Manifest::version`].
+pub const FORMAT_VERSION: u32 = 1;
+/// The longest line of an index. A version's line holds a path, ids and times.
+pub(crate) const MAX_LINE_BYTES: u64 = 64 << 10;
+/// The largest content that is read: far above any server's limit for one memory.
+pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
+
+/// `keepsake.json`
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The format's version; a higher one cannot be read.
+    pub version: u32,
+    /// RFC 3339.
+    pub exported_at: String,
+    /// The memory store, as the API shows it.
+    pub store: Map<String, Value>,
+    /// What the lists hold.
+    pub counts: Counts,
+    /// The SHA-256 of `index.jsonl`.
+    pub index_sha256: String,
+    /// The SHA-256 of `versions.jsonl`, if there is one.
+    pub versions_sha256: Option<String>,
+}
+
+/// How much an archive holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Lines of the index.
+    pub memories: u64,
+    /// Bytes of the memories' contents.
+    pub content_bytes: u64,
+    /// Lines of the history.
+    pub versions: u64,
+}
+
+impl Manifest {
+    /// The text of the file.
+    pub fn to_text(&self) -> String {
+        format!("{:#}\n", serde_json::json!(self))
+    }
+}
+
+/// A line of `index.jsonl`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Entry {
+    /// The path of the memory.
+    pub path: String,
+    /// Its id.
+    pub id: String,
+    /// The id of its current version.
+    pub version_id: String,
+    /// The hash of its content.
+    pub content_sha256: String,
+    /// The size of its content.
+    pub size_bytes: u64,
+    /// RFC 3339.
+    pub created_at: String,
+    /// RFC 3339.
+    pub updated_at: String,
+    /// RFC 3339; `None`: never, as far as is known.
+    pub expires_at: Option<String>,
+    /// Whether it never expires.
+    pub pinned: bool,
+    /// `blobs/{sha256}` if the path cannot be the name of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+/// A line of `versions.jsonl`, as far as an import reads it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct VersionLine {
+    /// The id of the version.
+    pub id: String,
+    /// The memory.
+    pub memory_id: String,
+    /// `created`, `modified` or `deleted`.
+    pub operation: String,
+    /// Null for a redacted version.
+    pub path: Option<String>,
+    /// Null for a deletion or a redacted version.
+    pub content_sha256: Option<String>,
+    /// RFC 3339.
+    pub created_at: String,
+    /// The author, as the API shows it.
+    pub created_by: Option<Value>,
+    /// RFC 3339; `None`: it is not redacted.
+    #[serde(default)]
+    pub redacted_at: Option<String>,
+    /// Who redacted it, as the API shows it.
+    #[serde(default)]
+    pub redacted_by: Option<Value>,
+}
+
+impl Entry {
+    /// The file of the memory's content.
+    pub fn content_file(&self) -> String {
+        let of_path = || format!("{MEMORIES}{}", self.path);
+        self.file.clone().unwrap_or_else(of_path)
+    }
+
+    /// When the memory last changed, in seconds, for the file.
+    pub fn modified_at(&self) -> u64 {
+        let at = Timestamp::parse(&self.updated_at).map(|at| at.as_micros() / 1_000_000);
+        at.and_then(|at| u64::try_from(at).ok()).unwrap_or_default()
+    }
+}
+
+/// Writes JSON lines.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_lines(
+    writer: &mut impl io::Write,
+    lines: impl Iterator<Item = impl Serialize>,
+) -> io::Result<()> {
+    for line in lines {
+        serde_json::to_writer(&mut *writer, &line)?;
+        writer.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// The file of a memory's content, relative to the archive.
+pub fn memory_file(path: &MemoryPath) -> String {
+    format!("{MEMORIES}{}", path.as_str())
+}
+
+/// The file of a content that has no file below `memories/`.
+pub fn blob_file(hash: ContentHash) -> String {
+    format!("{BLOBS}/{hash}")
+}
+
+/// Passes bytes on and hashes them.
+#[derive(Debug)]
+pub struct Hashing<R> {
+    inner: R,
+    sha256: Sha256,
+}
+
+impl<R> Hashing<R> {
+    /// Hashes what is read from or written to `inner`.
+    pub fn new(inner: R) -> Self {
+        Self {
+            inner,
+            sha256: Sha256::new(),
+        }
+    }
+
+    /// The hash of everything that passed, as hexadecimal.
+    pub fn finish(self) -> String {
+        self.into_parts().1
+    }
+
+    /// The inner reader or writer, and the hash of everything that passed.
+    pub fn into_parts(self) -> (R, String) {
+        let hash: [u8; 32] = self.sha256.finalize().into();
+        (self.inner, ContentHash::from(hash).to_string())
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.sha256.update(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl<W: io::Write> io::Write for Hashing<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(buffer)?;
+        self.sha256.update(&buffer[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

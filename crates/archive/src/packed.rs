@@ -1,0 +1,215 @@
+//! Archives in one file: tar, compressed with Zstandard.
+
+use std::cell::Cell;
+use std::io::{self, BufReader, Read, Write};
+use std::rc::Rc;
+
+use keepsake_core::{ContentHash, MemoryPath};
+use tar::{Archive, Builder, Entry, EntryType, Header};
+
+use crate::Damage;
+use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSIONS};
+
+/// The extension of a packed archive.
+pub const EXTENSION: &str = ".tar.zst";
+/// Maximum size of one entry's header, with long names.
+const MAX_HEADER_BYTES: u64 = 64 << 10;
+
+/// Writes a packed archive, file by file.
+pub struct Writer<W: Write>(Builder<zstd::Encoder<'static, W>>);
+
+impl<W: Write> Writer<W> {
+    /// An archive without files.
+    ///
+    /// # Errors
+    /// Those of the compression.
+    pub fn new(to: W) -> io::Result<Self> {
+        let mut compressed = zstd::Encoder::new(to, 0)?;
+        compressed.include_checksum(true)?;
+        Ok(Self(Builder::new(compressed)))
+    }
+
+    /// Adds a file with its size, and the time that it gets in seconds.
+    ///
+    /// # Errors
+    /// Those of the reader and the writer.
+    pub fn add(
+        &mut self,
+        name: &str,
+        modified_at: u64,
+        size_bytes: u64,
+        content: impl Read,
+    ) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_mtime(modified_at);
+        header.set_size(size_bytes);
+        self.0.append_data(&mut header, name, content)
+    }
+
+    /// Where the archive is written to.
+    pub fn get_mut(&mut self) -> &mut W {
+        self.0.get_mut().get_mut()
+    }
+
+    /// Ends the archive.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn finish(self) -> io::Result<W> {
+        self.0.into_inner()?.finish()
+    }
+}
+
+/// How much an archive may unpack to.
+#[derive(Debug, Clone, Copy)]
+pub struct UnpackLimit {
+    /// Always allowed.
+    pub bytes: u64,
+    /// Beyond that, so many times the packed size. Memories compress well, but not like a
+    /// file that was made to fill a disk.
+    pub ratio: u64,
+}
+
+/// Reads the files of a packed archive one by one: their name, their size and their
+/// content. A file that is not read to its end is passed over.
+///
+/// Only files that an archive consists of are accepted, each once.
+///
+/// # Errors
+/// [`Damage`] names the entry that is not part of an archive, or is damaged; those of
+/// `each`.
+pub fn read_files<E: From<Damage>>(
+    packed: impl Read,
+    limit: UnpackLimit,
+    mut each: impl FnMut(&str, u64, &mut dyn Read) -> Result<(), E>,
+) -> Result<(), E> {
+    let damaged = |error: io::Error| E::from(Damage(error.to_string()));
+    let budget = Rc::new(Cell::new(MAX_HEADER_BYTES));
+    let bounded = Bounded::new(packed, limit, Rc::clone(&budget)).map_err(damaged)?;
+    let mut tar = Archive::new(bounded);
+    let mut seen = std::collections::HashSet::new();
+    for entry in tar.entries().map_err(damaged)? {
+        let entry = entry.map_err(damaged)?;
+        if entry.header().entry_type().is_dir() && entry.size() == 0 {
+            budget.set(MAX_HEADER_BYTES);
+            continue;
+        }
+        let name = name_of(&entry).map_err(Damage)?;
+        if !seen.insert(name.clone()) {
+            return Err(Damage(format!("{name} is in it twice")).into());
+        }
+        let size = entry.size();
+        budget.set(size.saturating_add(MAX_HEADER_BYTES));
+        let mut content = Counted::new(entry);
+        each(&name, size, &mut content)?;
+        let rest = io::copy(&mut content, &mut io::sink());
+        rest.map_err(|error| Damage(format!("{name}: {error}")))?;
+        if content.bytes.get() < size {
+            return Err(Damage(format!("{name}: it is cut off")).into());
+        }
+        budget.set(MAX_HEADER_BYTES);
+    }
+    // The checksum is at the end.
+    budget.set(u64::MAX);
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(damaged)?;
+    Ok(())
+}
+
+/// The name of an entry, if it may be a file of an archive.
+fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, String> {
+    let bytes = entry.path_bytes();
+    let shown = String::from_utf8_lossy(&bytes).into_owned();
+    let kind = entry.header().entry_type();
+    if !kind.is_file() {
+        return Err(format!("{shown} is neither a file nor a directory"));
+    }
+    let name = shown.strip_prefix("./").unwrap_or(&shown);
+    let is_memory = |name: &str| {
+        let path = name.strip_prefix(MEMORIES);
+        path.is_some_and(|path| MemoryPath::parse(path).is_ok())
+    };
+    let is_blob = |name: &str| {
+        let hash = name.strip_prefix(BLOBS).and_then(|name| name.strip_prefix('/'));
+        hash.is_some_and(|hash| hash.parse::<ContentHash>().is_ok())
+    };
+    if !(is_list(name) || is_memory(name) || is_blob(name)) {
+        return Err(format!("{shown} is not a file of an archive"));
+    }
+    if !is_list(name) && entry.size() > MAX_CONTENT_BYTES {
+        return Err(format!("{shown} is larger than {MAX_CONTENT_BYTES} bytes"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Whether a file of an archive describes it, rather than being a content.
+pub(crate) fn is_list(name: &str) -> bool {
+    [MANIFEST, INDEX, VERSIONS].contains(&name)
+}
+
+/// Decompresses a file, as much as its size and the reader's budget allow.
+struct Bounded<R> {
+    unpacked: zstd::Decoder<'static, BufReader<Counted<R>>>,
+    limit: UnpackLimit,
+    /// Bytes that may be read until the budget is set again.
+    budget: Rc<Cell<u64>>,
+    packed_bytes: Rc<Cell<u64>>,
+    unpacked_bytes: u64,
+}
+
+/// Counts the bytes that are read.
+struct Counted<R> {
+    inner: R,
+    bytes: Rc<Cell<u64>>,
+}
+
+impl<R> Counted<R> {
+    fn new(inner: R) -> Self {
+        let bytes = Rc::new(Cell::new(0));
+        Self { inner, bytes }
+    }
+}
+
+impl<R: Read> Bounded<R> {
+    fn new(packed: R, limit: UnpackLimit, budget: Rc<Cell<u64>>) -> io::Result<Self> {
+        let counted = Counted::new(packed);
+        let packed_bytes = Rc::clone(&counted.bytes);
+        Ok(Self {
+            unpacked: zstd::Decoder::with_buffer(BufReader::new(counted))?,
+            limit,
+            budget,
+            packed_bytes,
+            unpacked_bytes: 0,
+        })
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.bytes.set(self.bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let allowed = usize::try_from(self.budget.get())
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        if allowed == 0 && !buffer.is_empty() {
+            return Err(io::Error::other("the header of an entry is too long"));
+        }
+        let read = self.unpacked.read(&mut buffer[..allowed])?;
+        self.budget.set(self.budget.get() - read as u64);
+        self.unpacked_bytes += read as u64;
+        let UnpackLimit { bytes, ratio } = self.limit;
+        let of_ratio = self.packed_bytes.get().saturating_mul(ratio);
+        if self.unpacked_bytes > of_ratio.max(bytes) {
+            let text = format!("it unpacks to more than {ratio} times its size and to more than {bytes} bytes");
+            return Err(io::Error::other(text));
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,196 @@
+//! A packed archive that is verified without unpacking it to a disk.
+//!
+//! The archive is read once to keep its lists and the hash of each content. After it is
+//! verified, [`read_files`](crate::packed::read_files) reads the contents again.
+
+use std::collections::HashMap;
+use std::io::{self, Cursor, Read};
+
+use keepsake_core::ContentHash;
+
+use crate::Damage;
+use crate::format::Hashing;
+use crate::packed::{UnpackLimit, is_list, read_files};
+use crate::verified::Files;
+
+/// What one pass over a packed archive has found.
+#[derive(Debug, Default)]
+pub struct Scanned {
+    lists: HashMap<String, Vec<u8>>,
+    contents: HashMap<String, (ContentHash, u64)>,
+}
+
+impl Scanned {
+    /// Reads an archive whose lists have at most `max_list_bytes` together.
+    ///
+    /// # Errors
+    /// [`Damage`] if it is damaged or has more than is allowed.
+    pub fn read(packed: impl Read, limit: UnpackLimit, max_list_bytes: u64) -> Result<Self, Damage> {
+        let mut scanned = Self::default();
+        let mut left_bytes = max_list_bytes;
+        read_files::<Damage>(packed, limit, |name, size, content| {
+            let unreadable = |error: io::Error| Damage(format!("{name}: {error}"));
+            if is_list(name) {
+                left_bytes = left_bytes.checked_sub(size).ok_or_else(|| {
+                    Damage(format!(
+                        "{name}: the lists of the archive have more than {max_list_bytes} bytes"
+                    ))
+                })?;
+                let mut bytes = Vec::new();
+                content.read_to_end(&mut bytes).map_err(unreadable)?;
+                scanned.lists.insert(name.to_owned(), bytes);
+                return Ok(());
+            }
+            let mut hashing = Hashing::new(content);
+            let bytes = io::copy(&mut hashing, &mut io::sink()).map_err(unreadable)?;
+            let hash = hashing.finish().parse();
+            let hash = hash.map_err(|error| Damage(format!("{name}: {error}")))?;
+            scanned.contents.insert(name.to_owned(), (hash, bytes));
+            Ok(())
+        })?;
+        Ok(scanned)
+    }
+}
+
+impl Files for Scanned {
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, String> {
+        let list = self.lists.get(name).ok_or_else(|| "is missing".to_owned())?;
+        Ok(Box::new(Cursor::new(list)))
+    }
+
+    fn content(&self, name: &str) -> Result<(ContentHash, u64), String> {
+        let found = self.contents.get(name).copied();
+        found.ok_or_else(|| "is missing".to_owned())
+    }
+
+    fn contents(&self) -> Result<Vec<String>, String> {
+        Ok(self.contents.keys().cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::MemoryPath;
+
+    use super::*;
+    use crate::format::{BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, INDEX, MANIFEST, Manifest, write_lines};
+    use crate::packed::Writer;
+    use crate::placement::Placement;
+    use crate::verified::{Prefix, verify};
+
+    const LIMIT: UnpackLimit = UnpackLimit {
+        bytes: 1 << 20,
+        ratio: 1,
+    };
+    const MAX_LIST_BYTES: u64 = 64 << 10;
+
+    /// The files of an archive with these memories.
+    fn files_of(memories: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+        let mut placement = Placement::default();
+        let (mut entries, mut contents) = (Vec::new(), Vec::new());
+        for (path, content) in memories {
+            let hash = ContentHash::of(content.as_bytes());
+            let name = placement.file_of(&MemoryPath::parse(path).unwrap(), hash);
+            entries.push(Entry {
+                path: (*path).to_owned(),
+                id: "mem_1".to_owned(),
+                version_id: "memver_1".to_owned(),
+                content_sha256: hash.to_string(),
+                size_bytes: content.len() as u64,
+                created_at: String::new(),
+                updated_at: String::new(),
+                expires_at: None,
+                pinned: true,
+                file: name.starts_with(BLOBS).then(|| name.clone()),
+            });
+            contents.push((name, content.as_bytes().to_vec()));
+        }
+        let mut index = Hashing::new(Vec::new());
+        write_lines(&mut index, entries.iter()).unwrap();
+        let (index, index_sha256) = index.into_parts();
+        let manifest = Manifest {
+            format: FORMAT.to_owned(),
+            version: FORMAT_VERSION,
+            exported_at: String::new(),
+            store: serde_json::Map::default(),
+            counts: Counts {
+                memories: entries.len() as u64,
+                content_bytes: entries.iter().map(|entry| entry.size_bytes).sum(),
+                versions: 0,
+            },
+            index_sha256,
+            versions_sha256: None,
+        };
+        let mut files = vec![
+            (MANIFEST.to_owned(), manifest.to_text().into_bytes()),
+            (INDEX.to_owned(), index),
+        ];
+        files.extend(contents);
+        files
+    }
+
+    fn packed(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        for (name, content) in files {
+            writer.add(name, 0, content.len() as u64, &content[..]).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    /// The paths of the memories, or the fault.
+    fn found(packed: &[u8]) -> Result<Vec<String>, String> {
+        let scanned = Scanned::read(packed, LIMIT, MAX_LIST_BYTES).map_err(|damage| damage.0)?;
+        let verified = verify(&scanned, &Prefix::new("/"), |_| {}).map_err(|damage| damage.0)?;
+        let paths = verified.items.iter().map(|item| item.path.as_str().to_owned());
+        Ok(paths.collect())
+    }
+
+    #[test]
+    fn archive_is_verified_without_a_disk() {
+        let files = files_of(&[("/A.md", "one"), ("/a.md", "two"), ("/é", "")]);
+        assert_eq!(found(&packed(&files)).unwrap(), ["/A.md", "/a.md", "/é"]);
+        // In any order.
+        let reversed: Vec<_> = files.into_iter().rev().collect();
+        assert_eq!(found(&packed(&reversed)).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn damaged_file_is_named() {
+        let good = files_of(&[("/a.md", "one"), ("/b.md", "two")]);
+        let damaged = |change: &dyn Fn(&mut Vec<(String, Vec<u8>)>)| {
+            let mut files = good.clone();
+            change(&mut files);
+            found(&packed(&files)).unwrap_err()
+        };
+        let error = damaged(&|files| files[2].1 = b"other".to_vec());
+        assert!(error.starts_with("memories/a.md has the SHA-256"), "{error}");
+        let error = damaged(&|files| drop(files.pop()));
+        assert_eq!(error, "memories/b.md is missing");
+        let error = damaged(&|files| files.push(("memories/c.md".to_owned(), Vec::new())));
+        assert_eq!(error, "memories/c.md is not in index.jsonl");
+        let error = damaged(&|files| files.push(files[2].clone()));
+        assert_eq!(error, "memories/a.md is in it twice");
+        let error = damaged(&|files| files.push(("memories/../c".to_owned(), Vec::new())));
+        assert!(!error.is_empty(), "{error}");
+        let error = damaged(&|files| files[1].1.push(b'\n'));
+        assert!(error.starts_with("index.jsonl: line 3"), "{error}");
+    }
+
+    #[test]
+    fn archive_that_is_cut_off_or_no_archive_is_refused() {
+        let whole = packed(&files_of(&[("/a.md", &"text ".repeat(1_000))]));
+        for length in 0..whole.len() {
+            assert!(found(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
+        }
+        assert!(found(b"no archive").is_err());
+    }
+
+    #[test]
+    fn bomb_and_long_lists_are_refused() {
+        let bomb = files_of(&[("/a.md", &"0".repeat(2 << 20))]);
+        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 1048576 bytes"));
+        let mut long = files_of(&[]);
+        long[1].1 = vec![b'\n'; 128 << 10];
+        assert!(found(&packed(&long)).unwrap_err().contains("the lists of the archive"));
+    }
+}
