@@ -161,7 +161,7 @@ pub struct Hashing<R> {
 }
 
 impl<R> Hashing<R> {
-    /// Hashes what is read from or written to `inner`.
+    /// Hashes the bytes that pass through `inner`.
     pub fn new(inner: R) -> Self {
         Self {
             inner,

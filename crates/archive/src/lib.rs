@@ -11,10 +11,11 @@
 //! | `blobs/{sha256}` | contents that have no file below `memories/` |
 //!
 //! The commands for people and the console share this crate. Neither trusts an archive:
-//! [`packed`] bounds what is unpacked, and [`verified`] checks all of it before anything is
-//! imported. The crate knows neither the server nor its client.
+//! [`packed`] limits the size that an archive unpacks to, and [`verified`] checks all of
+//! it before anything is imported. The crate knows neither the server nor its client.
 
 pub mod format;
+pub mod index;
 pub mod packed;
 pub mod placement;
 pub mod plan;

@@ -48,7 +48,7 @@ impl<W: Write> Writer<W> {
         self.0.append_data(&mut header, name, content)
     }
 
-    /// Where the archive is written to.
+    /// The writer below the archive.
     pub fn get_mut(&mut self) -> &mut W {
         self.0.get_mut().get_mut()
     }
@@ -207,7 +207,8 @@ impl<R: Read> Read for Bounded<R> {
         let UnpackLimit { bytes, ratio } = self.limit;
         let of_ratio = self.packed_bytes.get().saturating_mul(ratio);
         if self.unpacked_bytes > of_ratio.max(bytes) {
-            let text = format!("it unpacks to more than {ratio} times its size and to more than {bytes} bytes");
+            let text =
+                format!("it unpacks to more than {ratio} times its size and to more than {bytes} bytes");
             return Err(io::Error::other(text));
         }
         Ok(read)

@@ -9,7 +9,7 @@ use crate::report::{Class, Outcome, Report};
 /// Operations of a batch; the server takes 500.
 const MAX_BATCH_OPERATIONS: usize = 200;
 /// Bytes of a batch's contents. The server takes 8 MiB of JSON, where text is longer.
-const MAX_BATCH_BYTES: u64 = 4 << 20;
+pub const MAX_BATCH_BYTES: u64 = 4 << 20;
 
 keepsake_core::named_enum! {
     /// The action if a memory has other content.
@@ -35,7 +35,7 @@ pub struct Item {
     pub size_bytes: u64,
     /// Whether it never expires.
     pub is_pinned: bool,
-    /// Where its content is.
+    /// The place of its content.
     pub origin: Origin,
 }
 
@@ -145,7 +145,7 @@ pub fn batches(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     steps.chunk_by(starts_batch)
 }
 
-/// Whether a batch of `count` operations with contents of `bytes` takes no more.
+/// Whether a batch is full with `count` operations and contents of `bytes`.
 pub const fn is_full_batch(count: usize, bytes: u64) -> bool {
     count >= MAX_BATCH_OPERATIONS || bytes > MAX_BATCH_BYTES
 }

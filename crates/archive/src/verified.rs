@@ -39,7 +39,7 @@ pub trait Files {
     fn contents(&self) -> Result<Vec<String>, String>;
 }
 
-/// What a source of an import has.
+/// The memories of a source.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The memories.
@@ -85,8 +85,14 @@ impl Prefix {
 /// # Errors
 /// [`Damage`](crate::Damage) names the first file that is missing, damaged or not in the
 /// index.
-pub fn verify(files: &impl Files, prefix: &Prefix, progress: impl FnMut(u64)) -> Result<Found, crate::Damage> {
-    Verification::new(files).run(prefix, progress).map_err(crate::Damage)
+pub fn verify(
+    files: &impl Files,
+    prefix: &Prefix,
+    progress: impl FnMut(u64),
+) -> Result<Found, crate::Damage> {
+    Verification::new(files)
+        .run(prefix, progress)
+        .map_err(crate::Damage)
 }
 
 /// The reason to refuse an archive: a file's name and its fault.

@@ -1,6 +1,6 @@
 //! `keepsake export`
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
 use keepsake_archive::format::{
-    BLOBS, Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS,
-    write_lines,
+    BLOBS, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MEMORIES, Manifest, VERSIONS, write_lines,
 };
-use keepsake_archive::placement::Placement;
+use keepsake_archive::index::Index;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath};
 use serde::{Deserialize, Serialize};
@@ -69,19 +68,17 @@ pub(super) async fn write_to(
     let mut folder = open_partial(target, &partial, &connection.store_id)?;
     let total = store["memory_count"].as_u64().unwrap_or_default();
     let memories = Memories::read(connection, &mut folder, total).await?;
-    let mut counts = memories.counts();
+    let index = &memories.index;
     let versions = if has_versions {
-        Some(history::read(connection, &mut folder, &memories.contents()).await?)
+        Some(history::read(connection, &mut folder, &index.contents()).await?)
     } else {
         None
     };
-    counts.versions = versions.as_ref().map_or(0, |versions| versions.count);
-    let mut files = memories.files();
-    files.extend(
-        versions
-            .iter()
-            .flat_map(|versions| versions.blobs.iter().cloned()),
-    );
+    let counts = index.counts(versions.as_ref().map_or(0, |versions| versions.count));
+    let mut files = index.files();
+    for blob in versions.iter().flat_map(|versions| &versions.blobs) {
+        files.entry(blob.clone()).or_default();
+    }
     remove_others(&folder, &files)?;
     let manifest = Manifest {
         format: FORMAT.to_owned(),
@@ -89,17 +86,11 @@ pub(super) async fn write_to(
         exported_at: Timestamp::now().to_string(),
         store,
         counts,
-        index_sha256: write_list(&folder, INDEX, memories.entries.values())?,
+        index_sha256: write_list(&folder, INDEX, index.entries())?,
         versions_sha256: versions.map(|versions| versions.sha256),
     };
     folder.write(MANIFEST, manifest.to_text().as_bytes())?;
-    finish(
-        &folder,
-        target,
-        &memories,
-        manifest.versions_sha256.is_some(),
-        &files,
-    )?;
+    finish(&folder, target, manifest.versions_sha256.is_some(), &files)?;
     Ok(manifest)
 }
 
@@ -173,11 +164,7 @@ struct Shown {
 /// The memories whose contents are in the folder.
 #[derive(Default)]
 struct Memories {
-    /// By path.
-    entries: BTreeMap<String, Entry>,
-    /// The path of each memory: one that is moved meanwhile is listed twice.
-    paths: HashMap<String, String>,
-    placement: Placement,
+    index: Index,
 }
 
 impl Memories {
@@ -229,7 +216,7 @@ impl Memories {
         let path = path.map_err(Failure::of(format_args!("the path of {}", memory.id)))?;
         let hash = memory.content_sha256.parse();
         let hash = hash.map_err(Failure::of(format_args!("content_sha256 of {}", memory.id)))?;
-        Ok((self.placement.file_of(&path, hash), hash))
+        Ok((self.index.file_of(&path, hash), hash))
     }
 
     /// Writes a content that was read.
@@ -257,7 +244,7 @@ impl Memories {
     }
 
     fn record(&mut self, memory: &Shown, name: String) {
-        let entry = Entry {
+        self.index.record(Entry {
             path: memory.path.clone(),
             id: memory.id.clone(),
             version_id: memory.memory_version_id.clone(),
@@ -268,36 +255,7 @@ impl Memories {
             expires_at: memory.expires_at.clone(),
             pinned: memory.pinned.unwrap_or_default(),
             file: name.starts_with(BLOBS).then_some(name),
-        };
-        let path_before = self.paths.insert(entry.id.clone(), entry.path.clone());
-        if let Some(before) = path_before
-            && self
-                .entries
-                .get(&before)
-                .is_some_and(|known| known.id == entry.id)
-        {
-            self.entries.remove(&before);
-        }
-        self.entries.insert(entry.path.clone(), entry);
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            memories: self.entries.len() as u64,
-            content_bytes: self.entries.values().map(|entry| entry.size_bytes).sum(),
-            versions: 0,
-        }
-    }
-
-    /// The hashes of all contents.
-    fn contents(&self) -> HashSet<String> {
-        let hashes = self.entries.values().map(|entry| entry.content_sha256.clone());
-        hashes.collect()
-    }
-
-    /// The files of all contents.
-    fn files(&self) -> HashSet<String> {
-        self.entries.values().map(Entry::content_file).collect()
+        });
     }
 }
 
@@ -347,10 +305,10 @@ fn write_list(
 }
 
 /// Removes the contents that an earlier run wrote and that no memory has any more.
-fn remove_others(folder: &Folder, files: &HashSet<String>) -> Result<(), Failure> {
+fn remove_others(folder: &Folder, files: &BTreeMap<String, u64>) -> Result<(), Failure> {
     for directory in [MEMORIES, BLOBS] {
         for file in folder.files_below(directory)? {
-            if !files.contains(&file) {
+            if !files.contains_key(&file) {
                 let path = folder.root().join(&file);
                 fs::remove_file(&path)
                     .map_err(Failure::of(format_args!("{} cannot be removed", path.display())))?;
@@ -364,25 +322,19 @@ fn remove_others(folder: &Folder, files: &HashSet<String>) -> Result<(), Failure
 fn finish(
     folder: &Folder,
     target: &Path,
-    memories: &Memories,
     has_versions: bool,
-    files: &HashSet<String>,
+    files: &BTreeMap<String, u64>,
 ) -> Result<(), Failure> {
     let partial = folder.root();
     if packed::is_packed(target) {
-        let times: HashMap<_, _> = memories
-            .entries
-            .values()
-            .map(|entry| (entry.content_file(), entry.modified_at()))
-            .collect();
         let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
-        let mut names: Vec<&str> = files.iter().map(String::as_str).collect();
-        names.sort_unstable();
-        let names = lists.into_iter().flatten().chain(names);
-        let packed_files = names.map(|name| Packed {
-            name,
-            modified_at: times.get(name).copied().unwrap_or_default(),
-        });
+        let lists = lists.into_iter().flatten().map(|name| (name, 0));
+        let contents = files
+            .iter()
+            .map(|(name, modified_at)| (name.as_str(), *modified_at));
+        let packed_files = lists
+            .chain(contents)
+            .map(|(name, modified_at)| Packed { name, modified_at });
         packed::pack(folder, packed_files, target)?;
         return fs::remove_dir_all(partial).map_err(Failure::of(format_args!(
             "{} cannot be removed",

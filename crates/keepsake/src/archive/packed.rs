@@ -96,8 +96,9 @@ pub(super) fn unpack(archive: &Path) -> Result<TempDir, Failure> {
     match read {
         Ok(()) => Ok(unpacked),
         Err(Stopped::Failed(failure)) => Err(failure),
-        Err(Stopped::Damaged(damage)) => {
-            Err(Failure::new(format!("{} is damaged: {damage}", archive.display())))
-        }
+        Err(Stopped::Damaged(damage)) => Err(Failure::new(format!(
+            "{} is damaged: {damage}",
+            archive.display()
+        ))),
     }
 }

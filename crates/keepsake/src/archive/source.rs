@@ -236,7 +236,13 @@ fn add_text(
     if let (_, Ok(path)) = prefix.place(&format!("/{name}"))
         && !taken.insert(path)
     {
-        return refuse(found, prefix, name, Class::Rule, "another file has the same path in NFC");
+        return refuse(
+            found,
+            prefix,
+            name,
+            Class::Rule,
+            "another file has the same path in NFC",
+        );
     }
     found.place(prefix, &format!("/{name}"), |path| Item {
         path,

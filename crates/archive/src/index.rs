@@ -1,0 +1,65 @@
+//! The index of an archive while it is written.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use keepsake_core::{ContentHash, MemoryPath};
+
+use crate::format::{Counts, Entry};
+use crate::placement::Placement;
+
+/// The memories of an archive.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// By path.
+    entries: BTreeMap<String, Entry>,
+    /// The path of each memory: one that is moved meanwhile is listed twice.
+    paths: HashMap<String, String>,
+    placement: Placement,
+}
+
+impl Index {
+    /// The file of the content of the memory at `path`.
+    pub fn file_of(&mut self, path: &MemoryPath, hash: ContentHash) -> String {
+        self.placement.file_of(path, hash)
+    }
+
+    /// Adds a memory, or replaces its entry.
+    pub fn record(&mut self, entry: Entry) {
+        let path_before = self.paths.insert(entry.id.clone(), entry.path.clone());
+        if let Some(before) = path_before
+            && self
+                .entries
+                .get(&before)
+                .is_some_and(|known| known.id == entry.id)
+        {
+            self.entries.remove(&before);
+        }
+        self.entries.insert(entry.path.clone(), entry);
+    }
+
+    /// The memories by path in byte order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// How much the archive holds, with this number of versions.
+    pub fn counts(&self, versions: u64) -> Counts {
+        Counts {
+            memories: self.entries.len() as u64,
+            content_bytes: self.entries().map(|entry| entry.size_bytes).sum(),
+            versions,
+        }
+    }
+
+    /// The hashes of all contents.
+    pub fn contents(&self) -> HashSet<String> {
+        self.entries().map(|entry| entry.content_sha256.clone()).collect()
+    }
+
+    /// The files of all contents, each with the time that it gets, in seconds.
+    pub fn files(&self) -> BTreeMap<String, u64> {
+        self.entries()
+            .map(|entry| (entry.content_file(), entry.modified_at()))
+            .collect()
+    }
+}
