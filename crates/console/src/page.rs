@@ -130,7 +130,7 @@ pub(crate) fn done(path: &str, done: Done) -> PageResult {
 }
 
 /// A file to save, with content that no browser shows as a page.
-pub(crate) fn download(name: &str, content_type: &'static str, content: String) -> Response {
+pub fn download(name: &str, content_type: &'static str, content: impl IntoResponse) -> Response {
     let disposition = format!("attachment; filename*=UTF-8''{}", encoded(name));
     let disposition = HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment"));
     let headers = [

@@ -12,11 +12,12 @@ use keepsake_core::id::{
     ApiKeyKind, ErasureKind, Id, IdKind, MemoryKind, SessionKind, StoreKind, TenantKind, VersionKind,
 };
 use keepsake_core::{ContentHash, StoreId, Timestamp};
-use keepsake_engine::{Engine, PageRequest, Principal};
+use keepsake_engine::{Engine, Held, PageRequest, Principal};
 use keepsake_index::{Idempotency, Scope};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Deserializer};
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::frame::{Done, Frame, Tab};
@@ -27,6 +28,23 @@ use crate::text::markup::encoded;
 /// The body of a form, as the server has read it within the tenant's limits.
 #[derive(Debug, Clone)]
 pub struct FormBytes(pub Bytes);
+
+/// A form with a file, as the server has read it within its limits.
+#[derive(Debug, Clone)]
+pub struct Upload {
+    /// The fields that are text.
+    pub fields: Vec<(String, String)>,
+    /// The name of the file; empty if none was chosen.
+    pub file_name: String,
+    /// The content of the file.
+    pub file: Bytes,
+    /// The shares of the request.
+    pub held: Arc<Held>,
+    /// Bytes of memory that the request holds for the form.
+    pub held_bytes: u64,
+    /// When the request ends.
+    pub deadline: Option<Instant>,
+}
 
 /// An id of a path; a text of another form is an id that no object has.
 pub(crate) struct AnyId<K>(pub(crate) Id<K>);
@@ -107,6 +125,11 @@ impl Fields {
 
     pub(crate) fn of_query(parts: &Parts) -> Self {
         Self::parse(parts.uri.query().unwrap_or_default())
+    }
+
+    /// Adds a field that the form did not have.
+    pub(crate) fn add(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), value));
     }
 
     /// The first value of a field.
@@ -222,8 +245,12 @@ impl Pager {
 fn decode(text: &str) -> Option<String> {
     let text = text.replace('+', " ");
     let decoded = percent_decode_str(&text).decode_utf8().ok()?;
-    // No database accepts NUL in a text.
-    Some(decoded.replace('\0', ""))
+    Some(without_nul(&decoded))
+}
+
+/// No database accepts NUL in a text.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "")
 }
 
 /// The query of a page.
@@ -283,6 +310,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Form {
 /// The fields of the form that the server has read.
 pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
     check_source(&parts.headers)?;
+    if let Some(upload) = parts.extensions.get::<Upload>() {
+        let fields = upload.fields.iter();
+        let fields = fields.map(|(name, value)| (name.clone(), without_nul(value)));
+        return Ok(Fields(fields.collect()));
+    }
     let bytes = parts.extensions.get::<FormBytes>().ok_or(Refusal::Internal)?;
     let text = str::from_utf8(&bytes.0).map_err(|_| Refusal::Invalid("the form must be UTF-8".to_owned()))?;
     Ok(Fields::parse(text))

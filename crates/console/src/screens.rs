@@ -5,6 +5,7 @@ mod compare;
 mod edit;
 mod erasures;
 mod history;
+mod import;
 mod keys;
 mod memory;
 mod search;
@@ -23,6 +24,9 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{self, MethodRouter, get};
 use keepsake_engine::Engine;
+
+pub use import::MAX_UPLOAD_BYTES;
+pub use transfer::archive_name;
 
 use crate::page::see_other;
 use crate::{assets, next, sign_in};
@@ -54,6 +58,13 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
+    fn new() -> Self {
+        Self {
+            router: Router::new(),
+            list: Vec::new(),
+        }
+    }
+
     /// Adds a page.
     #[must_use]
     pub fn get<T: 'static>(self, path: &str, handler: impl Handler<T, Engine>) -> Self {
@@ -75,16 +86,17 @@ impl Pages {
     }
 }
 
+/// The actions of people of a tenant that get a file.
+pub fn upload_pages() -> Pages {
+    Pages::new().post("/console/transfer", import::import)
+}
+
 /// The pages of people of a tenant.
 pub fn tenant_pages() -> Pages {
     const STORE: &str = "/console/stores/{memory_store_id}";
     const MEMORY: &str = "/console/stores/{memory_store_id}/memories/{memory_id}";
     const VERSION: &str = "/console/stores/{memory_store_id}/versions/{memory_version_id}";
-    let pages = Pages {
-        router: Router::new(),
-        list: Vec::new(),
-    };
-    pages
+    Pages::new()
         .get("/console", async || see_other(next::HOME))
         .post("/console/sign-out", sign_in::sign_out)
         .get("/console/stores", stores::list)

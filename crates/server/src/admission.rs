@@ -24,7 +24,7 @@ use crate::error::ApiError;
 use crate::rate::{Rates, Verdict};
 
 /// Memory of a request besides its body and answer: head, task, spans.
-const REQUEST_BYTES: u64 = 16 << 10;
+pub(crate) const REQUEST_BYTES: u64 = 16 << 10;
 
 /// The limits of one process; cheap to clone.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::admission::Holder;
+use crate::admission::{Holder, REQUEST_BYTES};
 use crate::auth::principal_of;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
@@ -181,11 +181,44 @@ impl FromRequest<Engine> for RawForm {
     }
 }
 
+/// A form of the console with a file.
+pub(crate) struct RawUpload {
+    pub(crate) form: RawForm,
+    /// What separates the fields.
+    pub(crate) boundary: String,
+    /// The shares of the request, and the bytes of memory that the body holds of them.
+    pub(crate) held: Arc<Held>,
+    pub(crate) held_bytes: u64,
+}
+
+impl RawUpload {
+    /// Reads a form of at most `max_bytes`.
+    pub(crate) async fn read(request: Request, engine: &Engine, max_bytes: u64) -> Result<Self, ApiError> {
+        let boundary = multer::parse_boundary(content_type(request.headers()).unwrap_or_default());
+        let boundary = boundary.map_err(|_| ApiError::unsupported_media_type("multipart/form-data"))?;
+        let received = Received::read(request, engine, max_bytes).await?;
+        let body_bytes = BYTES_PER_BODY_BYTE * received.bytes.len();
+        Ok(Self {
+            form: RawForm {
+                principal: received.principal,
+                head: received.head,
+                body: received.bytes,
+            },
+            boundary,
+            held: received.held,
+            held_bytes: REQUEST_BYTES.saturating_add(u64::try_from(body_bytes).unwrap_or(u64::MAX)),
+        })
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::CONTENT_TYPE);
+    value.and_then(|value| value.to_str().ok())
+}
+
 /// Checks that a body is a form.
 pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let content_type = content_type(headers);
     let media_type = content_type
         .and_then(|value| value.split(';').next())
         .map(str::trim);

@@ -4,6 +4,9 @@
 //! program's: the cookie becomes a credential, `auth` finds the principal,
 //! `admission` admits it, and the form is read within the tenant's limits.
 
+mod export;
+mod upload;
+
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -15,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
     ConsoleOptions, FormBytes, Pages, Readings, Refusal, call_row, operator_routes, operator_sign_in_routes,
-    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages,
+    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages, upload_pages,
 };
 use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::Engine;
@@ -45,17 +48,25 @@ query_params! {
     }
 }
 
-/// The pages of people of a tenant, and the streams.
-pub(crate) fn pages() -> Pages {
-    tenant_pages().get("/console/sessions/{session_id}/events", follow_session)
+/// The pages of people of a tenant, with streams and downloads; and those that get a file.
+pub(crate) fn pages() -> (Pages, Pages) {
+    let pages = tenant_pages()
+        .get("/console/sessions/{session_id}/events", follow_session)
+        .get(export::ROUTE, export::export);
+    (pages, upload_pages())
 }
 
 /// The console of people of a tenant.
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
-    let signed_in = pages()
+    let (pages, uploads) = pages();
+    let uploads = uploads
+        .router
+        .layer(middleware::from_fn_with_state(engine.clone(), upload::read_upload));
+    let signed_in = pages
         .router
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
+        .merge(uploads)
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), auth::require))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));

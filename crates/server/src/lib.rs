@@ -141,7 +141,9 @@ pub fn openapi() -> &'static str {
 
 /// The method and the path of each page of the console that needs a sign-in.
 pub fn console_pages() -> Vec<(axum::http::Method, String)> {
-    console::pages().list
+    let (mut pages, uploads) = console::pages();
+    pages.list.extend(uploads.list);
+    pages.list
 }
 
 /// The status that an error of the engine is answered with.

@@ -111,9 +111,14 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
         name,
         has_archived: query.include_archived,
         pager: fields.pager(found.next),
-        may_create: caller.may(Scope::StoresAdmin) && !caller.principal.is_bound_to_stores(),
+        may_create: may_create_stores(&caller),
         once: engine.new_uuid().to_string(),
     })
+}
+
+/// Whether the person can create stores.
+pub(super) fn may_create_stores(caller: &Caller) -> bool {
+    caller.may(Scope::StoresAdmin) && !caller.principal.is_bound_to_stores()
 }
 
 fn is_called(store: &Store, wanted: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Import and export: the commands that do it, ready to be copied.
+//! Import and export: an archive to save or to send, and the commands for more.
 
 use askama::Template;
 use axum::Extension;
@@ -6,9 +6,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::id::StoreKind;
 use keepsake_engine::Engine;
+use keepsake_index::Scope;
 
+use super::import::MAX_UPLOAD_BYTES;
 use super::keys::url_of;
-use super::stores::stores_to_choose;
+use super::stores::{may_create_stores, stores_to_choose};
 use crate::frame::{Frame, Tab};
 use crate::page::{PageResult, page};
 use crate::request::{Caller, Query};
@@ -23,6 +25,25 @@ struct TransferPage {
     /// The store that the commands name.
     chosen: String,
     file: String,
+    may_import: bool,
+    may_create: bool,
+    max_upload: String,
+    once: String,
+}
+
+/// The name of the file with the archive of a store.
+pub fn archive_name(store: &str) -> String {
+    let letter_or_dash = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            '-'
+        }
+    };
+    let name: String = store.chars().map(letter_or_dash).collect();
+    let name = name.trim_matches('-').to_ascii_lowercase();
+    let name = if name.is_empty() { "memories" } else { &name };
+    format!("{name}.tar.zst")
 }
 
 /// `GET /console/transfer`
@@ -42,20 +63,14 @@ pub(super) async fn show(
         .iter()
         .find(|store| is_chosen(store.store_id))
         .map_or("", |store| store.name.as_str());
-    let file: String = name
-        .chars()
-        .map(|letter| {
-            if letter.is_ascii_alphanumeric() {
-                letter
-            } else {
-                '-'
-            }
-        })
-        .collect();
     page(&TransferPage {
         frame: caller.frame("Import and export", Tab::Transfer),
         url: url_of(&options, &headers),
-        file: format!("{}.tar.zst", file.trim_matches('-').to_ascii_lowercase()),
+        file: archive_name(name),
+        may_import: caller.may(Scope::MemoryRead) && caller.may(Scope::MemoryWrite),
+        may_create: may_create_stores(&caller),
+        max_upload: keepsake_core::words::bytes(MAX_UPLOAD_BYTES),
+        once: engine.new_uuid().to_string(),
         stores: stores
             .into_iter()
             .map(|store| (store.store_id.to_string(), store.name, is_chosen(store.store_id)))

@@ -1,0 +1,75 @@
+//! Forms of the console that send a file.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use keepsake_console::{MAX_UPLOAD_BYTES, Upload};
+use keepsake_engine::Engine;
+use multer::Multipart;
+
+use crate::body::RawUpload;
+use crate::envelope::Deadline;
+use crate::error::ApiError;
+
+/// The parser copies what it gets: parts of this size.
+const PART_BYTES: usize = 64 << 10;
+/// The field with the file.
+const FILE: &str = "file";
+/// Maximum number of fields.
+const MAX_FIELDS: usize = 16;
+
+/// Reads the form of a request within the tenant's limits.
+pub(super) async fn read_upload(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+    match upload_of(request, &engine).await {
+        Ok(request) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn upload_of(request: Request, engine: &Engine) -> Result<Request, ApiError> {
+    let read = RawUpload::read(request, engine, MAX_UPLOAD_BYTES).await?;
+    let mut head = read.form.head;
+    let mut upload = Upload {
+        fields: Vec::new(),
+        file_name: String::new(),
+        file: Bytes::new(),
+        held: read.held,
+        held_bytes: read.held_bytes,
+        deadline: head.extensions.get().map(|Deadline(deadline)| *deadline),
+    };
+    let parsed = parse(read.form.body, read.boundary, &mut upload).await;
+    parsed.map_err(|error| ApiError::invalid_request(format!("the form is not valid: {error}")))?;
+    head.extensions.insert(Arc::clone(&read.form.principal));
+    head.extensions.insert(upload);
+    Ok(Request::from_parts(head, Body::empty()))
+}
+
+/// Divides a form into its fields.
+async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(), multer::Error> {
+    let parts = stream::unfold(body, |mut body| async move {
+        let part = body.split_to(PART_BYTES.min(body.len()));
+        (!part.is_empty()).then_some((Ok::<_, Infallible>(part), body))
+    });
+    let mut fields = Multipart::new(parts, boundary);
+    for _ in 0..MAX_FIELDS {
+        let Some(field) = fields.next_field().await? else {
+            return Ok(());
+        };
+        let name = field.name().unwrap_or_default().to_owned();
+        if name == FILE {
+            field
+                .file_name()
+                .unwrap_or_default()
+                .clone_into(&mut upload.file_name);
+            upload.file = field.bytes().await?;
+        } else {
+            upload.fields.push((name, field.text().await?));
+        }
+    }
+    Ok(())
+}
