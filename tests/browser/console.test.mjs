@@ -23,6 +23,11 @@ const browser = await startBrowser();
 const press = (page, name) => page.getByRole('button', { name, exact: true }).click();
 const follow = (page, name) => page.getByRole('link', { name, exact: true }).click();
 const expand = (page, name) => page.locator('summary', { hasText: name }).click();
+const bytesOf = async (download) => {
+  const chunks = [];
+  for await (const chunk of await download.createReadStream()) chunks.push(chunk);
+  return Buffer.concat(chunks);
+};
 const says = (page, text) => page.getByRole('status').filter({ hasText: text }).waitFor();
 
 test('sign-in with a key leads to the page that was asked for, and ends', async () => {
@@ -360,9 +365,7 @@ test('what is done in the console is in the audit, and is exported', async () =>
     assert.match(await page.locator('table.list tbody tr').innerText(), /memory_store\.create/);
     for (const [link, start] of [['Save as CSV', /,/], ['Save as JSON lines', /^\{/]]) {
       const [download] = await Promise.all([page.waitForEvent('download'), follow(page, link)]);
-      const chunks = [];
-      for await (const chunk of await download.createReadStream()) chunks.push(chunk);
-      const text = Buffer.concat(chunks).toString();
+      const text = (await bytesOf(download)).toString();
       assert.match(text, start);
       assert.ok(text.includes(id));
     }
@@ -405,5 +408,33 @@ test('the forms work without JavaScript', async () => {
     await press(page, 'Save');
     await says(page, 'The memory was saved');
     assert.match(await shown(page), /changed without a script/);
+  });
+});
+
+test('a store is saved as an archive and imported into a new store', async () => {
+  const store = await makeStore();
+  await makeMemory(store, '/notes/日 a.md', 'what was learnt\n');
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(`/console/transfer?store=${store.id}`);
+    await page.getByLabel('with the whole history').check();
+    const save = page.getByRole('button', { name: /^Save / }).click();
+    const [download] = await Promise.all([page.waitForEvent('download'), save]);
+    assert.match(download.suggestedFilename(), /\.tar\.zst$/);
+    const archive = await bytesOf(download);
+
+    const name = `Copy ${randomUUID()}`;
+    const upload = async (buffer) => {
+      await page.goto('/console/transfer');
+      await page.getByLabel('Into the store').selectOption({ label: 'a new store' });
+      await page.getByLabel('Name of the new store').fill(name);
+      await page.locator('#file').setInputFiles({ name: 'notes.tar.zst', mimeType: 'application/zstd', buffer });
+      await press(page, 'Import');
+    };
+    await upload(archive);
+    await says(page, 'All of notes.tar.zst was read.');
+    assert.equal(await page.locator('#created').innerText(), '1');
+    await follow(page, 'Open the store');
+    await page.getByRole('heading', { level: 1, name }).waitFor();
+    await page.getByText('notes').first().waitFor();
   });
 });

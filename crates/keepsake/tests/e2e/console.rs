@@ -1,6 +1,7 @@
 //! The web console, over plain HTTP: pages, forms, and what they do.
 
 mod actions;
+mod archives;
 pub(crate) mod browser;
 mod defences;
 mod issuer;

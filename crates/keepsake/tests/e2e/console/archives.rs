@@ -1,0 +1,381 @@
+//! Archives that people save and send.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::Scope;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::browser::{Browser, Page, console_on};
+use crate::support::client::send;
+use crate::support::command::keepsake_reading;
+use crate::support::{Client, Deployment, Pair, Server, Tenant};
+
+/// The most bytes that a form may have.
+const MAX_UPLOAD_BYTES: usize = 16 << 20;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// The files of a packed archive, in their order, with the moment of the export removed.
+fn unpacked(archive: &[u8]) -> (Vec<String>, Files) {
+    let plain = zstd::decode_all(archive).unwrap();
+    let (mut names, mut files) = (Vec::new(), Files::new());
+    for entry in tar::Archive::new(&plain[..]).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_string_lossy().into_owned();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        if name == "keepsake.json" {
+            let mut manifest: Value = serde_json::from_slice(&content).unwrap();
+            assert!(manifest["exported_at"].is_string());
+            manifest["exported_at"] = "".into();
+            content = manifest.to_string().into_bytes();
+        }
+        names.push(format!("{name} {}", entry.header().mtime().unwrap()));
+        files.insert(name, content);
+    }
+    (names, files)
+}
+
+fn packed<'a>(files: impl IntoIterator<Item = (&'a String, &'a Vec<u8>)>) -> Vec<u8> {
+    let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 0).unwrap());
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, &content[..]).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+async fn saved(browser: &Browser, store_id: &str, query: &str) -> Vec<u8> {
+    let path = format!("/console/stores/{store_id}/archive{query}");
+    let answer = browser.request(Method::GET, &path).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let headers = answer.headers().clone();
+    assert_eq!(headers["cache-control"], "no-store");
+    let disposition = headers["content-disposition"].to_str().unwrap();
+    assert!(disposition.starts_with("attachment;"), "{disposition}");
+    assert!(disposition.ends_with(".tar.zst"), "{disposition}");
+    answer.bytes().await.unwrap().to_vec()
+}
+
+/// Sends a form with a file.
+async fn send_form(browser: &mut Browser, fields: &[(&str, &str)], file: &[u8]) -> Page {
+    let mut body = Vec::new();
+    for (name, value) in fields {
+        let part = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+        body.extend_from_slice(part.as_bytes());
+    }
+    body.extend_from_slice(
+        b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"notes.tar.zst\"\r\n\
+          Content-Type: application/zstd\r\n\r\n",
+    );
+    body.extend_from_slice(file);
+    body.extend_from_slice(b"\r\n--x--\r\n");
+    let request = browser
+        .request(Method::POST, "/console/transfer")
+        .header("content-type", "multipart/form-data; boundary=x")
+        .body(body);
+    browser.send(request).await
+}
+
+/// Sends an archive from the page, into a store.
+async fn import(browser: &mut Browser, store_id: &str, on_conflict: &str, file: &[u8]) -> Page {
+    let token = browser.open("/console/transfer").await.field("token");
+    let fields = [
+        ("token", token.as_str()),
+        ("store", store_id),
+        ("on_conflict", on_conflict),
+    ];
+    send_form(browser, &fields, file).await
+}
+
+#[track_caller]
+fn has_counts(page: &Page, expected: [(&str, usize); 5]) {
+    for (name, count) in expected {
+        page.has(&format!("id=\"{name}\">{count}</td>"));
+    }
+}
+
+fn counts(
+    created: usize,
+    replaced: usize,
+    unchanged: usize,
+    skipped: usize,
+    refused: usize,
+) -> [(&'static str, usize); 5] {
+    [
+        ("created", created),
+        ("replaced", replaced),
+        ("unchanged", unchanged),
+        ("skipped", skipped),
+        ("refused", refused),
+    ]
+}
+
+async fn write(client: &Client, store_id: &str, path: &str, content: &str) -> String {
+    let new = json!({"path": path, "content": content});
+    let made = client
+        .post(&format!("/v1/memory_stores/{store_id}/memories"), &new)
+        .await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    made.json()["id"].as_str().unwrap().to_owned()
+}
+
+/// The contents of a store by path, and whether each memory is pinned.
+async fn memories(client: &Client, store_id: &str) -> BTreeMap<String, (String, bool)> {
+    let list = format!("/v1/memory_stores/{store_id}/memories?view=full");
+    let listed = client.get(&list).await.json();
+    let listed = listed["data"].as_array().unwrap().iter();
+    let each = listed.map(|memory| {
+        let text = |field: &str| memory[field].as_str().unwrap().to_owned();
+        (text("path"), (text("content"), memory["pinned"] == true))
+    });
+    each.collect()
+}
+
+async fn exported(server: &Server, tenant: &Tenant, more: &[&str]) -> Vec<u8> {
+    let home = tempfile::tempdir().unwrap();
+    let target = home.path().join("archive.tar.zst").to_string_lossy().into_owned();
+    let variables = [
+        ("KEEPSAKE_URL", server.url()),
+        ("KEEPSAKE_API_KEY", tenant.key.clone()),
+        ("KEEPSAKE_STORE", tenant.store_id.to_string()),
+        ("XDG_CONFIG_HOME", home.path().to_string_lossy().into_owned()),
+    ];
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let mut arguments = vec!["export", &target];
+    arguments.extend_from_slice(more);
+    keepsake_reading(&arguments, &variables, "").await.ok();
+    std::fs::read(&target).unwrap()
+}
+
+/// A store with a history, paths that differ in case, and a pin.
+async fn fill(client: &Client, store_id: &str) {
+    write(client, store_id, "/notes/a.md", "one").await;
+    write(client, store_id, "/Notes/a.md", "two").await;
+    write(client, store_id, "/deleted.md", "gone").await;
+    let changed = write(client, store_id, "/ñ 日.md", "before").await;
+    let memories = format!("/v1/memory_stores/{store_id}/memories");
+    let edit = json!({"content": "after", "pinned": true});
+    let edited = client.post(&format!("{memories}/{changed}"), &edit).await;
+    assert_eq!(edited.status, 200, "{}", edited.text);
+    let listed = client.get(&format!("{memories}?path=%2Fdeleted.md")).await.json();
+    let id = listed["data"][0]["id"].as_str().unwrap();
+    let deletion = client.request(Method::DELETE, &format!("{memories}/{id}"));
+    assert_eq!(send(deletion).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_archive_equals_that_of_the_command_on_sqlite() {
+    saved_archive_equals_that_of_the_command(Pair::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_archive_equals_that_of_the_command_on_postgres() {
+    saved_archive_equals_that_of_the_command(Pair::Postgres).await;
+}
+
+async fn saved_archive_equals_that_of_the_command(pair: Pair) {
+    let (_deployment, tenant, server, browser) = console_on(pair).await;
+    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
+    fill(&client, &store_id).await;
+    for (query, more) in [("", &[][..]), ("?versions=1", &["--versions"])] {
+        let of_console = unpacked(&saved(&browser, &store_id, query).await);
+        let of_command = unpacked(&exported(&server, &tenant, more).await);
+        assert_eq!(of_console, of_command, "{query}");
+        assert_eq!(of_console.1["memories/ñ 日.md"], b"after");
+        assert_eq!(of_console.1.contains_key("versions.jsonl"), !more.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archive_is_imported_once_however_often_it_is_sent_on_sqlite() {
+    archive_is_imported_once_however_often_it_is_sent(Pair::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archive_is_imported_once_however_often_it_is_sent_on_postgres() {
+    archive_is_imported_once_however_often_it_is_sent(Pair::Postgres).await;
+}
+
+async fn archive_is_imported_once_however_often_it_is_sent(pair: Pair) {
+    let (_deployment, tenant, server, mut browser) = console_on(pair).await;
+    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
+    fill(&client, &store_id).await;
+    let archive = saved(&browser, &store_id, "?versions=1").await;
+    let page = browser.open("/console/transfer").await;
+    let (token, once) = (page.field("token"), page.field("once"));
+    let form = [
+        ("token", token.as_str()),
+        ("once", once.as_str()),
+        ("store", ""),
+        ("name", "Copy"),
+        ("on_conflict", "fail"),
+    ];
+    let report = send_form(&mut browser, &form, &archive).await;
+    assert_eq!(report.status, 200, "{}", report.text);
+    has_counts(&report, counts(3, 0, 0, 0, 0));
+    report.has("versions. The console imports what each memory contains now");
+    let again = send_form(&mut browser, &form, &archive).await;
+    has_counts(&again, counts(0, 0, 3, 0, 0));
+    let stores = client.get("/v1/memory_stores").await.json();
+    let copies: Vec<_> = stores["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|store| store["name"] == "Copy")
+        .collect();
+    assert_eq!(copies.len(), 1, "{stores}");
+    let copy = copies[0]["id"].as_str().unwrap();
+    let original = memories(&client, &store_id).await;
+    assert_eq!(memories(&client, copy).await, original);
+    assert_eq!(original["/ñ 日.md"], ("after".to_owned(), true));
+
+    // Other content at a path.
+    let list = format!("/v1/memory_stores/{copy}/memories");
+    let listed = client.get(&format!("{list}?path=%2Fnotes%2Fa.md")).await.json();
+    let id = listed["data"][0]["id"].as_str().unwrap();
+    let edited = client
+        .post(&format!("{list}/{id}"), &json!({"content": "mine"}))
+        .await;
+    assert_eq!(edited.status, 200, "{}", edited.text);
+    let refused = import(&mut browser, copy, "fail", &archive).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    refused.has("Nothing was imported");
+    refused.has("/notes/a.md");
+    let kept = import(&mut browser, copy, "skip", &archive).await;
+    has_counts(&kept, counts(0, 0, 2, 1, 0));
+    assert_eq!(memories(&client, copy).await["/notes/a.md"].0, "mine");
+    let replaced = import(&mut browser, copy, "replace", &archive).await;
+    has_counts(&replaced, counts(0, 1, 2, 0, 0));
+    assert_eq!(memories(&client, copy).await, original);
+    let invalid = import(&mut browser, copy, "merge", &archive).await;
+    assert_eq!(invalid.status, 400);
+    invalid.has("`on_conflict` must be `fail`, `skip` or `replace`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_archive_changes_nothing() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
+    fill(&client, &store_id).await;
+    let archive = saved(&browser, &store_id, "").await;
+    let before = memories(&client, &store_id).await;
+    let (_, good) = unpacked(&archive);
+    let mut other = good.clone();
+    other.insert("memories/ñ 日.md".to_owned(), b"forged".to_vec());
+    let mut missing = good.clone();
+    missing.remove("memories/ñ 日.md");
+    let mut more = good.clone();
+    more.insert("memories/more.md".to_owned(), b"more".to_vec());
+    for (file, fault) in [
+        (packed(&other), "memories/ñ 日.md has the SHA-256"),
+        (packed(&missing), "memories/ñ 日.md is missing"),
+        (packed(&more), "memories/more.md is not in index.jsonl"),
+        (archive[..archive.len() - 5].to_vec(), "notes.tar.zst is damaged"),
+        (b"text".to_vec(), "notes.tar.zst is damaged"),
+        (Vec::new(), "`file` must be an archive"),
+    ] {
+        let page = browser.open("/console/transfer").await;
+        let (token, once) = (page.field("token"), page.field("once"));
+        let form = [
+            ("token", token.as_str()),
+            ("once", once.as_str()),
+            ("name", "New"),
+            ("on_conflict", "replace"),
+        ];
+        let refused = send_form(&mut browser, &form, &file).await;
+        assert_eq!(refused.status, 400, "{fault}: {}", refused.text);
+        refused.has(fault);
+        let refused = import(&mut browser, &store_id, "replace", &file).await;
+        assert_eq!(refused.status, 400, "{fault}: {}", refused.text);
+    }
+    assert_eq!(memories(&client, &store_id).await, before);
+    let stores = client.get("/v1/memory_stores").await.json();
+    assert_eq!(stores["data"].as_array().unwrap().len(), 1, "{stores}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_large_and_malformed_uploads_are_refused() {
+    let (_deployment, tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
+    let store_id = tenant.store_id.to_string();
+    let archive = saved(&browser, &store_id, "").await;
+    for token in ["", "x"] {
+        let form = [
+            ("token", token),
+            ("store", store_id.as_str()),
+            ("on_conflict", "fail"),
+        ];
+        assert_eq!(
+            send_form(&mut browser, &form, &archive).await.status,
+            403,
+            "{token}"
+        );
+    }
+    let large = import(&mut browser, &store_id, "fail", &vec![0; MAX_UPLOAD_BYTES]).await;
+    assert_eq!(large.status, 413, "{}", large.text);
+    let page = browser.open("/console/transfer").await;
+    let urlencoded = browser
+        .submit(&page, "/console/transfer", &[("store", &store_id)])
+        .await;
+    assert_eq!(urlencoded.status, 415, "{}", urlencoded.text);
+    let broken = browser
+        .request(Method::POST, "/console/transfer")
+        .header("content-type", "multipart/form-data; boundary=x")
+        .body("--x\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ncut off");
+    assert_eq!(browser.send(broken).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_needs_rights_and_keeps_within_limits() {
+    let deployment = Deployment::new(Pair::Postgres).await;
+    let provision = deployment.provision().await;
+    let (mine, theirs) = (
+        provision.tenant(LimitOverrides::default()).await,
+        provision
+            .tenant(LimitOverrides {
+                memories_per_store: Some(2),
+                ..LimitOverrides::default()
+            })
+            .await,
+    );
+    let reader = provision.key(mine.id, &[Scope::MemoryRead], None).await;
+    provision.close().await;
+    let server = deployment.start().await;
+    let client = server.client(&mine);
+    fill(&client, &mine.store_id.to_string()).await;
+    let mut browser = Browser::signed_in(&server.url(), &mine.key).await;
+    let archive = saved(&browser, &mine.store_id.to_string(), "").await;
+
+    let foreign = theirs.store_id.to_string();
+    let path = format!("/console/stores/{foreign}/archive");
+    assert_eq!(browser.get(&path).await.status, 404);
+    let refused = import(&mut browser, &foreign, "replace", &archive).await;
+    assert_eq!(refused.status, 404, "{}", refused.text);
+
+    let mut reading = Browser::signed_in(&server.url(), &reader).await;
+    let page = reading.open("/console/transfer").await;
+    page.lacks("Import an archive");
+    let token = reading.open("/console/stores").await.field("token");
+    let own = mine.store_id.to_string();
+    let form = [
+        ("token", token.as_str()),
+        ("store", own.as_str()),
+        ("on_conflict", "skip"),
+    ];
+    assert_eq!(send_form(&mut reading, &form, &archive).await.status, 403);
+    assert!(!saved(&reading, &own, "").await.is_empty());
+
+    let mut limited = Browser::signed_in(&server.url(), &theirs.key).await;
+    let report = import(&mut limited, &foreign, "fail", &archive).await;
+    assert_eq!(report.status, 200, "{}", report.text);
+    has_counts(&report, counts(2, 0, 0, 0, 1));
+    assert_eq!(memories(&server.client(&theirs), &foreign).await.len(), 2);
+}
