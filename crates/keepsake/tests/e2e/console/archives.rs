@@ -64,21 +64,7 @@ async fn saved(browser: &Browser, store_id: &str, query: &str) -> Vec<u8> {
 
 /// Sends a form with a file.
 async fn send_form(browser: &mut Browser, fields: &[(&str, &str)], file: &[u8]) -> Page {
-    let mut body = Vec::new();
-    for (name, value) in fields {
-        let part = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
-        body.extend_from_slice(part.as_bytes());
-    }
-    body.extend_from_slice(
-        b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"notes.tar.zst\"\r\n\
-          Content-Type: application/zstd\r\n\r\n",
-    );
-    body.extend_from_slice(file);
-    body.extend_from_slice(b"\r\n--x--\r\n");
-    let request = browser
-        .request(Method::POST, "/console/transfer")
-        .header("content-type", "multipart/form-data; boundary=x")
-        .body(body);
+    let request = browser.form_with_file(fields, file);
     browser.send(request).await
 }
 

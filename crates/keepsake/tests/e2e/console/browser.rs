@@ -8,6 +8,9 @@ use reqwest::{Method, RequestBuilder};
 
 use crate::support::{Deployment, Pair, Server, Tenant};
 
+/// The page that gets a file.
+const UPLOAD: &str = "/console/transfer";
+
 /// A page, or where an answer leads.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -150,16 +153,41 @@ impl Browser {
         page
     }
 
-    /// Sends a form without adding anything to it.
-    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
+    /// The request with a form; to the page that gets a file, with an empty one.
+    pub(crate) fn form(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
+        if path == UPLOAD {
+            return self.form_with_file(fields, b"");
+        }
         let encoded = fields
             .iter()
             .map(|(name, value)| format!("{name}={}", encoded(value)));
         let body = encoded.collect::<Vec<_>>().join("&");
-        let request = self
-            .request(Method::POST, path)
+        self.request(Method::POST, path)
             .header("content-type", "application/x-www-form-urlencoded")
-            .body(body);
+            .body(body)
+    }
+
+    /// The request with a form and an archive.
+    pub(crate) fn form_with_file(&self, fields: &[(&str, &str)], file: &[u8]) -> RequestBuilder {
+        let mut body = Vec::new();
+        for (name, value) in fields {
+            let part = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+            body.extend_from_slice(part.as_bytes());
+        }
+        body.extend_from_slice(
+            b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"notes.tar.zst\"\r\n\
+              Content-Type: application/zstd\r\n\r\n",
+        );
+        body.extend_from_slice(file);
+        body.extend_from_slice(b"\r\n--x--\r\n");
+        self.request(Method::POST, UPLOAD)
+            .header("content-type", "multipart/form-data; boundary=x")
+            .body(body)
+    }
+
+    /// Sends a form without adding anything to it.
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
+        let request = self.form(path, fields);
         self.send(request).await
     }
 

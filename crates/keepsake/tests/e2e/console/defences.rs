@@ -64,10 +64,8 @@ async fn every_form_needs_the_token_of_its_sign_in() {
             ("origin", "https://evil.example"),
         ] {
             let request = browser
-                .request(Method::POST, &path)
-                .header("content-type", "application/x-www-form-urlencoded")
-                .header(name, value)
-                .body(format!("token={token}"));
+                .form(&path, &[("token", &token)])
+                .header(name, value);
             let refused = browser.send(request).await;
             assert_eq!(refused.status, 403, "{path} {name}: {value}: {}", refused.text);
         }

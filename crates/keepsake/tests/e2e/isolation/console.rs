@@ -52,6 +52,10 @@ const SENT: &[(&str, &[Sent])] = &[
             ("description", Meaning::Plain("taken")),
         ]],
     ),
+    (
+        "GET /console/stores/{memory_store_id}/archive",
+        &[NOTHING, &[("versions", Meaning::Plain("1"))]],
+    ),
     ("POST /console/stores/{memory_store_id}/archive", &[NOTHING]),
     (
         "POST /console/stores/{memory_store_id}/delete",
@@ -204,6 +208,10 @@ const SENT: &[(&str, &[Sent])] = &[
     ),
     ("GET /console/erasures/{erasure_id}", &[NOTHING]),
     ("GET /console/transfer", &[NOTHING, &[("store", STORE)]]),
+    (
+        "POST /console/transfer",
+        &[&[("store", STORE), ("on_conflict", Meaning::Plain("replace"))]],
+    ),
 ];
 
 #[test]
