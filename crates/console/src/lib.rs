@@ -23,9 +23,7 @@ mod text;
 pub use operator::{Readings, operator_routes, operator_sign_in_routes};
 pub use page::{IsPage, Refusal, download, error_page, refusal_of, secured};
 pub use request::{FormBytes, Upload};
-pub use screens::{
-    MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages,
-};
+pub use screens::{MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages};
 pub use sign_in::{ConsoleOptions, OneTimeLinks, SignInEnd, require_operator_sign_in, require_sign_in};
 
 /// Whether a path belongs to the console, whose errors are pages.

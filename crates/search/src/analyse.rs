@@ -412,7 +412,7 @@ fn is_plain(word: &str) -> bool {
 
 /// Whether a character modifies the letter before it and separates nothing.
 fn is_mark(letter: char) -> bool {
-    unicode_normalization::char::is_combining_mark(letter)
+    !letter.is_ascii() && unicode_normalization::char::is_combining_mark(letter)
 }
 
 fn is_digit_at(letter: Option<char>) -> bool {

@@ -59,9 +59,10 @@ pub(crate) fn pages() -> (Pages, Pages) {
 /// The console of people of a tenant.
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
     let (pages, uploads) = pages();
-    let uploads = uploads
-        .router
-        .layer(middleware::from_fn_with_state(engine.clone(), upload::read_upload));
+    let uploads = uploads.router.layer(middleware::from_fn_with_state(
+        engine.clone(),
+        upload::read_upload,
+    ));
     let signed_in = pages
         .router
         .method_not_allowed_fallback(no_such_method)

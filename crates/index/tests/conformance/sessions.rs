@@ -360,6 +360,15 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
         place.index.sessions.flush_events(&called).await.unwrap();
     }
     assert_eq!(events(&place, session_id, &ALL).await, ["/a", "", "/c /d"]);
+    let listed = place
+        .index
+        .sessions
+        .list_events(place.tenant_id, session_id, &ALL);
+    let [last, first, middle] = &called;
+    assert_eq!(
+        listed.await.unwrap().iter().collect::<Vec<_>>(),
+        [first, middle, last]
+    );
     let newest = EventListing {
         newest_first: true,
         limit: 2,

@@ -1,13 +1,13 @@
 //! Rows of sessions, their attachments and events.
 
-use keepsake_core::SessionId;
+use keepsake_core::{SessionId, StoreId};
 use serde_json::{Value, json};
 
 use crate::IndexError;
 use crate::database::{FromRow, Row, from_row};
 use crate::numbers::hex;
 use crate::sessions::change::StoreToAttach;
-use crate::sessions::{Attachment, FoundSession, Session, SessionEvent};
+use crate::sessions::{Attachment, EventPlace, FoundSession, Session, SessionEvent};
 
 /// An event as the statement that writes it reads it.
 pub(super) fn row_of_event(event: &SessionEvent) -> Value {
@@ -59,10 +59,17 @@ impl FromRow for Session {
     }
 }
 
-/// Without its place.
 impl FromRow for SessionEvent {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let input: String = row.get("input")?;
+        let store_id: Option<StoreId> = row.get("store_id")?;
+        let place = store_id.map(|store_id| -> Result<_, IndexError> {
+            Ok(EventPlace {
+                store_id,
+                path: row.get("path")?,
+                new_path: row.get("new_path")?,
+            })
+        });
         Ok(Self {
             tenant_id: row.get("tenant_id")?,
             session_id: row.get("session_id")?,
@@ -73,7 +80,7 @@ impl FromRow for SessionEvent {
                 table: "session_event",
                 what: "text that is not a JSON object",
             })?,
-            place: None,
+            place: place.transpose()?,
         })
     }
 }

@@ -119,8 +119,8 @@ pub(super) fn find_sessions(listing: &SessionListing) -> String {
 pub(super) fn list_events(newest_first: bool) -> String {
     let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
     format!(
-        "SELECT tenant_id, session_id, event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
-         AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
+        "SELECT tenant_id, session_id, event_id, at, store_id, path, new_path, name, input FROM session_event \
+         WHERE tenant_id = $1 AND session_id = $2 AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
          AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
          ORDER BY at {order}, event_id {order} LIMIT $7"
     )

@@ -307,10 +307,12 @@ async fn forged_large_and_malformed_uploads_are_refused() {
     }
     let large = import(&mut browser, &store_id, "fail", &vec![0; MAX_UPLOAD_BYTES]).await;
     assert_eq!(large.status, 413, "{}", large.text);
-    let page = browser.open("/console/transfer").await;
+    let token = browser.open("/console/transfer").await.field("token");
     let urlencoded = browser
-        .submit(&page, "/console/transfer", &[("store", &store_id)])
-        .await;
+        .request(Method::POST, "/console/transfer")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(format!("token={token}&store={store_id}"));
+    let urlencoded = browser.send(urlencoded).await;
     assert_eq!(urlencoded.status, 415, "{}", urlencoded.text);
     let broken = browser
         .request(Method::POST, "/console/transfer")

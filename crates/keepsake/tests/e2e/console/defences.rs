@@ -63,9 +63,7 @@ async fn every_form_needs_the_token_of_its_sign_in() {
             ("sec-fetch-site", "none"),
             ("origin", "https://evil.example"),
         ] {
-            let request = browser
-                .form(&path, &[("token", &token)])
-                .header(name, value);
+            let request = browser.form(&path, &[("token", &token)]).header(name, value);
             let refused = browser.send(request).await;
             assert_eq!(refused.status, 403, "{path} {name}: {value}: {}", refused.text);
         }
