@@ -7,18 +7,17 @@ use keepsake_engine::{Engine, StoreEdit};
 use keepsake_index::Scope;
 
 use super::stores::days;
+use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, InStore};
-use crate::text::markup::{Markup, id, time, time_or};
+use crate::text::markup::{Markup, time, time_or};
 
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
     frame: Frame,
-    base: String,
-    id: Markup,
-    name: String,
+    store: StoreHead,
     description: String,
     policy: &'static str,
     expires_days: String,
@@ -27,7 +26,6 @@ struct SettingsPage {
     created: Markup,
     changed: Markup,
     metadata: Vec<(String, String)>,
-    is_archived: bool,
     may_rename: bool,
     may_administer: bool,
 }
@@ -42,8 +40,7 @@ pub(super) async fn show(
     let now = engine.now();
     page(&SettingsPage {
         frame: caller.frame(format!("Settings of {}", store.name), Tab::Stores),
-        base: format!("/console/stores/{}", store.store_id),
-        id: id(&store.store_id.to_string()),
+        store: StoreHead::of(&store),
         policy: store.policy.name(),
         expires_days: store
             .expires_unused_after
@@ -57,10 +54,8 @@ pub(super) async fn show(
             .iter()
             .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
             .collect(),
-        is_archived: store.archived_at.is_some(),
         may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
         may_administer: caller.may(Scope::StoresAdmin),
-        name: store.name,
         description: store.description,
     })
 }

@@ -32,6 +32,8 @@ struct VersionPage {
     redacted: Option<(Markup, Markup)>,
     has_content: bool,
     lines: Lines,
+    /// The memory, if this is its content now.
+    live_href: Option<String>,
     may_restore: bool,
     may_redact: bool,
 }
@@ -49,6 +51,7 @@ pub(super) async fn show(
         .versions
         .get(principal, store_id.0, version_id.0, View::Full)
         .await?;
+    let live_href = live_memory(&engine, &caller, &shown).await?;
     let people = People::look_up(&engine, &caller).await;
     let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
     let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
@@ -71,7 +74,11 @@ pub(super) async fn show(
         sha256: version.content.map(|content| content.sha256.to_string()),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
         has_content: shown.content.is_some(),
-        may_restore: version.content.is_some() && caller.may_write(store_id.0) && !head.is_archived,
+        may_restore: version.content.is_some()
+            && live_href.is_none()
+            && caller.may_write(store_id.0)
+            && !head.is_archived,
+        live_href,
         may_redact: redacted.is_none()
             && version.operation != Operation::Deleted
             && caller.may(Scope::StoresAdmin),
