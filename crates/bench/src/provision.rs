@@ -17,7 +17,14 @@ use super::workload::BenchStore;
 use crate::product::Product;
 
 /// The scopes of a tenant's key.
-const SCOPES: [&str; 3] = ["memory:read", "memory:write", "stores:admin"];
+const SCOPES: [&str; 6] = [
+    "memory:read",
+    "memory:write",
+    "stores:admin",
+    "sessions:write",
+    "keys:admin",
+    "tenant:admin",
+];
 
 /// More than any run reaches: the default limits would end it within seconds.
 pub(super) const LIMITS: LimitOverrides = LimitOverrides {
