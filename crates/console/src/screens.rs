@@ -86,7 +86,7 @@ impl Pages {
     }
 }
 
-/// The actions of people of a tenant that get a file.
+/// The actions of people of a tenant that receive a file.
 pub fn upload_pages() -> Pages {
     Pages::new().post("/console/transfer", import::import)
 }

@@ -48,7 +48,8 @@ query_params! {
     }
 }
 
-/// The pages of people of a tenant, with streams and downloads; and those that get a file.
+/// The pages of people of a tenant, with streams and downloads; and the pages that
+/// receive a file.
 pub(crate) fn pages() -> (Pages, Pages) {
     let pages = tenant_pages()
         .get("/console/sessions/{session_id}/events", follow_session)

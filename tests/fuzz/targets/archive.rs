@@ -1,5 +1,5 @@
-//! Archives: what is written is found again, damage is refused, and no other bytes
-//! do harm.
+//! Archives: an import finds each memory of an archive, and refuses a damaged one.
+//! Other bytes cause no panic.
 //!
 //! Each line of a text is a memory: its path, a tab, its content.
 
@@ -80,7 +80,7 @@ fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // As a file that somebody made: packed, and before it is packed.
+    // The bytes as a packed archive, and as one before its compression.
     let _ = found(data);
     let _ = found(&zstd::encode_all(data, 1).unwrap());
     let Ok(text) = std::str::from_utf8(data) else {

@@ -8,7 +8,7 @@ use reqwest::{Method, RequestBuilder};
 
 use crate::support::{Deployment, Pair, Server, Tenant};
 
-/// The page that gets a file.
+/// The page that receives a file.
 const UPLOAD: &str = "/console/transfer";
 
 /// A page, or where an answer leads.
@@ -153,7 +153,7 @@ impl Browser {
         page
     }
 
-    /// The request with a form; to the page that gets a file, with an empty one.
+    /// The request with a form; to the page that receives a file, with an empty file.
     pub(crate) fn form(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
         if path == UPLOAD {
             return self.form_with_file(fields, b"");
