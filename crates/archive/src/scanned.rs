@@ -1,7 +1,7 @@
 //! A packed archive that is verified without unpacking it to a disk.
 //!
 //! The archive is read once to keep its lists and the hash of each content. After it is
-//! verified, [`read_files`](crate::packed::read_files) reads the contents again.
+//! verified, [`read_files`] reads the contents again.
 
 use std::collections::HashMap;
 use std::io::{self, Cursor, Read};
