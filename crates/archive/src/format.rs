@@ -4,6 +4,7 @@ use std::io::{self, Read};
 
 use keepsake_core::{ContentHash, MemoryPath, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -105,13 +106,13 @@ pub struct VersionLine {
     /// RFC 3339.
     pub created_at: String,
     /// The author, as the API shows it.
-    pub created_by: Option<Value>,
+    pub created_by: Option<Box<RawValue>>,
     /// RFC 3339; `None`: it is not redacted.
     #[serde(default)]
     pub redacted_at: Option<String>,
     /// Who redacted it, as the API shows it.
     #[serde(default)]
-    pub redacted_by: Option<Value>,
+    pub redacted_by: Option<Box<RawValue>>,
 }
 
 impl Entry {

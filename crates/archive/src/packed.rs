@@ -14,6 +14,11 @@ use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSION
 pub const EXTENSION: &str = ".tar.zst";
 /// Maximum size of one entry's header, with long names.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
+/// Maximum window of the compression, as a power of two: that of `zstd -19`. The
+/// window's size is the memory that a file makes its reader allocate.
+const MAX_WINDOW_LOG: u32 = 23;
+/// Memory of the decompression.
+pub const WINDOW_BYTES: u64 = 1 << MAX_WINDOW_LOG;
 
 /// Writes a packed archive, file by file.
 pub struct Writer<W: Write>(Builder<zstd::Encoder<'static, W>>);
@@ -175,8 +180,10 @@ impl<R: Read> Bounded<R> {
     fn new(packed: R, limit: UnpackLimit, budget: Rc<Cell<u64>>) -> io::Result<Self> {
         let counted = Counted::new(packed);
         let packed_bytes = Rc::clone(&counted.bytes);
+        let mut unpacked = zstd::Decoder::with_buffer(BufReader::new(counted))?;
+        unpacked.window_log_max(MAX_WINDOW_LOG)?;
         Ok(Self {
-            unpacked: zstd::Decoder::with_buffer(BufReader::new(counted))?,
+            unpacked,
             limit,
             budget,
             packed_bytes,

@@ -208,6 +208,20 @@ mod tests {
     }
 
     #[test]
+    fn large_window_is_refused() {
+        let tar = zstd::decode_all(&packed(&files_of(&[("/a.md", "one")]))[..]).unwrap();
+        let with_window = |log| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 0).unwrap();
+            encoder.window_log(log).unwrap();
+            io::Write::write_all(&mut encoder, &tar).unwrap();
+            encoder.finish().unwrap()
+        };
+        assert_eq!(found(&with_window(23)).unwrap(), ["/a.md"]);
+        let error = found(&with_window(24)).unwrap_err();
+        assert!(error.contains("memory"), "{error}");
+    }
+
+    #[test]
     fn bomb_and_long_lists_are_refused() {
         let bomb = files_of(&[("/a.md", &"0".repeat(2 << 20))]);
         assert!(

@@ -14,8 +14,8 @@ use crate::format::{
 use crate::plan::{Item, Origin};
 use crate::report::{Class, Outcome, Report};
 
-/// The largest `keepsake.json`.
-const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+/// The largest `keepsake.json`. The metadata of a store has at most 16 short pairs.
+const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
 /// The files of an archive. A method returns the reason if a file cannot be read, without
 /// its name.

@@ -18,7 +18,7 @@ const MAX_IDLE_TENANTS: usize = 1_024;
 /// other tenants wait behind at most that share, however many requests the
 /// tenant makes.
 #[derive(Debug)]
-pub(crate) struct FairSlots {
+pub struct FairSlots {
     all: Arc<Semaphore>,
     per_tenant: usize,
     by_tenant: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
@@ -26,7 +26,7 @@ pub(crate) struct FairSlots {
 
 /// A slot in use, released on drop.
 #[derive(Debug)]
-pub(crate) struct FairSlot {
+pub struct FairSlot {
     _common: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
     _of_share: Option<OwnedSemaphorePermit>,
@@ -47,7 +47,7 @@ impl FairSlots {
     ///
     /// # Errors
     /// [`EngineError::Internal`] never: no semaphore is ever closed.
-    pub(crate) async fn take(&self, tenant_id: TenantId) -> Result<FairSlot, EngineError> {
+    pub async fn take(&self, tenant_id: TenantId) -> Result<FairSlot, EngineError> {
         let own = permit(self.of_tenant(tenant_id)).await?;
         let common = permit(Arc::clone(&self.all)).await?;
         Ok(FairSlot {

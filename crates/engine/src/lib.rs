@@ -47,6 +47,7 @@ mod watch;
 mod work;
 mod write;
 
+use std::num::NonZero;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,6 @@ use content::Contents;
 use context::Context;
 use cursor::Cursors;
 use erasures::Eraser;
-use fair::FairSlots;
 use jobs::{JobServices, Jobs};
 use key_use::KeyUses;
 use operator::Operated;
@@ -85,6 +85,7 @@ pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
 pub use error::EngineError;
+pub use fair::{FairSlot, FairSlots};
 pub use health::{Health, Readiness, StoreHealth};
 pub use idempotency::IdempotentCalls;
 pub use index_blobs::IndexBlobs;
@@ -185,6 +186,8 @@ pub struct Engine(Arc<Services>);
 pub struct Services {
     /// Memories by id.
     pub memories: Memories,
+    /// Slots for archives that clients send: one for each tenant.
+    pub archive_slots: FairSlots,
     /// Memory stores.
     pub stores: Stores,
     /// The history of stores.
@@ -283,6 +286,7 @@ impl Engine {
         let access = AccessTimes::new(shared(), Arc::clone(&activity));
         let key_uses = Arc::new(KeyUses::new(shared()));
         let attached = Arc::new(AttachedStores::new(shared()));
+        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         let pages = Arc::new(FairSlots::new(PAGES_AT_ONCE, PAGES_PER_TENANT));
         let indexer = Indexer::new(shared(), Arc::clone(&contents));
         let eraser = Eraser::new(shared());
@@ -364,6 +368,7 @@ impl Engine {
         };
         Self(Arc::new(Services {
             memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
+            archive_slots: FairSlots::new(cores.max(2), 1),
             versions: Versions::new(shared(), contents),
             changes: Changes::new(shared()),
             tools: Tools::new(memory_tool, agent_tools, stores.clone(), events.clone()),

@@ -18,7 +18,7 @@ use keepsake_core::{ContentHash, MemoryPath};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT: UnpackLimit = UnpackLimit {
-    bytes: 1 << 20,
+    bytes: 8 << 20,
     ratio: 1,
 };
 

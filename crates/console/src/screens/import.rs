@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use keepsake_archive::Damage;
-use keepsake_archive::packed::{UnpackLimit, read_files};
+use keepsake_archive::packed::{UnpackLimit, WINDOW_BYTES, read_files};
 use keepsake_archive::plan::{
     Destination, Existing, MAX_BATCH_BYTES, OnConflict, Origin, Step, decide, is_full_batch,
 };
@@ -24,8 +24,8 @@ use keepsake_archive::verified::{Found, Prefix, verify};
 use keepsake_core::id::StoreKind;
 use keepsake_core::{ContentHash, StoreId};
 use keepsake_engine::{
-    BatchStatus, Engine, EngineError, MemoryBatch, MemoryOperation, MemoryQuery, OnTaken, PageRequest,
-    Principal, ShownItem, StoreDraft, View,
+    BatchStatus, Engine, EngineError, FairSlot, Held, MemoryBatch, MemoryOperation, MemoryQuery, OnTaken,
+    PageRequest, Principal, ShownItem, StoreDraft, View,
 };
 use keepsake_index::{Scope, Store};
 use tokio::sync::mpsc;
@@ -38,14 +38,16 @@ use crate::request::{Form, Upload};
 
 /// Maximum bytes of a form with an archive.
 pub const MAX_UPLOAD_BYTES: u64 = 16 << 20;
-/// Maximum size of an archive when it is unpacked.
-const UNPACK_LIMIT: UnpackLimit = UnpackLimit {
-    bytes: 256 << 20,
-    ratio: 1,
-};
+/// Maximum size of an archive when it is unpacked: so many times its packed size,
+/// within these bounds.
+const UNPACKED_RATIO: u64 = 50;
+const MIN_UNPACKED_BYTES: u64 = 16 << 20;
+const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Maximum bytes of an archive's lists and names, and the memory that is counted for each.
 const MAX_KEPT_BYTES: u64 = 16 << 20;
-const MEMORY_PER_KEPT_BYTE: u64 = 3;
+const MEMORY_PER_KEPT_BYTE: u64 = 5;
+/// Memory of a memory in the list of the store, besides its path.
+const EXISTING_BYTES: u64 = 512;
 /// Batches that are in memory at the same time: read, waiting, and written from a copy.
 const BATCHES_IN_MEMORY: u64 = 4;
 /// The time that an import leaves for its answer.
@@ -93,7 +95,9 @@ pub(super) async fn import(
     let on_conflict = on_conflict
         .ok_or_else(|| Refusal::Invalid("`on_conflict` must be `fail`, `skip` or `replace`".to_owned()))?;
     let target = target_of(&engine, &form).await?;
-    let (found, held_bytes) = verified(&upload).await?;
+    let slots = &engine.archive_slots;
+    let slot = Arc::new(slots.take(form.caller.principal.tenant_id).await?);
+    let (found, held_bytes) = verified(&upload, Arc::clone(&slot)).await?;
     // Another file is another import.
     form.fields
         .add("file_sha256", ContentHash::of(&upload.file).to_string());
@@ -107,7 +111,7 @@ pub(super) async fn import(
                 .await?
         }
     };
-    let destination = destination_of(&engine, principal, store.store_id).await?;
+    let destination = destination_of(&engine, principal, store.store_id, &upload.held).await?;
     let mut report = found.report;
     let steps = decide(found.items, &destination, on_conflict, &mut report);
     drop(destination);
@@ -121,6 +125,7 @@ pub(super) async fn import(
             store_id: store.store_id,
             upload: &upload,
             held_bytes,
+            slot,
             credential: credential_of(&headers),
         };
         stopped = import.run(steps, &mut report).await?;
@@ -171,14 +176,28 @@ async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
     }))
 }
 
+/// How much an archive may unpack to.
+fn unpack_limit(file: &Bytes) -> UnpackLimit {
+    let packed_bytes = file.len() as u64;
+    UnpackLimit {
+        bytes: (UNPACKED_RATIO * packed_bytes).clamp(MIN_UNPACKED_BYTES, MAX_UNPACKED_BYTES),
+        ratio: 1,
+    }
+}
+
 /// Verifies the archive as a whole; also returns the memory that the request holds now.
-async fn verified(upload: &Upload) -> Result<(Found, u64), Refusal> {
+async fn verified(upload: &Upload, slot: Arc<FairSlot>) -> Result<(Found, u64), Refusal> {
     if upload.file.is_empty() {
         let rule = "`file` must be an archive, a file that ends in .tar.zst";
         return Err(Refusal::Invalid(rule.to_owned()));
     }
+    if !upload.held.memory.try_grow(WINDOW_BYTES) {
+        return Err(EngineError::OverMemory.into());
+    }
     let (file, held) = (upload.file.clone(), Arc::clone(&upload.held));
     let work = move || {
+        // The work goes on if the request ends, and keeps the slot.
+        let _slot = slot;
         let (mut kept_bytes, mut is_over_memory) = (0, false);
         let allow = |bytes: u64| {
             kept_bytes += bytes;
@@ -192,7 +211,7 @@ async fn verified(upload: &Upload) -> Result<(Found, u64), Refusal> {
             }
             Ok(())
         };
-        let scanned = Scanned::read(&file[..], UNPACK_LIMIT, allow);
+        let scanned = Scanned::read(&file[..], unpack_limit(&file), allow);
         let found = scanned.and_then(|scanned| verify(&scanned, &Prefix::new("/"), |_| {}));
         (found, kept_bytes, is_over_memory)
     };
@@ -210,7 +229,7 @@ async fn verified(upload: &Upload) -> Result<(Found, u64), Refusal> {
     if !upload.held.memory.try_grow(batch_bytes) {
         return Err(EngineError::OverMemory.into());
     }
-    let held_bytes = upload.held_bytes + MEMORY_PER_KEPT_BYTE * kept_bytes + batch_bytes;
+    let held_bytes = upload.held_bytes + WINDOW_BYTES + MEMORY_PER_KEPT_BYTE * kept_bytes + batch_bytes;
     Ok((found, held_bytes))
 }
 
@@ -219,6 +238,7 @@ async fn destination_of(
     engine: &Engine,
     principal: &Principal,
     store_id: StoreId,
+    request: &Held,
 ) -> Result<Destination, Refusal> {
     let mut destination = Destination::default();
     let mut query = MemoryQuery {
@@ -236,6 +256,12 @@ async fn destination_of(
         for item in page.items {
             if let ShownItem::Memory(shown) = item {
                 let head = shown.memory.head;
+                if !request
+                    .memory
+                    .try_grow(EXISTING_BYTES + 2 * head.path.as_str().len() as u64)
+                {
+                    return Err(EngineError::OverMemory.into());
+                }
                 let existing = Existing {
                     id: head.memory_id.to_string(),
                     sha256: head.sha256.to_string(),
@@ -274,6 +300,7 @@ struct Import<'a> {
     upload: &'a Upload,
     /// Bytes of memory that the request holds between two batches.
     held_bytes: u64,
+    slot: Arc<FairSlot>,
     credential: String,
 }
 
@@ -284,8 +311,13 @@ impl Import<'_> {
         let principal = self.authenticated().await?;
         let max_bytes = principal.limits.bytes_per_memory;
         let (sender, mut receiver) = mpsc::channel(1);
-        let file = self.upload.file.clone();
-        let reader = tokio::task::spawn_blocking(move || read_batches(&file, steps, max_bytes, &sender));
+        // The list of the store is dropped.
+        self.upload.held.memory.set(self.held_bytes);
+        let (file, slot) = (self.upload.file.clone(), Arc::clone(&self.slot));
+        let reader = tokio::task::spawn_blocking(move || {
+            let _slot = slot;
+            read_batches(&file, steps, max_bytes, &sender)
+        });
         let mut done = 0;
         while let Some(batch) = receiver.recv().await {
             done += batch.refused.len();
@@ -310,7 +342,8 @@ impl Import<'_> {
                             report.add(step.item.path.as_str(), Outcome::refused(Class::Rule, reason));
                         }
                     }
-                    Err(error) if done == 0 => return Err(error.into()),
+                    // The server logs its own errors and does not show them.
+                    Err(error) if done == 0 || is_of_the_server(&error) => return Err(error.into()),
                     Err(error) => return Ok(Some(stopped(done, total, &error.to_string()))),
                 }
             }
@@ -362,6 +395,19 @@ impl Import<'_> {
     }
 }
 
+/// Whether an error is none of the client's.
+const fn is_of_the_server(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Index(_)
+            | EngineError::Secret(_)
+            | EngineError::Blobs(_)
+            | EngineError::Damaged(_)
+            | EngineError::Shared(_)
+            | EngineError::Internal(_)
+    )
+}
+
 fn stopped(done: usize, total: usize, why: &str) -> String {
     format!(
         "The import was stopped after {done} of {total} files: {why}. Send the same archive again to continue it."
@@ -405,7 +451,7 @@ fn read_batches(
             .blocking_send(batch)
             .map_err(|_| Damage("stopped".to_owned()))
     };
-    read_files::<Damage>(&file[..], UNPACK_LIMIT, |name, size, content| {
+    read_files::<Damage>(&file[..], unpack_limit(file), |name, size, content| {
         let Some(steps) = wanted.remove(name) else {
             return Ok(());
         };

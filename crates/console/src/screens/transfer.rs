@@ -16,12 +16,20 @@ use crate::page::{PageResult, page};
 use crate::request::{Caller, Query};
 use crate::sign_in::ConsoleOptions;
 
+/// A store to choose.
+struct Choice {
+    id: String,
+    name: String,
+    is_chosen: bool,
+    is_archived: bool,
+}
+
 #[derive(Template)]
 #[template(path = "transfer.html")]
 struct TransferPage {
     frame: Frame,
     url: String,
-    stores: Vec<(String, String, bool)>,
+    stores: Vec<Choice>,
     /// The store that the commands name.
     chosen: String,
     file: String,
@@ -54,10 +62,15 @@ pub(super) async fn show(
     caller: Caller,
     Query(fields): Query,
 ) -> PageResult {
-    let stores = stores_to_choose(&engine, &caller, true).await?;
+    let mut stores = stores_to_choose(&engine, &caller, true).await?;
     let chosen = fields
         .id::<StoreKind>("store")?
         .or(stores.first().map(|store| store.store_id));
+    if let Some(store_id) = chosen
+        && !stores.iter().any(|store| store.store_id == store_id)
+    {
+        stores.insert(0, engine.stores.get(&caller.principal, store_id).await?);
+    }
     let is_chosen = |store_id| Some(store_id) == chosen;
     let name = stores
         .iter()
@@ -73,7 +86,12 @@ pub(super) async fn show(
         once: engine.new_uuid().to_string(),
         stores: stores
             .into_iter()
-            .map(|store| (store.store_id.to_string(), store.name, is_chosen(store.store_id)))
+            .map(|store| Choice {
+                id: store.store_id.to_string(),
+                is_chosen: is_chosen(store.store_id),
+                is_archived: store.archived_at.is_some(),
+                name: store.name,
+            })
             .collect(),
         chosen: chosen.map(|store_id| store_id.to_string()).unwrap_or_default(),
     })

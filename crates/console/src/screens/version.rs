@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::extract::{Path, State};
-use keepsake_core::words;
+use keepsake_core::{MemoryPath, words};
 use keepsake_engine::{Engine, EngineError, Restoration, ShownVersion, View};
 use keepsake_index::{Operation, Scope};
 
@@ -32,7 +32,7 @@ struct VersionPage {
     redacted: Option<(Markup, Markup)>,
     has_content: bool,
     lines: Lines,
-    /// The memory, if this is its content now.
+    /// The memory, if this is its current version or equal to it.
     live_href: Option<String>,
     may_restore: bool,
     may_redact: bool,
@@ -51,7 +51,10 @@ pub(super) async fn show(
         .versions
         .get(principal, store_id.0, version_id.0, View::Full)
         .await?;
-    let live_href = live_memory(&engine, &caller, &shown).await?;
+    let live = live_memory(&engine, &caller, &shown).await?;
+    let live_href = live
+        .filter(|path| shown.version.path.as_ref() == Some(path))
+        .map(|_| memory_href(&shown));
     let people = People::look_up(&engine, &caller).await;
     let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
     let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
@@ -156,7 +159,8 @@ pub(super) async fn preview(
         .versions
         .get(principal, store_id.0, version_id.0, View::Full)
         .await?;
-    let live_href = live_memory(&engine, &caller, &shown).await?;
+    let live = live_memory(&engine, &caller, &shown).await?;
+    let live_href = live.map(|_| memory_href(&shown));
     let people = People::look_up(&engine, &caller).await;
     let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
     let link = |full: String| id_link(&full, &format!("{}/versions/{full}", head.base));
@@ -183,12 +187,20 @@ pub(super) async fn preview(
     })
 }
 
-/// The memory of a version, if its content is that of the version now.
+/// The page of a version's memory.
+fn memory_href(shown: &ShownVersion) -> String {
+    format!(
+        "/console/stores/{}/memories/{}",
+        shown.store_id, shown.version.memory_id
+    )
+}
+
+/// The path of a version's memory, if its content is that of the version now.
 async fn live_memory(
     engine: &Engine,
     caller: &Caller,
     shown: &ShownVersion,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<MemoryPath>, Refusal> {
     let (store_id, memory_id) = (shown.store_id, shown.version.memory_id);
     let memory = engine
         .memories
@@ -200,7 +212,7 @@ async fn live_memory(
                 .version
                 .content
                 .is_some_and(|content| content.sha256 == live.memory.head.sha256);
-            Ok(is_same.then(|| format!("/console/stores/{store_id}/memories/{memory_id}")))
+            Ok(is_same.then_some(live.memory.head.path))
         }
         Err(EngineError::MemoryNotFound) => Ok(None),
         Err(error) => Err(error.into()),

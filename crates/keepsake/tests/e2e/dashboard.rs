@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
+use keepsake_core::limits::LimitOverrides;
+
 use crate::chart::suite;
 use crate::support::client::{send, tool_calls, try_send};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
@@ -24,7 +26,14 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
+    // Each attempt at a query writes a memory.
+    let limits = LimitOverrides {
+        memories_per_store: Some(1 << 20),
+        ..LimitOverrides::default()
+    };
+    let provision = deployment.provision().await;
+    let tenant = provision.tenant(limits).await;
+    provision.close().await;
     let token = format!("operator-{}", Uuid::new_v4().simple());
     secrets::remember(&token, "the operator's token");
     let port = free_port();

@@ -5,7 +5,7 @@
 //! so that changes during the download do not matter. If one of these versions is
 //! removed meanwhile, or the credential ends, the download is broken off.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +109,8 @@ struct Lists {
     index: Index,
     /// A version with the content of each file; the hash of the content.
     contents: HashMap<String, (VersionId, ContentHash)>,
+    /// The files of contents that only the history has.
+    past: HashSet<String>,
 }
 
 /// `versions.jsonl`
@@ -187,6 +189,7 @@ impl Reading<'_> {
                     && !current.contains(&content.sha256.to_string())
                 {
                     let name = blob_file(content.sha256);
+                    lists.past.insert(name.clone());
                     lists.contents.insert(name, (version_id, content.sha256));
                 }
                 let line = serde_json::to_value(MemoryVersion::from(shown));
@@ -229,8 +232,7 @@ impl Lists {
 /// The contents in the order of the archive.
 fn files_of(lists: &Lists) -> Vec<File> {
     let mut times: BTreeMap<String, u64> = lists.index.files();
-    let blobs = lists.contents.keys().filter(|name| name.starts_with(BLOBS));
-    for name in blobs {
+    for name in &lists.past {
         times.entry(name.clone()).or_default();
     }
     let files = times.into_iter().filter_map(|(name, modified_at)| {

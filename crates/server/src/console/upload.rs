@@ -10,14 +10,14 @@ use axum::response::{IntoResponse, Response};
 use futures::stream;
 use keepsake_console::{MAX_UPLOAD_BYTES, Upload};
 use keepsake_engine::Engine;
-use multer::Multipart;
+use multer::{Constraints, Multipart, SizeLimit};
 
 use crate::body::RawUpload;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
-/// The parser copies what it gets: parts of this size.
-const PART_BYTES: usize = 64 << 10;
+/// Maximum size of a field that is text.
+const MAX_TEXT_BYTES: u64 = 16 << 10;
 /// The field with the file.
 const FILE: &str = "file";
 /// Maximum number of fields.
@@ -42,33 +42,35 @@ async fn upload_of(request: Request, engine: &Engine) -> Result<Request, ApiErro
         held_bytes: read.held_bytes,
         deadline: head.extensions.get().map(|Deadline(deadline)| *deadline),
     };
-    let parsed = parse(read.form.body, read.boundary, &mut upload).await;
-    parsed.map_err(|error| ApiError::invalid_request(format!("the form is not valid: {error}")))?;
+    parse(read.form.body, read.boundary, &mut upload).await?;
     head.extensions.insert(Arc::clone(&read.form.principal));
     head.extensions.insert(upload);
     Ok(Request::from_parts(head, Body::empty()))
 }
 
 /// Divides a form into its fields.
-async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(), multer::Error> {
-    let parts = stream::unfold(body, |mut body| async move {
-        let part = body.split_to(PART_BYTES.min(body.len()));
-        (!part.is_empty()).then_some((Ok::<_, Infallible>(part), body))
-    });
-    let mut fields = Multipart::new(parts, boundary);
-    for _ in 0..MAX_FIELDS {
-        let Some(field) = fields.next_field().await? else {
-            return Ok(());
-        };
+async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(), ApiError> {
+    let malformed =
+        |error: multer::Error| ApiError::invalid_request(format!("the form is not valid: {error}"));
+    let whole = stream::once(async { Ok::<_, Infallible>(body) });
+    let sizes = SizeLimit::new()
+        .per_field(MAX_TEXT_BYTES)
+        .for_field(FILE, MAX_UPLOAD_BYTES);
+    let mut fields = Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(sizes));
+    while let Some(field) = fields.next_field().await.map_err(malformed)? {
+        if upload.fields.len() == MAX_FIELDS {
+            let rule = format!("the form is not valid: it has more than {MAX_FIELDS} fields");
+            return Err(ApiError::invalid_request(rule));
+        }
         let name = field.name().unwrap_or_default().to_owned();
         if name == FILE {
             field
                 .file_name()
                 .unwrap_or_default()
                 .clone_into(&mut upload.file_name);
-            upload.file = field.bytes().await?;
+            upload.file = field.bytes().await.map_err(malformed)?;
         } else {
-            upload.fields.push((name, field.text().await?));
+            upload.fields.push((name, field.text().await.map_err(malformed)?));
         }
     }
     Ok(())

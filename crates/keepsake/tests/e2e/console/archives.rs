@@ -314,6 +314,13 @@ async fn forged_large_and_malformed_uploads_are_refused() {
         .body(format!("token={token}&store={store_id}"));
     let urlencoded = browser.send(urlencoded).await;
     assert_eq!(urlencoded.status, 415, "{}", urlencoded.text);
+    let long = "x".repeat(32 << 10);
+    let many = vec![("x", "1"); 20];
+    for fields in [&[("name", long.as_str())][..], &many] {
+        let refused = send_form(&mut browser, fields, &archive).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        refused.has("the form is not valid");
+    }
     let broken = browser
         .request(Method::POST, "/console/transfer")
         .header("content-type", "multipart/form-data; boundary=x")
