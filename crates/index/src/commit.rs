@@ -1,10 +1,11 @@
 //! Commits: a set of changes, and their effect on counters and directories.
 //!
 //! Both databases write the same [`CommitPlan`], so the arithmetic exists only
-//! once.
+//! once. Commits that wait for the same lock travel together ([`Commits`]).
 
 use std::collections::BTreeMap;
 
+use futures::future::BoxFuture;
 use keepsake_core::path::is_visible;
 use keepsake_core::{
     Actor, Content, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId,
@@ -12,7 +13,7 @@ use keepsake_core::{
 };
 use uuid::Uuid;
 
-use crate::database::Tx;
+use crate::database::{Backend, BatchLimits, Batches, Database, Mode, Role, Tx};
 use crate::model::{Expiry, ExpiryChange, Head, Operation};
 use crate::numbers::signed;
 use crate::search::SearchRow;
@@ -341,6 +342,66 @@ impl CommitPlan {
                 .or_default()
                 .visible_children += files;
         }
+    }
+}
+
+/// Executes commits. Those that wait for the lock that another one holds go together:
+/// on Postgres the lock of their store, on SQLite the only connection that writes. They
+/// share a transaction and its flush, and each has its own outcome.
+#[derive(Debug, Clone)]
+pub(crate) struct Commits(Batches<Option<StoreId>, StoreCommit, Result<CommitOutcome, IndexError>>);
+
+/// A commit of a tenant.
+#[derive(Debug)]
+pub(crate) struct StoreCommit {
+    pub(crate) tenant_id: TenantId,
+    pub(crate) commit: Commit,
+}
+
+/// Each has one place, for the lock. The limit of jobs bounds the wait of each.
+const ON_POSTGRES: BatchLimits = BatchLimits { places: 1, jobs: 32 };
+const ON_SQLITE: BatchLimits = BatchLimits { places: 1, jobs: 64 };
+
+impl Commits {
+    pub(crate) fn new(database: &Database) -> Self {
+        let limits = match database.backend() {
+            Backend::Postgres(_) => ON_POSTGRES,
+            Backend::Sqlite(_) => ON_SQLITE,
+        };
+        let database = database.clone();
+        Self(Batches::new(limits, move |commits: Vec<StoreCommit>| {
+            let database = database.clone();
+            async move {
+                match database.backend() {
+                    Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits).await,
+                    Backend::Sqlite(_) => sqlite::commit::commit_all(&database, &commits).await,
+                }
+            }
+        }))
+    }
+
+    pub(crate) async fn run(
+        &self,
+        database: &Database,
+        tenant_id: TenantId,
+        commit: &Commit,
+    ) -> Result<CommitOutcome, IndexError> {
+        let lane = match database.backend() {
+            Backend::Postgres(_) => Some(commit.store_id),
+            Backend::Sqlite(_) => None,
+        };
+        let commit = StoreCommit {
+            tenant_id,
+            commit: commit.clone(),
+        };
+        let outcome = async {
+            let outcome = self.0.run(lane, commit).await;
+            outcome.unwrap_or(Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)))
+        };
+        // A trait object keeps the types of the callers' futures small.
+        let outcome: BoxFuture<'_, _> = Box::pin(outcome);
+        let role = Role::Tenant(tenant_id);
+        database.measure("commit", role, Mode::Write, outcome).await
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Tx`] to run statements on. Here is the one place where calls are measured,
 //! become spans, and are repeated after a broken connection.
 
+mod batches;
 mod tx;
 mod values;
 
@@ -17,6 +18,7 @@ use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::{Instrument, Span};
 
+pub(crate) use batches::{BatchLimits, Batches};
 use tx::Connection;
 pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};
@@ -140,14 +142,15 @@ impl Database {
         self.begin(call, role, Mode::WriteStatement).await
     }
 
-    /// Measures a call that does not begin a transaction.
+    /// Measures a call whose statements others send, together with those of other calls.
     pub(crate) async fn measure<T>(
         &self,
         call: &'static str,
         role: Role,
+        mode: Mode,
         work: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, IndexError> {
-        Call::new(self.clone(), call, role, Mode::Write).run(work).await
+        Call::new(self.clone(), call, role, mode).run(work).await
     }
 
     /// Answers when the database does and its schema is new enough.

@@ -86,6 +86,31 @@ impl IndexError {
         is_connection_lost(cause) && !has_waited
     }
 
+    /// The same error for another call that was part of the same statement.
+    pub(crate) fn copy(&self) -> Self {
+        let cause = |error: &(dyn Error + 'static)| {
+            let kind = match error.downcast_ref() {
+                Some(sqlx::Error::Io(error)) => error.kind(),
+                _ => ErrorKind::Other,
+            };
+            sqlx::Error::Io(std::io::Error::new(kind, text_of(error)))
+        };
+        match self {
+            Self::Unavailable(error) => Self::Unavailable(cause(error)),
+            Self::OutcomeUnknown(error) => Self::OutcomeUnknown(cause(error)),
+            Self::DiskFull(text) => Self::DiskFull(text.clone()),
+            Self::DiskFailed(text) => Self::DiskFailed(text.clone()),
+            Self::SchemaTooOld { found, needed } => Self::SchemaTooOld {
+                found: *found,
+                needed: *needed,
+            },
+            Self::BadUrl(text) => Self::BadUrl(text.clone()),
+            Self::Corrupt { table, what } => Self::Corrupt { table, what },
+            Self::Migration(error) => Self::Database(cause(error)),
+            Self::Database(error) => Self::Database(cause(error)),
+        }
+    }
+
     /// The same error for a call that changes nothing and therefore never has an
     /// unknown outcome.
     pub(crate) fn of_read(self) -> Self {

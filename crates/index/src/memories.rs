@@ -1,14 +1,15 @@
 //! Memories of one store: reads of heads, and the one way to change them.
 
-use futures::future::BoxFuture;
+mod lookups;
+
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 use serde_json::json;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
-use crate::commit::{CallMade, Commit, CommitOutcome};
-use crate::database::{Backend, Database, FromRow, Role, Row, Tx, from_row};
+use crate::commit::{CallMade, Commit, CommitOutcome, Commits};
+use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::{Span, end_of};
 use crate::model::{
     Claim, Depth, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryItem,
@@ -16,6 +17,9 @@ use crate::model::{
 };
 use crate::stores::lock_live_store;
 use crate::{IndexError, postgres, sqlite};
+
+use lookups::Lookups;
+pub(crate) use lookups::{Answer, HeadAt, MemoryAt, answers_of};
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
     claimed_until FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
@@ -67,7 +71,7 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
 /// that each stop at the limit, and a file's path is computed from its parent and name,
 /// so that the index covers the query.
 const CHILDREN: [&str; 2] = [
-    "SELECT coalesce(jsonb_agg(jsonb_build_array((kind = 4)::integer, path, size_bytes) ORDER BY name), '[]') \
+    "SELECT coalesce(jsonb_agg(jsonb_build_array(is_directory::integer, path, size_bytes) ORDER BY name), '[]') \
         FROM visible_children($1, $2, $3, $4)",
     "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
@@ -84,6 +88,8 @@ const CHILDREN: [&str; 2] = [
 #[derive(Debug, Clone)]
 pub struct Memories {
     database: Database,
+    lookups: Lookups,
+    commits: Commits,
     #[cfg(feature = "planted-bugs")]
     pub(crate) bug: Option<std::sync::Arc<dyn crate::PlantedBug>>,
 }
@@ -199,19 +205,22 @@ impl FromRow for ItemRow {
 }
 
 impl Memories {
-    pub(crate) const fn new(database: Database) -> Self {
+    pub(crate) fn new(database: Database) -> Self {
         Self {
+            lookups: Lookups::new(&database),
+            commits: Commits::new(&database),
             database,
             #[cfg(feature = "planted-bugs")]
             bug: None,
         }
     }
 
-    /// Finds the target of a path, in one query; `None`: no such store.
+    /// Finds the target of a path; `None`: no such store.
     ///
     /// `path` is `None` for the root. A directory comes with at most `max_entries`
-    /// of its listing, two levels deep in display order, and their total; with 0,
-    /// neither the entries nor the total are read.
+    /// of its listing, two levels deep in display order, and their total, which takes a
+    /// second query for a path other than the root; with 0, neither the entries nor the
+    /// total are read.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -223,9 +232,23 @@ impl Memories {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         let place = Place { tenant_id, store_id };
+        let at = |path: Option<&MemoryPath>| HeadAt {
+            place,
+            path: path.cloned(),
+        };
+        let may_be_memory = path.is_some();
+        if may_be_memory || max_entries == 0 {
+            let role = Role::Tenant(tenant_id);
+            let head = self.lookups.head(at(path));
+            let found = self.database.measure("head", role, Mode::Statement, head).await?;
+            let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
+            if !is_directory || max_entries == 0 {
+                return Ok(found);
+            }
+        }
         match self.database.backend() {
-            Backend::Postgres(_) => postgres::head::read(&self.database, place, path, max_entries).await,
-            Backend::Sqlite(_) => sqlite::head::read(&self.database, place, path, max_entries).await,
+            Backend::Postgres(_) => postgres::head::directory(&self.database, &at(path), max_entries).await,
+            Backend::Sqlite(_) => sqlite::head::directory(&self.database, &at(path), max_entries).await,
         }
     }
 
@@ -286,12 +309,7 @@ impl Memories {
             let memories = Self::new(self.database.clone());
             return bug.commit(&memories, tenant_id, commit).await;
         }
-        // A trait object keeps the types of the callers' futures small.
-        let committed: BoxFuture<'_, _> = match self.database.backend() {
-            Backend::Postgres(_) => Box::pin(postgres::commit::commit(&self.database, tenant_id, commit)),
-            Backend::Sqlite(index) => Box::pin(index.commits().commit(&self.database, tenant_id, commit)),
-        };
-        committed.await
+        self.commits.run(&self.database, tenant_id, commit).await
     }
 
     /// Asks other replicas to let the next edit of a memory by `replica` go first,
@@ -343,10 +361,12 @@ impl Memories {
         store_id: StoreId,
         memory_id: MemoryId,
     ) -> Result<Option<FoundMemory>, IndexError> {
-        let mut tx = self.database.read_one("memory", Role::Tenant(tenant_id)).await?;
-        let text = tx.choose([postgres::head::MEMORY, sqlite::head::MEMORY]);
-        let query = tx.query(text).bind((tenant_id, store_id, memory_id));
-        query.optional().await
+        let place = Place { tenant_id, store_id };
+        let memory = self.lookups.memory(MemoryAt { place, memory_id });
+        let role = Role::Tenant(tenant_id);
+        self.database
+            .measure("memory", role, Mode::Statement, memory)
+            .await
     }
 
     /// Finds memories by their ids and at paths, and which of the paths are

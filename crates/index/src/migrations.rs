@@ -18,11 +18,11 @@ macro_rules! sql {
 const POSTGRES_FUNCTIONS: &str = concat!(
     sql!("postgres/functions/schema_version.sql"),
     sql!("postgres/functions/authenticate.sql"),
-    sql!("postgres/functions/read_head.sql"),
+    sql!("postgres/functions/read_heads.sql"),
     sql!("postgres/functions/put_content.sql"),
     sql!("postgres/functions/commit_changes.sql"),
     sql!("postgres/functions/content.sql"),
-    sql!("postgres/functions/read_memory.sql"),
+    sql!("postgres/functions/read_memories.sql"),
     sql!("postgres/functions/list_memories.sql"),
     sql!("postgres/functions/list_versions.sql"),
     sql!("postgres/functions/search_changes.sql"),

@@ -120,7 +120,7 @@ BEGIN
 
     -- Undo the first statement, except `last_version_at`. There is nothing to make
     -- durable, so the transaction does not wait for a flush. The setting lasts until
-    -- the end of the transaction, which has no other statement.
+    -- the end of the transaction; `put_contents` takes it back.
     v_setting := set_config('synchronous_commit', 'off', true);
     UPDATE store s
        SET seq = s.seq - 1, memory_count = s.memory_count - p_files, live_bytes = s.live_bytes - p_bytes,
@@ -132,5 +132,57 @@ BEGIN
                AND i.object_id = p_memory AND i.version_seq = v_store.seq;
     END IF;
     RETURN NULL;
+END
+$$;
+
+-- Commits new content at several paths of one store, each as `put_content` does and
+-- whatever becomes of the others, with one lock of the store and one flush. One
+-- element of the arrays for each commit. `d_path` has the directories of all, and
+-- `c_directories` how many of them each has.
+--
+-- Returns a row for each commit that was made.
+CREATE FUNCTION put_contents(
+    p_tenant uuid, p_store uuid, c_now bigint[], c_actor_type text[], c_actor_id text[], c_replica uuid[],
+    c_memory_limit bigint[], c_byte_limit bigint[], c_scope bytea[], c_request bytea[], c_policy text[],
+    c_memory uuid[], c_expect uuid[], c_prev_seq bigint[], c_version uuid[], c_path text[], c_parent text[],
+    c_name text[], c_size bigint[], c_sha256 bytea[], c_first_line text[], c_pinned boolean[], c_expires bigint[],
+    c_content bytea[], c_analyser bigint[], c_length bigint[], c_terms bytea[],
+    c_files bigint[], c_bytes bigint[], c_children bigint[], c_directories integer[], d_path text[]
+)
+RETURNS TABLE (
+    element bigint, seq bigint, measured bigint, made_at bigint, expires_unused_after bigint, period_set_at bigint
+)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_durability text := current_setting('synchronous_commit');
+    v_directories integer := 0;
+    v_made bigint[];
+    v_setting text;
+    v_any boolean := false;
+BEGIN
+    FOR i IN 1 .. cardinality(c_version) LOOP
+        v_made := put_content(
+            p_tenant, p_store, c_now[i], c_actor_type[i], c_actor_id[i], c_replica[i],
+            c_memory_limit[i], c_byte_limit[i], c_scope[i], c_request[i], c_policy[i],
+            c_memory[i], c_expect[i], c_prev_seq[i], c_version[i], c_path[i], c_parent[i],
+            c_name[i], c_size[i], c_sha256[i], c_first_line[i], c_pinned[i], c_expires[i],
+            c_content[i], c_analyser[i], c_length[i], c_terms[i],
+            c_files[i], c_bytes[i], c_children[i],
+            d_path[v_directories + 1 : v_directories + c_directories[i]]
+        );
+        v_directories := v_directories + c_directories[i];
+        CONTINUE WHEN v_made IS NULL;
+        v_any := true;
+        element := i - 1;
+        seq := v_made[1];
+        measured := v_made[2];
+        made_at := v_made[3];
+        expires_unused_after := v_made[4];
+        period_set_at := v_made[5];
+        RETURN NEXT;
+    END LOOP;
+    IF v_any THEN
+        v_setting := set_config('synchronous_commit', v_durability, true);
+    END IF;
 END
 $$;

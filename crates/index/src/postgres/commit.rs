@@ -1,12 +1,15 @@
 //! Commits: one call of the function `put_content` for the most frequent kind, else of
-//! `commit_changes`, which also returns the reason of a refusal.
+//! `commit_changes`, which also returns the reason of a refusal. Several commits of a
+//! store take one call of `put_contents`.
 
-use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId};
+use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, StoreId, TenantId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Refusal};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Refusal, StoreCommit};
 use crate::database::{Database, FromRow, Query, Role, Row, Tx};
+use crate::memories::{Answer, answers_of};
+use crate::numbers::signed;
 
 const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, \
     period_set_at FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
@@ -20,7 +23,11 @@ const PUT_CONTENT: &str = "SELECT 'committed' AS outcome, made[1] AS seq, made[2
     $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, \
     $30, $31) AS made) put WHERE made IS NOT NULL";
 
-/// The changes of a commit, as one array per column.
+const PUT_CONTENTS: &str = "SELECT element, 'committed' AS outcome, seq, measured, made_at, expires_unused_after, \
+    period_set_at FROM put_contents($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
+    $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)";
+
+/// Changes of one or several commits, as one array per column.
 #[derive(Default)]
 struct ChangeColumns<'a> {
     op: Vec<&'static str>,
@@ -46,41 +53,40 @@ impl<'a> ChangeColumns<'a> {
     fn of(commit: &'a Commit) -> Self {
         let mut columns = Self::default();
         for change in &commit.changes {
-            let Some(path) = change.path() else {
-                continue;
-            };
-            let after = change.after.as_ref();
-            columns.op.push(change.operation().name());
-            columns.memory.push(change.memory_id.uuid());
-            columns
-                .expect
-                .push(change.expected_version().map(keepsake_core::Id::uuid));
-            columns.version.push(change.version_id.uuid());
-            columns.path.push(path.as_str());
-            columns.parent.push(path.parent().as_str().to_owned());
-            columns.name.push(path.name());
-            columns.blob.push(after.map(|after| after.blob_id.uuid()));
-            columns
-                .size
-                .push(after.and_then(|after| i64::try_from(after.size_bytes).ok()));
-            columns
-                .sha256
-                .push(after.map(|after| after.sha256.as_bytes().as_slice()));
-            columns
-                .first_line
-                .push(after.and_then(|after| after.first_line.as_deref()));
-            let expiry = after.map(|after| after.expiry);
-            columns.is_pinned.push(expiry.and_then(|expiry| expiry.is_pinned));
-            columns
-                .expires_at
-                .push(expiry.and_then(|expiry| expiry.stored_time()));
-            columns.content.push(after.and_then(HeadChange::content_bytes));
-            let search = after.and_then(|after| after.search.as_ref());
-            columns.analyser.push(search.map(|row| i64::from(row.analyser)));
-            columns.length.push(search.map(|row| i64::from(row.length)));
-            columns.terms.push(search.map(|row| row.terms.as_slice()));
+            columns.push(change);
         }
         columns
+    }
+
+    fn push(&mut self, change: &'a Change) {
+        let Some(path) = change.path() else {
+            return;
+        };
+        let after = change.after.as_ref();
+        self.op.push(change.operation().name());
+        self.memory.push(change.memory_id.uuid());
+        self.expect
+            .push(change.expected_version().map(keepsake_core::Id::uuid));
+        self.version.push(change.version_id.uuid());
+        self.path.push(path.as_str());
+        self.parent.push(path.parent().as_str().to_owned());
+        self.name.push(path.name());
+        self.blob.push(after.map(|after| after.blob_id.uuid()));
+        self.size
+            .push(after.and_then(|after| i64::try_from(after.size_bytes).ok()));
+        self.sha256
+            .push(after.map(|after| after.sha256.as_bytes().as_slice()));
+        self.first_line
+            .push(after.and_then(|after| after.first_line.as_deref()));
+        let expiry = after.map(|after| after.expiry);
+        self.is_pinned.push(expiry.and_then(|expiry| expiry.is_pinned));
+        self.expires_at
+            .push(expiry.and_then(|expiry| expiry.stored_time()));
+        self.content.push(after.and_then(HeadChange::content_bytes));
+        let search = after.and_then(|after| after.search.as_ref());
+        self.analyser.push(search.map(|row| i64::from(row.analyser)));
+        self.length.push(search.map(|row| i64::from(row.length)));
+        self.terms.push(search.map(|row| row.terms.as_slice()));
     }
 }
 
@@ -116,13 +122,41 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
-/// Executes a commit.
-pub(crate) async fn commit(
+/// Executes commits of one store; a failure or refusal of one does not affect the others.
+pub(crate) async fn commit_all(
+    database: &Database,
+    commits: &[StoreCommit],
+) -> Vec<Result<CommitOutcome, IndexError>> {
+    let mut outcomes: Vec<Option<Result<CommitOutcome, IndexError>>> = Vec::new();
+    outcomes.resize_with(commits.len(), || None);
+    let puts: Vec<_> = (0..commits.len())
+        .filter(|&number| put_of(&commits[number].commit).is_some())
+        .collect();
+    if puts.len() > 1 {
+        let of_puts: Vec<_> = puts.iter().map(|&number| &commits[number]).collect();
+        for (number, made) in puts.into_iter().zip(put_all(database, &of_puts).await) {
+            outcomes[number] = made.transpose();
+        }
+    }
+    let mut answers = Vec::with_capacity(commits.len());
+    for (StoreCommit { tenant_id, commit }, outcome) in commits.iter().zip(outcomes) {
+        answers.push(match outcome {
+            Some(outcome) => outcome,
+            None => commit_one(database, *tenant_id, commit).await,
+        });
+    }
+    answers
+}
+
+/// Executes a commit in a transaction of its own.
+async fn commit_one(
     database: &Database,
     tenant_id: TenantId,
     commit: &Commit,
 ) -> Result<CommitOutcome, IndexError> {
-    let mut tx = database.write_one("commit", Role::Tenant(tenant_id)).await?;
+    let mut tx = database
+        .write_one("commit_alone", Role::Tenant(tenant_id))
+        .await?;
     if let Some((change, after)) = put_of(commit)
         && let Some(made) = put(&mut tx, tenant_id, commit, change, after).await?
     {
@@ -281,7 +315,6 @@ async fn put(
     let plan = CommitPlan::of(&commit.changes);
     let before = change.before.as_ref();
     let parent = after.path.parent();
-    let visible_children = plan.directories.get(&parent).map(|delta| delta.visible_children);
     let nearest_first: Vec<&str> = plan.directories.keys().rev().map(DirPath::as_str).collect();
     let search = after.search.as_ref();
     bind_shared(tx.query(PUT_CONTENT), tenant_id, commit)
@@ -303,8 +336,138 @@ async fn put(
         .bind(search.map(|row| row.terms.as_slice()))
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
-        .bind(visible_children.unwrap_or_default())
+        .bind(children_of(&plan, after))
         .bind_array(nearest_first)
         .optional()
         .await
+}
+
+/// The puts of several commits, as one array per column.
+#[derive(Default)]
+struct PutColumns<'a> {
+    now: Vec<i64>,
+    actor_type: Vec<Option<&'static str>>,
+    actor_id: Vec<Option<String>>,
+    replica: Vec<Uuid>,
+    memory_limit: Vec<i64>,
+    byte_limit: Vec<i64>,
+    scope: Vec<Option<&'a [u8]>>,
+    request: Vec<Option<&'a [u8]>>,
+    policy: Vec<Option<&'static str>>,
+    prev_seq: Vec<Option<i64>>,
+    files: Vec<i64>,
+    size_bytes: Vec<i64>,
+    children: Vec<i64>,
+    directories: Vec<i32>,
+    directory_paths: Vec<String>,
+    changes: ChangeColumns<'a>,
+}
+
+impl<'a> PutColumns<'a> {
+    fn push(&mut self, commit: &'a Commit) {
+        let Some((change, after)) = put_of(commit) else {
+            return;
+        };
+        let plan = CommitPlan::of(&commit.changes);
+        let (actor, idempotency) = (commit.actor.as_ref(), commit.idempotency.as_ref());
+        self.now.push(commit.now.as_micros());
+        self.actor_type.push(actor.map(Actor::kind));
+        self.actor_id.push(actor.map(Actor::id));
+        self.replica.push(commit.replica);
+        self.memory_limit.push(signed(commit.memory_limit));
+        self.byte_limit.push(signed(commit.byte_limit));
+        self.scope
+            .push(idempotency.map(|call| call.scope_sha256.as_slice()));
+        self.request
+            .push(idempotency.map(|call| call.request_sha256.as_slice()));
+        self.policy.push(commit.policy.map(SensitiveDataPolicy::name));
+        self.prev_seq
+            .push(change.before.as_ref().map(|before| before.seq));
+        self.files.push(plan.count_delta);
+        self.size_bytes.push(plan.byte_delta);
+        self.children.push(children_of(&plan, after));
+        self.directories
+            .push(i32::try_from(plan.directories.len()).unwrap_or(i32::MAX));
+        let nearest_first = plan.directories.keys().rev();
+        self.directory_paths
+            .extend(nearest_first.map(|directory| directory.as_str().to_owned()));
+        self.changes.push(change);
+    }
+}
+
+/// Executes commits of one store that are only puts, in one call. `None` for one that
+/// was not made and must be executed alone.
+async fn put_all(
+    database: &Database,
+    commits: &[&StoreCommit],
+) -> Vec<Result<Option<CommitOutcome>, IndexError>> {
+    let made = match commits.first() {
+        Some(StoreCommit { tenant_id, commit }) => {
+            put_all_of(database, *tenant_id, commit.store_id, commits).await
+        }
+        None => Ok(Vec::new()),
+    };
+    match made {
+        // A statement that Postgres refuses has made no commit, and one of them may be at fault.
+        Err(IndexError::Database(error)) => {
+            tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
+            commits.iter().map(|_| Ok(None)).collect()
+        }
+        made => answers_of(made, commits.len()),
+    }
+}
+
+async fn put_all_of(
+    database: &Database,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    commits: &[&StoreCommit],
+) -> Result<Vec<Answer<CommitOutcome>>, IndexError> {
+    let mut puts = PutColumns::default();
+    for StoreCommit { commit, .. } in commits {
+        puts.push(commit);
+    }
+    let changes = puts.changes;
+    let role = Role::Tenant(tenant_id);
+    let mut tx = database.write_one("commit_batch", role).await?;
+    tx.query(PUT_CONTENTS)
+        .bind((tenant_id, store_id))
+        .bind_array(puts.now)
+        .bind_array(puts.actor_type)
+        .bind_array(puts.actor_id)
+        .bind_array(puts.replica)
+        .bind_array(puts.memory_limit)
+        .bind_array(puts.byte_limit)
+        .bind_array(puts.scope)
+        .bind_array(puts.request)
+        .bind_array(puts.policy)
+        .bind_array(changes.memory)
+        .bind_array(changes.expect)
+        .bind_array(puts.prev_seq)
+        .bind_array(changes.version)
+        .bind_array(changes.path)
+        .bind_array(changes.parent)
+        .bind_array(changes.name)
+        .bind_array(changes.size)
+        .bind_array(changes.sha256)
+        .bind_array(changes.first_line)
+        .bind_array(changes.is_pinned)
+        .bind_array(changes.expires_at)
+        .bind_array(changes.content)
+        .bind_array(changes.analyser)
+        .bind_array(changes.length)
+        .bind_array(changes.terms)
+        .bind_array(puts.files)
+        .bind_array(puts.size_bytes)
+        .bind_array(puts.children)
+        .bind_array(puts.directories)
+        .bind_array(puts.directory_paths)
+        .all()
+        .await
+}
+
+/// By how much the visible children of a new path's directory change.
+fn children_of(plan: &CommitPlan, after: &HeadChange) -> i64 {
+    let delta = plan.directories.get(&after.path.parent());
+    delta.map(|delta| delta.visible_children).unwrap_or_default()
 }

@@ -4,52 +4,20 @@
 //! writes at once. Commits that wait for the connection at the same time share a
 //! transaction, so that one flush of the disk serves them all.
 
-use std::sync::{Mutex, PoisonError};
-
 use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
 use sqlx::types::Json;
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Refusal};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Refusal, StoreCommit};
 use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
 use crate::numbers::{hex, unsigned};
 
-/// Maximum number of commits in one transaction, which bounds the wait of each.
-const BATCH: usize = 64;
-
 /// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
-
-/// Commits that wait for the write connection.
-#[derive(Debug, Default)]
-pub(crate) struct Queue(Mutex<Vec<Waiting>>);
-
-#[derive(Debug)]
-struct Waiting {
-    tenant_id: TenantId,
-    commit: Commit,
-    answer: oneshot::Sender<Result<CommitOutcome, IndexError>>,
-}
-
-impl Queue {
-    fn push(&self, waiting: Waiting) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(waiting);
-    }
-
-    fn take(&self) -> Vec<Waiting> {
-        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let many = queue.len().min(BATCH);
-        queue.drain(..many).collect()
-    }
-}
 
 /// The inputs of the decision, in one query. `$5` holds the changes, `$8` the paths
 /// that the commit occupies, `$9` their parents, `$10` the changed directories. In
@@ -176,70 +144,32 @@ from_row! {
     }
 }
 
-impl Queue {
-    /// Executes a commit, together with others that wait at the same time.
-    pub(crate) async fn commit(
-        &self,
-        database: &Database,
-        tenant_id: TenantId,
-        commit: &Commit,
-    ) -> Result<CommitOutcome, IndexError> {
-        let (answer, mut outcome) = oneshot::channel();
-        self.push(Waiting {
-            tenant_id,
-            commit: commit.clone(),
-            answer,
-        });
-        let work = async {
-            // A batch takes the oldest commits first, and these may be abandoned. Until
-            // this commit has its result, any number of them may be ahead of it.
-            loop {
-                let begun = tokio::select! {
-                    biased;
-                    outcome = &mut outcome => {
-                        return outcome.unwrap_or(Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)));
-                    }
-                    begun = database.write("commit_batch", Role::Shared(None)) => begun,
-                };
-                run_batch(begun, self.take()).await;
-            }
-        };
-        database.measure("commit", Role::Tenant(tenant_id), work).await
-    }
-}
-
-/// Executes commits in one transaction and sends each its result.
-async fn run_batch(begun: Result<Tx, IndexError>, batch: Vec<Waiting>) {
-    let mut outcomes = Vec::with_capacity(batch.len());
-    let done = match begun {
-        Ok(tx) => run_all(tx, &batch, &mut outcomes).await,
+/// Executes commits in one transaction.
+pub(crate) async fn commit_all(
+    database: &Database,
+    commits: &[StoreCommit],
+) -> Vec<Result<CommitOutcome, IndexError>> {
+    let mut outcomes = Vec::with_capacity(commits.len());
+    let done = match database.write("commit_batch", Role::Shared(None)).await {
+        Ok(tx) => run_all(tx, commits, &mut outcomes).await,
         Err(error) => Err(error),
     };
     if let Err(error) = &done {
         tracing::error!(error = %error, "index.sqlite.commit failed");
+        return commits.iter().map(|_| Err(failure_of_batch(error))).collect();
     }
-    let mut outcomes = outcomes.into_iter();
-    for waiting in batch {
-        let outcome = match &done {
-            Ok(()) => outcomes.next(),
-            Err(error) => Some(Err(failure_of_batch(error))),
-        };
-        if let Some(outcome) = outcome {
-            // The caller may have been cancelled; the commit is valid nevertheless.
-            let _ = waiting.answer.send(outcome);
-        }
-    }
+    outcomes
 }
 
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
 async fn run_all(
     mut tx: Tx,
-    batch: &[Waiting],
+    commits: &[StoreCommit],
     outcomes: &mut Vec<Result<CommitOutcome, IndexError>>,
 ) -> Result<(), IndexError> {
-    for waiting in batch {
-        let outcome = commit_changes(&mut tx, waiting.tenant_id, &waiting.commit).await;
+    for StoreCommit { tenant_id, commit } in commits {
+        let outcome = commit_changes(&mut tx, *tenant_id, commit).await;
         if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
             // SQLite may have rolled back the whole transaction. The next commit would
             // then run in a transaction without the previous commits.
@@ -257,18 +187,12 @@ async fn run_all(
     tx.commit().await
 }
 
-/// The error for each commit of a failed transaction.
+/// The error for each commit of a failed transaction: only a full disk says that none of
+/// them was made.
 fn failure_of_batch(error: &IndexError) -> IndexError {
     match error {
-        IndexError::DiskFull(text) => IndexError::DiskFull(text.clone()),
-        IndexError::DiskFailed(text) => IndexError::DiskFailed(text.clone()),
-        IndexError::Unavailable(_)
-        | IndexError::OutcomeUnknown(_)
-        | IndexError::SchemaTooOld { .. }
-        | IndexError::Migration(_)
-        | IndexError::BadUrl(_)
-        | IndexError::Corrupt { .. }
-        | IndexError::Database(_) => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
+        IndexError::DiskFull(_) | IndexError::DiskFailed(_) => error.copy(),
+        _ => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
     }
 }
 

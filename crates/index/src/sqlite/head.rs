@@ -1,20 +1,27 @@
 //! Reads of memories and directories.
 
+use std::slice;
+
 use keepsake_core::{DirPath, MemoryPath};
+use serde_json::{Value, json};
 
 use crate::IndexError;
-use crate::database::{Database, Role, Tx};
-use crate::memories::{Place, children};
+use crate::database::{Database, Query, Role, Tx};
+use crate::memories::{HeadAt, MemoryAt, Place, children};
 use crate::model::{Directory, Lookup, Target};
+use crate::numbers::hex;
 
-/// Selects the store, and one of its memories by id.
-pub(crate) const MEMORY: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+/// The stores and memories of the array `$1`, of which each element is `[tenant, store,
+/// memory]`. `CROSS JOIN` makes SQLite begin with the array.
+const BY_ID: &str = "SELECT j.key AS element, s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
     m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
-    m.deleted_at, NULL AS first_line FROM store s \
-    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 \
-    LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = $3 \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+    m.deleted_at, NULL AS first_line FROM json_each($1) j CROSS JOIN store s \
+        ON s.tenant_id = unhex(j.value ->> 0) AND s.store_id = unhex(j.value ->> 1) AND s.deleted_at IS NULL \
+    LEFT JOIN memory m \
+        ON m.tenant_id = s.tenant_id AND m.store_id = s.store_id AND m.memory_id = unhex(j.value ->> 2) \
+    LEFT JOIN memory_access a \
+        ON a.tenant_id = s.tenant_id AND a.store_id = s.store_id AND a.memory_id = unhex(j.value ->> 2)";
 
 /// Selects the store, and its memories ordered by path, between `$4` and `$5` (both
 /// exclusive), at most `$7`.
@@ -50,54 +57,69 @@ pub(crate) const CHILDREN_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
 
-/// Selects the store, and the memory `$3` or the directory `$4`.
-const HEAD: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+/// The stores, and the memory or the directory, of each element `[tenant, store, path,
+/// directory]` of the array `$1`.
+const HEADS: &str = "SELECT j.key AS element, s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     m.path, coalesce(m.size_bytes, d.bytes) AS size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
     m.sha256, m.claimed_by, m.claimed_until, iif(m.memory_id IS NULL, d.files, NULL) AS files, \
-    d.visible_children AS total_entries FROM store s \
-    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
-    LEFT JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = $4 \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+    d.visible_children AS total_entries FROM json_each($1) j CROSS JOIN store s \
+        ON s.tenant_id = unhex(j.value ->> 0) AND s.store_id = unhex(j.value ->> 1) AND s.deleted_at IS NULL \
+    LEFT JOIN memory m ON m.tenant_id = s.tenant_id AND m.store_id = s.store_id AND m.path = j.value ->> 2 \
+        AND m.deleted_at IS NULL \
+    LEFT JOIN directory d ON d.tenant_id = s.tenant_id AND d.store_id = s.store_id AND d.path = j.value ->> 3";
 
 /// The number of entries that the subdirectories add to a listing.
 const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-pub(crate) async fn read(
+/// The targets of paths.
+pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
+    let element = |at: &HeadAt| {
+        let [tenant, store] = hex_of(at.place);
+        json!([
+            tenant,
+            store,
+            at.path.as_ref().map(MemoryPath::as_str),
+            at.directory().as_str()
+        ])
+    };
+    tx.query(HEADS)
+        .bind(wanted.iter().map(element).collect::<Value>().to_string())
+}
+
+/// Memories by their ids.
+pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
+    let element = |at: &MemoryAt| {
+        let [tenant, store] = hex_of(at.place);
+        json!([tenant, store, hex(at.memory_id.uuid())])
+    };
+    tx.query(BY_ID)
+        .bind(wanted.iter().map(element).collect::<Value>().to_string())
+}
+
+fn hex_of(place: Place) -> [String; 2] {
+    [hex(place.tenant_id.uuid()), hex(place.store_id.uuid())]
+}
+
+/// The target of a path, with the entries of a directory.
+pub(crate) async fn directory(
     database: &Database,
-    place: Place,
-    path: Option<&MemoryPath>,
+    at: &HeadAt,
     max_entries: u64,
 ) -> Result<Option<Lookup>, IndexError> {
-    let role = Role::Tenant(place.tenant_id);
-    let mut tx = database.read_one("head", role).await?;
-    let found = lookup(&mut tx, place, path).await?;
-    tx.commit().await?;
-    let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
-    if !is_directory || max_entries == 0 {
-        return Ok(found);
-    }
-    // The listing needs several queries, so it repeats the lookup in one snapshot.
+    let role = Role::Tenant(at.place.tenant_id);
     let mut tx = database.read("directory", role).await?;
-    let mut found = lookup(&mut tx, place, path).await?;
+    let mut found: Option<Lookup> = heads(&mut tx, slice::from_ref(at)).optional().await?;
     if let Some(Lookup {
         target: Target::Directory(directory),
         ..
     }) = &mut found
     {
-        let at = path.map_or_else(DirPath::root, MemoryPath::as_dir);
-        list(&mut tx, place, &at, max_entries, directory).await?;
+        list(&mut tx, at.place, &at.directory(), max_entries, directory).await?;
     }
     tx.commit().await?;
     Ok(found)
-}
-
-async fn lookup(tx: &mut Tx, place: Place, path: Option<&MemoryPath>) -> Result<Option<Lookup>, IndexError> {
-    let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
-    let query = tx.query(HEAD).bind((place.tenant_id, place.store_id));
-    let query = query.bind((path.map(MemoryPath::as_str), directory.as_str()));
-    query.optional().await
 }
 
 /// Fills in a directory's listing and its total, two levels deep.
@@ -129,13 +151,20 @@ async fn list(
 
 #[cfg(test)]
 mod tests {
-    use super::{ALL_BELOW, CHILDREN_BELOW, MEMORY};
+    use super::{ALL_BELOW, BY_ID, CHILDREN_BELOW, HEADS};
     use crate::sqlite::plans::steps_of;
 
     #[tokio::test]
     async fn lists_are_ranges_of_indexes_that_stop_at_the_limit() {
         for (statement, ranges) in [
-            (MEMORY, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
+            (BY_ID, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
+            (
+                HEADS,
+                &[
+                    "memory_path (tenant_id=? AND store_id=? AND path=?)",
+                    "(tenant_id=? AND store_id=? AND path=?)",
+                ],
+            ),
             (ALL_BELOW, &["(tenant_id=? AND store_id=? AND path>? AND path<?)"]),
             (
                 CHILDREN_BELOW,

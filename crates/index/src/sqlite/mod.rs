@@ -43,7 +43,6 @@ const MAPPED_BYTES: &str = "1073741824";
 pub struct SqliteIndex {
     readers: SqlitePool,
     writer: Arc<Mutex<Writer>>,
-    waiting: Arc<commit::Queue>,
     /// Calls that wait for a connection of `readers`.
     waiting_readers: Arc<AtomicU64>,
 }
@@ -157,7 +156,6 @@ impl SqliteIndex {
                 connection,
                 is_open: false,
             })),
-            waiting: Arc::default(),
             waiting_readers: Arc::default(),
         })
     }
@@ -173,11 +171,6 @@ impl SqliteIndex {
         let looked = check_schema(&mut connection).await;
         connection.close().await?;
         looked
-    }
-
-    /// Commits that wait for the write connection.
-    pub(crate) fn commits(&self) -> &commit::Queue {
-        &self.waiting
     }
 
     /// Acquires a connection for reads.

@@ -41,6 +41,7 @@ mod sqlite_only;
 mod stores;
 mod subject;
 mod tenants;
+mod together;
 mod upkeep;
 mod versions;
 
@@ -67,6 +68,12 @@ macro_rules! hold_on_both_databases {
 }
 
 hold_on_both_databases! {
+    together: [
+        commits_that_go_together_do_not_harm_each_other,
+        more_commits_than_one_batch_takes_are_all_answered,
+        commit_behind_many_abandoned_ones_is_answered,
+        lookups_that_go_together_see_their_own_tenant,
+    ]
     contents: [
         content_is_there_with_its_commit,
         every_change_of_a_commit_brings_its_content,

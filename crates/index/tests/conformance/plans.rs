@@ -254,7 +254,7 @@ async fn directories_of_a_directory_are_a_range_of_their_index() {
     let (index, raw, _database) = postgres_index().await;
     let raw = Raw::Postgres(raw);
     let place = Place::on(index.clone().into(), raw.clone()).await;
-    let source = "SELECT prosrc FROM pg_proc WHERE proname = 'read_head'";
+    let source = "SELECT prosrc FROM pg_proc WHERE proname = 'read_directory'";
     let source = raw.rows(source, &[]).await[0][0].clone().unwrap();
     let (_, rest) = source.split_once("FROM (SELECT d.visible_children").unwrap();
     let query = format!("SELECT d.visible_children{}", rest.split(") d;").next().unwrap());

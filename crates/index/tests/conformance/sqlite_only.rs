@@ -1,17 +1,10 @@
-//! What SQLite does besides: transactions shared by commits, one file.
+//! What SQLite does besides: a full disk, one file.
 
-use std::time::Duration;
+use futures::future::join_all;
+use keepsake_index::{IndexError, SqliteIndex};
 
-use futures::FutureExt as _;
-use futures::future::{join_all, poll_immediate};
-use keepsake_index::{CommitOutcome, IndexError, Refusal, SqliteIndex};
-use tokio::time::timeout;
-
-use crate::place::{NOW, Place, by_tenant, committed, created, edited};
+use crate::place::{NOW, Place, by_tenant, created};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
-
-/// Far longer than anything here takes: a wait that long never ends.
-const FOR_EVER: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn audit_is_append_only() {
@@ -76,124 +69,6 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
 
     index.limit_pages(MAX_PAGES).await.unwrap();
     place.create("/there-is-room", 1).await;
-    place.assert_recount().await;
-}
-
-#[tokio::test]
-async fn commits_that_share_a_transaction_do_not_harm_each_other() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
-    let old = place.create("/old", 1).await;
-    let there = place.create("/there", 1).await;
-    place.change(vec![edited(&old, 2)]).await;
-    let taken_version = {
-        let mut change = created("/impossible", 1);
-        change.version_id = there.version_id;
-        change.after.as_mut().unwrap().blob_id = there.version_id;
-        change
-    };
-    // The first takes the connection; all others wait for it, and share the next transaction.
-    let commits = [
-        created("/0", 1),
-        created("/1", 1),
-        created("/there", 1),
-        created("/2", 1),
-        edited(&old, 3),
-        taken_version,
-        created("/3", 1),
-        created("/there/below", 1),
-        created("/4", 1),
-    ]
-    .map(|change| place.commit_of(vec![change]));
-    let outcomes = join_all(
-        commits
-            .iter()
-            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
-    )
-    .await;
-    let expected = [
-        Some(committed(4)),
-        Some(committed(5)),
-        Some(CommitOutcome::Refused(Refusal::PathTaken {
-            path: "/there".to_owned(),
-            memory_id: there.memory_id,
-        })),
-        Some(committed(6)),
-        Some(CommitOutcome::Refused(Refusal::Stale)),
-        None,
-        Some(committed(7)),
-        Some(CommitOutcome::Refused(Refusal::ParentIsFile {
-            path: "/there".to_owned(),
-            memory_id: there.memory_id,
-        })),
-        Some(committed(8)),
-    ];
-    let outcomes: Vec<_> = outcomes.into_iter().map(Result::ok).collect();
-    assert_eq!(outcomes, expected);
-    assert_eq!(
-        place.paths_below("/").await,
-        ["/0", "/1", "/2", "/3", "/4", "/old", "/there"]
-    );
-    place.assert_recount().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_commits_than_one_transaction_takes_are_all_answered() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
-    place.create("/first", 1).await;
-    let commits = (0..300).map(|number| {
-        let place = place.clone();
-        tokio::spawn(async move { place.change(vec![created(&format!("/{number}"), 1)]).await })
-    });
-    let all = timeout(FOR_EVER, join_all(commits))
-        .await
-        .expect("a commit is never answered");
-    let mut seqs: Vec<_> = all.into_iter().map(Result::unwrap).collect();
-    seqs.sort_unstable();
-    assert!(seqs.into_iter().eq(2..=301));
-    place.assert_recount().await;
-}
-
-#[tokio::test]
-async fn commit_behind_many_abandoned_ones_is_answered() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
-    place.create("/room", 1).await;
-    let running = place.commit_of(vec![created("/running", 1)]);
-    let mut running = Box::pin(place.index.memories.commit(place.tenant_id, &running));
-    assert_eq!(
-        poll_immediate(&mut running).await.map(Result::ok),
-        None,
-        "it runs"
-    );
-    let abandoned: Vec<_> = (0..100)
-        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
-        .collect();
-    for commit in &abandoned {
-        assert!(
-            place
-                .index
-                .memories
-                .commit(place.tenant_id, commit)
-                .now_or_never()
-                .is_none(),
-            "it waits"
-        );
-    }
-    let last = place.commit_of(vec![created("/last", 1)]);
-    let both = join_all([
-        running,
-        Box::pin(place.index.memories.commit(place.tenant_id, &last)),
-    ]);
-    let outcomes = timeout(FOR_EVER, both).await.expect("a commit is never answered");
-    for outcome in outcomes {
-        assert!(
-            matches!(outcome, Ok(CommitOutcome::Committed { .. })),
-            "{outcome:?}"
-        );
-    }
-    place.memory("/last").await;
     place.assert_recount().await;
 }
 

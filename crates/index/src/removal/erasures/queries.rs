@@ -13,7 +13,7 @@ use super::{
 };
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Idempotency};
-use crate::database::{Backend, Database, Role, RowLock, Tx, from_row};
+use crate::database::{Backend, Database, Mode, Role, RowLock, Tx, from_row};
 use crate::model::{AuditAction, AuditObject, Audited};
 use crate::numbers::{hex, unsigned};
 use crate::tenants::lock_live_tenant;
@@ -316,7 +316,9 @@ impl Erasures {
             }
         };
         let role = Role::Job(None);
-        self.0.measure("overwrite_deleted", role, overwrite).await
+        self.0
+            .measure("overwrite_deleted", role, Mode::Write, overwrite)
+            .await
     }
 
     /// Empties the log beside the database file, if there is one; `false`: a reader
@@ -331,7 +333,9 @@ impl Erasures {
                 Backend::Sqlite(index) => index.truncate_log().await,
             }
         };
-        self.0.measure("empty_log", Role::Job(None), empty).await
+        self.0
+            .measure("empty_log", Role::Job(None), Mode::Write, empty)
+            .await
     }
 
     /// Records a failed attempt; the next attempt is at `retry_at`.

@@ -1,0 +1,145 @@
+//! Look-ups of one memory each. Those that wait for the database travel together,
+//! across stores and tenants: one statement has the tenant of each.
+
+use keepsake_core::{DirPath, MemoryId, MemoryPath};
+
+use super::Place;
+use crate::database::{Backend, BatchLimits, Batches, Database, FromRow, Query, Role, Row, Tx};
+use crate::model::{FoundMemory, Lookup};
+use crate::{IndexError, postgres, sqlite};
+
+/// Each batch takes a connection, so few places leave the other connections to commits.
+/// A batch has one answer, and a large one would delay its first look-up.
+const ON_POSTGRES: BatchLimits = BatchLimits { places: 3, jobs: 16 };
+const ON_SQLITE: BatchLimits = BatchLimits { places: 3, jobs: 16 };
+
+/// A path whose target is wanted; `None` is the root.
+#[derive(Debug)]
+pub(crate) struct HeadAt {
+    pub(crate) place: Place,
+    pub(crate) path: Option<MemoryPath>,
+}
+
+/// A memory that is wanted by its id.
+#[derive(Debug)]
+pub(crate) struct MemoryAt {
+    pub(crate) place: Place,
+    pub(crate) memory_id: MemoryId,
+}
+
+/// What a look-up found; `None`: no such store.
+type Found<T> = Result<Option<T>, IndexError>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Lookups {
+    heads: Batches<(), HeadAt, Found<Lookup>>,
+    memories: Batches<(), MemoryAt, Found<FoundMemory>>,
+}
+
+impl HeadAt {
+    /// The path as that of a directory.
+    pub(crate) fn directory(&self) -> DirPath {
+        self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
+    }
+}
+
+impl Lookups {
+    pub(super) fn new(database: &Database) -> Self {
+        Self {
+            heads: batches(database, "heads", heads),
+            memories: batches(database, "memories_by_id", memories),
+        }
+    }
+
+    /// The target of a path, without the entries of a directory.
+    pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
+        answered(self.heads.run((), at).await)
+    }
+
+    pub(super) async fn memory(&self, at: MemoryAt) -> Found<FoundMemory> {
+        answered(self.memories.run((), at).await)
+    }
+}
+
+fn answered<T>(answer: Option<Found<T>>) -> Found<T> {
+    answer.unwrap_or(Err(IndexError::Unavailable(sqlx::Error::WorkerCrashed)))
+}
+
+/// A statement that looks up all `jobs`. Its rows have the column `element`, the
+/// position of the job.
+type Statement<J> = for<'t> fn(&'t mut Tx, &[J]) -> Query<'t>;
+
+fn batches<J, T>(database: &Database, call: &'static str, statement: Statement<J>) -> Batches<(), J, Found<T>>
+where
+    J: Send + Sync + 'static,
+    T: FromRow + Send + 'static,
+{
+    let limits = match database.backend() {
+        Backend::Postgres(_) => ON_POSTGRES,
+        Backend::Sqlite(_) => ON_SQLITE,
+    };
+    let database = database.clone();
+    Batches::new(limits, move |jobs: Vec<J>| {
+        let database = database.clone();
+        async move {
+            let read = async {
+                let mut tx = database.read_one(call, Role::Anonymous).await?;
+                statement(&mut tx, &jobs).all::<Answer<T>>().await
+            };
+            answers_of(read.await, jobs.len())
+        }
+    })
+}
+
+/// The row of one job of a batch.
+pub(crate) struct Answer<T> {
+    element: u64,
+    /// A row that cannot be read is the failure of its job only.
+    row: Result<T, IndexError>,
+}
+
+impl<T: FromRow> FromRow for Answer<T> {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(Self {
+            element: row.get("element")?,
+            row: row.read(),
+        })
+    }
+}
+
+/// One answer for each of `count` jobs. A failure is that of all of them.
+pub(crate) fn answers_of<T>(read: Result<Vec<Answer<T>>, IndexError>, count: usize) -> Vec<Found<T>> {
+    match read {
+        Ok(rows) => {
+            let mut answers: Vec<_> = (0..count).map(|_| Ok(None)).collect();
+            for Answer { element, row } in rows {
+                let element = usize::try_from(element).unwrap_or(usize::MAX);
+                if let Some(answer) = answers.get_mut(element) {
+                    *answer = row.map(Some);
+                }
+            }
+            answers
+        }
+        Err(error) => {
+            let mut answers: Vec<_> = (1..count).map(|_| Err(error.copy())).collect();
+            answers.push(Err(error));
+            answers
+        }
+    }
+}
+
+fn heads<'t>(tx: &'t mut Tx, jobs: &[HeadAt]) -> Query<'t> {
+    if tx.is_postgres() {
+        postgres::head::heads(tx, jobs)
+    } else {
+        sqlite::head::heads(tx, jobs)
+    }
+}
+
+fn memories<'t>(tx: &'t mut Tx, jobs: &[MemoryAt]) -> Query<'t> {
+    if tx.is_postgres() {
+        postgres::head::memories(tx, jobs)
+    } else {
+        sqlite::head::memories(tx, jobs)
+    }
+}
