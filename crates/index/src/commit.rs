@@ -4,6 +4,7 @@
 //! once. Commits that wait for the same lock travel together ([`Commits`]).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use keepsake_core::path::is_visible;
@@ -358,9 +359,16 @@ pub(crate) struct StoreCommit {
     pub(crate) commit: Commit,
 }
 
-/// Each has one place, for the lock. The limit of jobs bounds the wait of each.
-const ON_POSTGRES: BatchLimits = BatchLimits { places: 1, jobs: 32 };
-const ON_SQLITE: BatchLimits = BatchLimits { places: 1, jobs: 64 };
+/// There is one place, for the lock. The number of jobs bounds the wait of each.
+const ON_POSTGRES: BatchLimits = BatchLimits {
+    jobs: 32,
+    places: 1,
+    patience: Duration::MAX,
+};
+const ON_SQLITE: BatchLimits = BatchLimits {
+    jobs: 64,
+    ..ON_POSTGRES
+};
 
 impl Commits {
     pub(crate) fn new(database: &Database) -> Self {

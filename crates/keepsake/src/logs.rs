@@ -1,5 +1,7 @@
 //! Log lines on stderr and spans for the collector.
 
+mod lines;
+
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
@@ -9,6 +11,8 @@ use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+pub(crate) use lines::flush;
 
 /// Hides the messages of the job scheduler at each start; a configured filter
 /// can override it.
@@ -31,7 +35,7 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     // Without a hint, `tracing` evaluates the filter for events of every level.
     let filter = filter.and(without_content.with_max_level_hint(LevelFilter::TRACE));
     let lines = fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(lines::start())
         .with_ansi(io::stderr().is_terminal());
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match settings.format {
         LogFormat::Human => lines.boxed(),

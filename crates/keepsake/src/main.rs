@@ -34,7 +34,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main]
 async fn main() -> ExitCode {
     // On the heap: the future of the largest command is too large for a stack.
-    match Box::pin(run(Cli::parse().command)).await {
+    let ended = Box::pin(run(Cli::parse().command)).await;
+    logs::flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("keepsake: {failure}");

@@ -42,6 +42,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
         () = shutdown.cancelled() => {
             // The thread that reads stdin would block the exit until the next line.
             // Acknowledged writes are durable, and the lock ends with the process.
+            logs::flush();
             std::process::exit(0)
         }
     }

@@ -234,6 +234,7 @@ impl ShutdownDeadline {
             std::thread::spawn(move || {
                 std::thread::sleep(deadline + EXIT_GRACE);
                 tracing::error!("shutdown deadline exceeded: exiting with unfinished work");
+                logs::flush();
                 std::process::exit(TIMEOUT_EXIT_CODE);
             });
         });

@@ -48,6 +48,7 @@ pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
             begun.stopping.cancel();
         }
         let second = next().await;
+        crate::logs::flush();
         std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());
     });
     Ok(lifecycle)

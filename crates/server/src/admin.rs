@@ -14,13 +14,13 @@ mod token_keys;
 use std::convert::Infallible;
 use std::fmt;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, OriginalUri, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use keepsake_core::ContentHash;
 use keepsake_engine::{Engine, Operator};
@@ -34,9 +34,10 @@ use utoipa_axum::routes;
 
 use crate::auth::{bearer, only};
 use crate::console::{front_page, operator_console};
+use crate::envelope::{self, Serving};
 use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
-use crate::{Lifecycle, ServerOptions, envelope};
+use crate::{Lifecycle, ServerOptions};
 
 /// The operator's token, stored only as a hash.
 #[derive(Clone, Copy)]
@@ -132,7 +133,7 @@ pub async fn operator_call(
     let router = Router::new()
         .nest("/admin/v1", operations)
         .layer(middleware::from_fn_with_state(
-            (engine.clone(), ServerOptions::default().request_deadline),
+            Serving::new(engine.clone(), &ServerOptions::default(), Lifecycle::default()),
             envelope::wrap,
         ))
         .with_state(engine.clone());
@@ -186,10 +187,9 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
         .fallback(not_of_operator)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(
-            (engine.clone(), options.server.request_deadline),
+            Serving::new(engine.clone(), &options.server, lifecycle),
             envelope::wrap,
         ))
-        .layer(Extension(lifecycle))
         .with_state(engine)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A tenant has a share of the running requests and of the memory that they
 //! use. Memory is counted in bytes: bodies, the JSON values parsed from them,
-//! content read for answers, and answers until they are sent. Admission runs
-//! after authentication: a request without a valid credential takes no share.
+//! content read for answers, and answers until they are sent. A request is
+//! authenticated first: one without a valid credential takes no share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use governor::clock::MonotonicClock;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use keepsake_engine::{Engine, FairShares, Held, Principal, holding};
+use keepsake_engine::{Engine, FairShares, Held, holding};
 use keepsake_telemetry::Refused;
 
 use crate::ServerOptions;
+use crate::auth::authenticate;
 use crate::error::ApiError;
 use crate::rate::{Rates, Verdict};
 
@@ -28,7 +29,10 @@ pub(crate) const REQUEST_BYTES: u64 = 16 << 10;
 
 /// The limits of one process; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Admission {
+pub(crate) struct Admission(Arc<Limited>);
+
+#[derive(Debug)]
+struct Limited {
     engine: Engine,
     rates: Rates,
     /// Shares of the running requests.
@@ -40,12 +44,12 @@ pub(crate) struct Admission {
 impl Admission {
     /// Creates the limits with nothing in use.
     pub(crate) fn new(engine: Engine, options: &ServerOptions) -> Self {
-        Self {
+        Self(Arc::new(Limited {
             engine,
             rates: Rates::new(MonotonicClock),
             requests: FairShares::new(u64::try_from(options.max_requests_in_flight).unwrap_or(u64::MAX)),
             memory: FairShares::new(options.max_request_memory_bytes),
-        }
+        }))
     }
 }
 
@@ -58,10 +62,16 @@ pub(crate) struct Holder(pub(crate) Arc<Held>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unshared;
 
-/// Admits a request, possibly after a short wait, or refuses it at once.
-pub(crate) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
-    let Some(principal) = request.extensions().get::<Arc<Principal>>() else {
-        return ApiError::internal().into_response();
+/// Authenticates a request and admits it, possibly after a short wait, or refuses it at
+/// once.
+pub(crate) async fn admit(
+    State(Admission(admission)): State<Admission>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let principal = match authenticate(&admission.engine, &mut request).await {
+        Ok(principal) => principal,
+        Err(refusal) => return refusal,
     };
     let (tenant_id, limits) = (principal.tenant_id, &principal.limits);
     let gateways = admission.engine.replica.gateways();

@@ -3,15 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_engine::{Engine, Principal};
 
+use crate::envelope::Serving;
 use crate::error::ApiError;
-use crate::routes::sign_in::SignIn;
 
 /// The header with the tenant's id: set in every answer, checked if sent.
 pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
@@ -57,10 +56,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 /// Authenticates a request and stores its [`Principal`], or refuses it.
-pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
-    let principal = match principal_of(&engine, request.headers()).await {
+pub(crate) async fn authenticate(engine: &Engine, request: &mut Request) -> Result<Arc<Principal>, Response> {
+    let principal = match principal_of(engine, request.headers()).await {
         Ok(principal) => principal,
-        Err(error) => return refusal(error, &request),
+        Err(error) => return Err(refusal(error, request)),
     };
     let workspace = principal.tenant_id.to_string();
     tracing::Span::current().record("tenant.id", &workspace);
@@ -70,19 +69,20 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
         slot.set(&workspace);
     }
     if is_foreign {
-        return ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
-            .into_response();
+        let message = format!("`{WORKSPACE}` is not the workspace of this credential");
+        return Err(ApiError::permission_denied(message).into_response());
     }
-    request.extensions_mut().insert(principal);
-    next.run(request).await
+    request.extensions_mut().insert(Arc::clone(&principal));
+    Ok(principal)
 }
 
 /// The answer to a request without a valid credential; it says how to get one.
 fn refusal(error: ApiError, request: &Request) -> Response {
     let mut response = error.into_response();
     if response.status() == StatusCode::UNAUTHORIZED {
-        let sign_in = request.extensions().get::<SignIn>().cloned().unwrap_or_default();
-        let challenge = sign_in.challenge(request.uri());
+        let serving = request.extensions().get::<Serving>();
+        let challenge = serving.map(|serving| serving.sign_in.challenge(request.uri()));
+        let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     }
     response

@@ -1,7 +1,9 @@
 //! The outermost layer: assigns the request id, limits the request, writes its
 //! error, and records it in log, metrics and trace.
 
+use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -22,6 +24,8 @@ use crate::admin::ByCommand;
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, ErrorObject};
 use crate::listener::OverConnectionLimit;
+use crate::routes::sign_in::SignIn;
+use crate::{Lifecycle, ServerOptions};
 
 /// Maximum bytes of path and query; every route and cursor needs less.
 const MAX_URI_BYTES: usize = 8 << 10;
@@ -38,6 +42,38 @@ const NO_ROUTE: &str = "none";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
+/// What every request of a listener needs of its process; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Serving(Arc<Process>);
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    engine: Engine,
+    /// Time limit of a request.
+    deadline: Duration,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) sign_in: SignIn,
+}
+
+impl Serving {
+    pub(crate) fn new(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Self {
+        Self(Arc::new(Process {
+            engine,
+            deadline: options.request_deadline,
+            lifecycle,
+            sign_in: options.sign_in.clone(),
+        }))
+    }
+}
+
+impl Deref for Serving {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.0
+    }
+}
+
 /// Marks an answer whose error has the form of another protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForeignErrorFormat;
@@ -50,14 +86,15 @@ struct Envelope<'a> {
 }
 
 /// Runs a request with its id, which is in every answer, log line and error.
-pub(crate) async fn wrap(
-    State((engine, deadline)): State<(Engine, Duration)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+///
+/// The only layer around all routes: axum copies each layer of a route, with all layers
+/// in it, for every request.
+pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, next: Next) -> Response {
+    let engine = &serving.engine;
     let workspace = Workspace::default();
     request.extensions_mut().insert(workspace.clone());
-    let deadline = Instant::now() + deadline;
+    let deadline = Instant::now() + serving.deadline;
+    request.extensions_mut().insert(serving.clone());
     request.extensions_mut().insert(Deadline(deadline));
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -220,8 +257,12 @@ mod tests {
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let engine = Engine::new(index, None, EngineOptions::default());
-        let deadline = Duration::from_millis(50);
-        let router = router.layer(axum::middleware::from_fn_with_state((engine, deadline), wrap));
+        let options = ServerOptions {
+            request_deadline: Duration::from_millis(50),
+            ..ServerOptions::default()
+        };
+        let serving = Serving::new(engine, &options, Lifecycle::default());
+        let router = router.layer(axum::middleware::from_fn_with_state(serving, wrap));
         let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
         let (parts, body) = response.into_parts();
         let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();

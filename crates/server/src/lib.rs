@@ -40,6 +40,7 @@ use keepsake_mcp::HttpService;
 
 pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call, operator_router};
 use admission::Admission;
+use envelope::Serving;
 pub use listener::run;
 pub use routes::sign_in::SignIn;
 
@@ -98,16 +99,9 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     let (public, _) = routes::public().split_for_parts();
     let admission = Admission::new(engine.clone(), options);
     let authenticated = |routes: Router<Engine>| {
-        routes
-            .method_not_allowed_fallback(routes::no_such_method)
-            .layer(axum::middleware::from_fn_with_state(
-                admission.clone(),
-                admission::admit,
-            ))
-            .layer(axum::middleware::from_fn_with_state(
-                engine.clone(),
-                auth::require,
-            ))
+        routes.method_not_allowed_fallback(routes::no_such_method).layer(
+            axum::middleware::from_fn_with_state(admission.clone(), admission::admit),
+        )
     };
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()
@@ -120,11 +114,9 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
         .fallback(routes::not_public)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(
-            (engine.clone(), options.request_deadline),
+            Serving::new(engine.clone(), options, lifecycle),
             envelope::wrap,
         ))
-        .layer(Extension(lifecycle))
-        .layer(Extension(options.sign_in.clone()))
         .with_state(engine)
 }
 

@@ -19,9 +19,9 @@ use keepsake_core::Timestamp;
 use keepsake_engine::{Engine, EngineError, Principal};
 use serde_json::json;
 
-use crate::Lifecycle;
 use crate::admission::Unshared;
 use crate::auth::principal_of;
+use crate::envelope::Serving;
 use crate::error::ApiError;
 
 /// The interval at which the credential is checked.
@@ -55,15 +55,15 @@ pub(crate) struct Subscription {
     credential: HeaderMap,
     /// When the sign-in of a person's browser ends.
     until: Option<Timestamp>,
-    lifecycle: Lifecycle,
+    serving: Serving,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Subscription {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let lifecycle = Extension::<Lifecycle>::from_request_parts(parts, state).await;
-        let Extension(lifecycle) = lifecycle.map_err(|_| ApiError::internal())?;
+        let serving = Extension::<Serving>::from_request_parts(parts, state).await;
+        let Extension(serving) = serving.map_err(|_| ApiError::internal())?;
         let mut credential = HeaderMap::new();
         for name in [
             header::AUTHORIZATION,
@@ -80,7 +80,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
                 .map(|value| value.to_str().unwrap_or_default().to_owned()),
             credential,
             until: parts.extensions.get().map(|SignInEnd(end)| *end),
-            lifecycle,
+            serving,
         })
     }
 }
@@ -108,7 +108,7 @@ impl Subscription {
             engine,
             credential: self.credential,
             until: self.until,
-            lifecycle: self.lifecycle,
+            serving: self.serving,
             source,
             ready: Box::new(std::iter::empty()),
             is_news: true,
@@ -133,7 +133,7 @@ struct Reader<S> {
     engine: Engine,
     credential: HeaderMap,
     until: Option<Timestamp>,
-    lifecycle: Lifecycle,
+    serving: Serving,
     source: S,
     ready: Ready,
     /// Whether the source may have something new.
@@ -145,7 +145,7 @@ impl<S: Source> Reader<S> {
     /// The next event; `None`: the stream ends.
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if self.has_ended || self.lifecycle.draining.is_cancelled() {
+            if self.has_ended || self.serving.lifecycle.draining.is_cancelled() {
                 return None;
             }
             if let Some(event) = self.ready.next() {
@@ -158,7 +158,7 @@ impl<S: Source> Reader<S> {
                     tokio::select! {
                         () = self.source.changed() => self.is_news = true,
                         () = tokio::time::sleep(CHECK_INTERVAL) => {}
-                        () = self.lifecycle.draining.cancelled() => return None,
+                        () = self.serving.lifecycle.draining.cancelled() => return None,
                     }
                 }
                 Err(error) => {

@@ -1,9 +1,11 @@
 //! Jobs that wait travel together.
 //!
-//! A job that finds a free place in its lane goes at once, by itself. While all places
-//! are taken, further jobs wait, and whoever gives a place back passes it on to all that
-//! wait, up to a limit, as one batch. So nothing waits for a timer, and the more jobs
-//! there are, the larger are their batches.
+//! A job that finds its lane free goes at once, by itself. While it is under way, further
+//! jobs wait, and when it ends, all that wait go as one batch, up to a limit. So nothing
+//! waits for a timer, and the more jobs there are, the larger are their batches.
+//!
+//! A lane may allow several batches at once. The second one begins only when a job has
+//! waited for some time, as behind a connection that hangs.
 //!
 //! A batch of jobs that waited runs in a task of its own. A caller that goes away gives
 //! up its own job only.
@@ -12,18 +14,22 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// How many jobs go at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimits {
-    /// Batches of one lane that run at the same time.
-    pub(crate) places: usize,
     /// Jobs of one batch.
     pub(crate) jobs: usize,
+    /// Batches of one lane that run at the same time.
+    pub(crate) places: usize,
+    /// How long a job waits before it takes a second place, or a further one.
+    pub(crate) patience: Duration,
 }
 
 /// Runs a batch; has one answer for each job, in their order.
@@ -91,11 +97,11 @@ where
     /// Runs a job in the lane of `key`, alone or in a batch. `None`: its batch ended
     /// without an answer.
     pub(crate) async fn run(&self, key: K, job: J) -> Option<A> {
-        let answer = {
+        let entered = {
             let mut lanes = self.0.lanes();
             let lane = lanes.entry(key.clone()).or_default();
-            if lane.taken_places < self.0.limits.places {
-                lane.taken_places += 1;
+            if lane.taken_places == 0 {
+                lane.taken_places = 1;
                 Err(job)
             } else {
                 let (answer, answered) = oneshot::channel();
@@ -103,8 +109,8 @@ where
                 Ok(answered)
             }
         };
-        match answer {
-            Ok(answered) => answered.await.ok(),
+        match entered {
+            Ok(answered) => self.wait(&key, answered).await,
             Err(job) => {
                 let place = Place::taken(&self.0, key);
                 let mut answers = (self.0.run)(vec![job]).await;
@@ -112,6 +118,30 @@ where
                 answers.pop()
             }
         }
+    }
+
+    /// Waits for the answer of a job in a batch.
+    async fn wait(&self, key: &K, mut answered: oneshot::Receiver<A>) -> Option<A> {
+        if self.0.limits.places == 1 {
+            return answered.await.ok();
+        }
+        loop {
+            match timeout(self.0.limits.patience, &mut answered).await {
+                Ok(answer) => return answer.ok(),
+                // Dropping the place passes it on to those that wait.
+                Err(_) => drop(self.take_another_place(key)),
+            }
+        }
+    }
+
+    fn take_another_place(&self, key: &K) -> Option<Place<K, J, A>> {
+        let mut lanes = self.0.lanes();
+        let lane = lanes.get_mut(key)?;
+        let is_free = lane.taken_places < self.0.limits.places && !lane.waiting.is_empty();
+        is_free.then(|| {
+            lane.taken_places += 1;
+            Place::taken(&self.0, key.clone())
+        })
     }
 }
 
@@ -239,7 +269,11 @@ mod tests {
         (batches, gate, begun)
     }
 
-    const ONE_PLACE: BatchLimits = BatchLimits { places: 1, jobs: 3 };
+    const ONE_PLACE: BatchLimits = BatchLimits {
+        jobs: 3,
+        places: 1,
+        patience: Duration::from_secs(1),
+    };
 
     fn is_empty(batches: &Numbers) -> bool {
         batches.0.lanes().is_empty()
@@ -260,18 +294,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lanes_and_places_run_side_by_side() {
-        let (batches, gate, begun) = numbers(BatchLimits { places: 2, jobs: 9 });
-        let mut calls: Vec<_> = [(0, 1), (0, 2), (0, 3), (7, 4)]
+    async fn lanes_run_side_by_side() {
+        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let mut calls: Vec<_> = [(0, 1), (0, 2), (7, 3)]
             .map(|(lane, job)| Box::pin(batches.run(lane, job)))
             .into();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
         }
-        assert_eq!(begun.load(Ordering::SeqCst), 3, "only the third of lane 0 waits");
-        gate.add_permits(4);
+        assert_eq!(begun.load(Ordering::SeqCst), 2, "only the second of lane 0 waits");
+        gate.add_permits(3);
         let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
-        assert_eq!(answers, [(1, 1), (2, 1), (3, 1), (4, 1)]);
+        assert_eq!(answers, [(1, 1), (2, 1), (3, 1)]);
+        assert!(is_empty(&batches));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_that_wait_long_take_another_place() {
+        let (batches, gate, begun) = numbers(BatchLimits {
+            places: 2,
+            ..ONE_PLACE
+        });
+        let calls = (0..3).map(|job| batches.run(0, job));
+        let mut calls = Box::pin(join_all(calls));
+        assert!(futures::poll!(&mut calls).is_pending());
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        // The clock advances when nothing else can happen.
+        assert!(timeout(Duration::from_mins(1), &mut calls).await.is_err());
+        assert_eq!(begun.load(Ordering::SeqCst), 2, "both that waited went together");
+        let late = timeout(Duration::from_mins(1), batches.run(0, 3)).await;
+        assert!(late.is_err(), "there are two places");
+        assert_eq!(begun.load(Ordering::SeqCst), 2);
+        gate.add_permits(2);
+        let answers: Vec<_> = calls.await.into_iter().flatten().collect();
+        assert_eq!(answers, [(0, 1), (1, 2), (2, 2)]);
         assert!(is_empty(&batches));
     }
 

@@ -1,17 +1,22 @@
 //! Look-ups of one memory each. Those that wait for the database travel together,
 //! across stores and tenants: one statement has the tenant of each.
 
+use std::time::Duration;
+
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use super::Place;
-use crate::database::{Backend, BatchLimits, Batches, Database, FromRow, Query, Role, Row, Tx};
+use crate::database::{BatchLimits, Batches, Database, FromRow, Query, Role, Row, Tx};
 use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
 
-/// Each batch takes a connection, so few places leave the other connections to commits.
-/// A batch has one answer, and a large one would delay its first look-up.
-const ON_POSTGRES: BatchLimits = BatchLimits { places: 3, jobs: 16 };
-const ON_SQLITE: BatchLimits = BatchLimits { places: 3, jobs: 16 };
+/// A second batch takes a second connection, and makes both smaller, which costs more.
+/// It is for the time in which the first does not come back.
+const LIMITS: BatchLimits = BatchLimits {
+    jobs: 16,
+    places: 4,
+    patience: Duration::from_millis(10),
+};
 
 /// A path whose target is wanted; `None` is the root.
 #[derive(Debug)]
@@ -74,12 +79,8 @@ where
     J: Send + Sync + 'static,
     T: FromRow + Send + 'static,
 {
-    let limits = match database.backend() {
-        Backend::Postgres(_) => ON_POSTGRES,
-        Backend::Sqlite(_) => ON_SQLITE,
-    };
     let database = database.clone();
-    Batches::new(limits, move |jobs: Vec<J>| {
+    Batches::new(LIMITS, move |jobs: Vec<J>| {
         let database = database.clone();
         async move {
             let read = async {

@@ -6,7 +6,7 @@ use keepsake_engine::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::Lifecycle;
+use crate::envelope::Serving;
 use crate::error::ApiError;
 
 /// The result of the readiness probe, without details of the deployment.
@@ -45,9 +45,9 @@ pub(crate) async fn live() -> &'static str {
 )]
 pub(crate) async fn ready(
     State(engine): State<Engine>,
-    Extension(lifecycle): Extension<Lifecycle>,
+    Extension(serving): Extension<Serving>,
 ) -> Result<Json<Ready>, ApiError> {
-    if lifecycle.draining.is_cancelled() {
+    if serving.lifecycle.draining.is_cancelled() {
         return Err(ApiError::draining());
     }
     let readiness = engine.health.check().await;

@@ -11,6 +11,7 @@ use keepsake_index::Scope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::envelope::Serving;
 use crate::error::ApiError;
 use crate::path::Path;
 
@@ -68,9 +69,10 @@ impl SignIn {
     responses((status = 200, description = "The issuers of accepted tokens.", body = ProtectedResource)),
 )]
 pub(crate) async fn describe(
-    Extension(sign_in): Extension<SignIn>,
+    Extension(serving): Extension<Serving>,
     Path(store_id): Path<StoreId>,
 ) -> Result<Json<ProtectedResource>, ApiError> {
+    let sign_in = &serving.sign_in;
     let url = sign_in.url().ok_or_else(|| {
         ApiError::not_found("tokens of no issuer are accepted, or the server does not know its public URL")
     })?;
