@@ -6,21 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keepsake_config::Failure;
 use keepsake_core::limits::LimitOverrides;
 use serde::Serialize;
 
 use super::connection::Connection;
-use super::load::{self, Endpoint, LOAD_FAILED, Latencies, latency_ms, on_a_thread, record};
+use super::costs::Backends;
+use super::load::{self, Endpoint, LOAD_FAILED, Latencies, Load, Measured, latency_ms};
 use super::plan::Scenario;
 use super::provision::{self, BenchTenant, LIMITS};
 use super::report::{Machine, median, rounded};
-use super::workload::{Call, Side, Worker, Workload};
+use super::workload::{Call, Side, Workload};
 use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
 
@@ -74,45 +73,12 @@ struct Answered {
 }
 
 impl Answered {
-    fn of(seen: &Seen) -> Self {
+    fn of(seen: &Measured) -> Self {
         Self {
             latencies: Latencies::of(&seen.latency),
             statuses: seen.statuses.clone(),
         }
     }
-}
-
-/// The results of one tenant in one round.
-#[derive(Debug)]
-struct Seen {
-    latency: hdrhistogram::Histogram<u64>,
-    statuses: BTreeMap<u16, u64>,
-}
-
-impl Seen {
-    fn new() -> Result<Self, Failure> {
-        Ok(Self {
-            latency: load::histogram()?,
-            statuses: BTreeMap::new(),
-        })
-    }
-
-    fn follow(&mut self, other: &Self) {
-        self.latency += &other.latency;
-        for (status, count) in &other.statuses {
-            *self.statuses.entry(*status).or_default() += count;
-        }
-    }
-}
-
-/// The load of one tenant.
-#[derive(Clone)]
-struct Pace {
-    endpoint: Endpoint,
-    workload: Arc<Workload>,
-    calls_per_second: u32,
-    from: Instant,
-    to: Instant,
 }
 
 /// Measures alternately with and without the aggressor, on a new server.
@@ -138,40 +104,42 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
     let endpoint = Endpoint {
         side: Side::Server,
         address,
-        pid: server.pid(),
+        pid: None,
+        backends: Backends::default(),
+        operator: None,
     };
-    // The aggressor's memories are created below its rate limit.
-    let seeding = super::load::Load {
-        connections: 1,
+    let tenant_load = Load {
+        connections: CONNECTIONS,
         threads: 1,
         ..args.load()
     };
+    let seeding = Load {
+        connections: 1,
+        ..tenant_load
+    };
     load::seed(endpoint, &victim, seeding).await?;
+    // The aggressor's memories are created below its rate limit.
     seed_slowly(endpoint, &aggressor, options.aggressor_limit).await?;
 
-    let (mut alone, mut beside, mut others) = (Seen::new()?, Seen::new()?, Seen::new()?);
+    let (mut alone, mut beside, mut others) = (Measured::new()?, Measured::new()?, Measured::new()?);
     let mut ratios = Vec::new();
     for round in 0..args.rounds {
         let mut p99_ms = [0.0; 2];
         let turns = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for turn in turns {
-            let from = Instant::now() + args.warm_up;
-            let pace = |workload: &Arc<Workload>, calls_per_second| Pace {
-                endpoint,
-                workload: Arc::clone(workload),
-                calls_per_second,
-                from,
-                to: from + args.measure,
+            let load = |rate| Load {
+                rate: Some(rate),
+                ..tenant_load
             };
-            let calm = pace(&victim, options.victim_rate);
-            let latencies = on_a_thread(move || keep(calm));
+            let latencies = load::measure(endpoint, &victim, Scenario::Mix, load(options.victim_rate));
             if turn == 0 {
                 let latencies = latencies.await?;
                 p99_ms[turn] = latency_ms(&latencies.latency, 0.99);
                 alone.follow(&latencies);
             } else {
-                let wild = pace(&aggressor, options.aggressor_limit * TIMES);
-                let (latencies, answered) = tokio::join!(latencies, on_a_thread(move || keep(wild)));
+                let wild = load(options.aggressor_limit * TIMES);
+                let wild = load::measure(endpoint, &aggressor, Scenario::Mix, wild);
+                let (latencies, answered) = tokio::join!(latencies, wild);
                 let latencies = latencies?;
                 p99_ms[turn] = latency_ms(&latencies.latency, 0.99);
                 beside.follow(&latencies);
@@ -225,7 +193,7 @@ async fn make_tenants(
 async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Result<(), Failure> {
     let host = endpoint.host();
     let mut connection = Connection::open(endpoint.address).await?;
-    while let Some(Call { request, expected }) = workload.seed(&host) {
+    while let Some(Call { request, expected }) = workload.seed(endpoint.side, &host) {
         tokio::time::sleep(Duration::from_secs(1) / limit).await;
         let answered = connection.call(request).await;
         let (status, body) = answered.map_err(Failure::of("a call failed"))?;
@@ -233,59 +201,6 @@ async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Res
         checked.map_err(Failure::of("a memory to start with could not be made"))?;
     }
     Ok(())
-}
-
-/// Sends one tenant's load.
-async fn keep(pace: Pace) -> Result<Seen, Failure> {
-    let begun = Instant::now();
-    let due = Rc::new(AtomicU64::new(0));
-    let mut tasks = tokio::task::JoinSet::new();
-    for index in 0..CONNECTIONS {
-        let (pace, due) = (pace.clone(), Rc::clone(&due));
-        tasks.spawn_local(async move { keep_connection(&pace, begun, &due, index).await });
-    }
-    let mut seen = Seen::new()?;
-    while let Some(ended) = tasks.join_next().await {
-        seen.follow(&ended.map_err(Failure::of(LOAD_FAILED))??);
-    }
-    Ok(seen)
-}
-
-/// Sends the next due call until the end.
-async fn keep_connection(
-    pace: &Pace,
-    begun: Instant,
-    due: &AtomicU64,
-    index: usize,
-) -> Result<Seen, Failure> {
-    let interval = Duration::from_secs(1) / pace.calls_per_second;
-    let host = pace.endpoint.host();
-    let mut worker = Worker::new(index, CONNECTIONS);
-    let mut connection = Connection::open(pace.endpoint.address).await?;
-    let mut seen = Seen::new()?;
-    loop {
-        let number = u32::try_from(due.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX);
-        let due_at = begun + interval * number;
-        if due_at >= pace.to {
-            return Ok(seen);
-        }
-        tokio::time::sleep_until(due_at.into()).await;
-        let Call { request, expected } =
-            pace.workload
-                .next(pace.endpoint.side, Scenario::Mix, &host, &mut worker);
-        let status = if let Ok((status, body)) = connection.call(request).await {
-            // Refused calls are counted by their status.
-            let _ = pace.workload.check(&expected, status, &body);
-            status.as_u16()
-        } else {
-            connection = Connection::open(pace.endpoint.address).await?;
-            0
-        };
-        if due_at >= pace.from {
-            *seen.statuses.entry(status).or_default() += 1;
-            record(&mut seen.latency, due_at.elapsed());
-        }
-    }
 }
 
 impl fmt::Display for Fairness {

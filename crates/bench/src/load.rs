@@ -1,9 +1,13 @@
-//! The closed loop: each connection sends its next call after the last response.
+//! The load: a closed loop, in which each connection sends its next call after the
+//! last response, or an open one, in which calls are due at a fixed rate and
+//! latency is measured from the due time.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,8 +19,9 @@ use serde::Serialize;
 use tokio::task::LocalSet;
 
 use super::connection::Connection;
+use super::costs::{Backends, Costs};
+use super::operator::Operator;
 use super::plan::{Command, Scenario};
-use super::process;
 use super::workload::{Call, Side, Worker, Workload};
 
 /// The longest recorded latency; longer ones count as this one.
@@ -33,6 +38,8 @@ pub(super) struct Load {
     pub(super) threads: usize,
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
+    /// Calls per second of all connections; `None`: as fast as the answers come.
+    pub(super) rate: Option<u32>,
 }
 
 /// The target of the load.
@@ -42,6 +49,9 @@ pub(super) struct Endpoint {
     pub(super) address: SocketAddr,
     /// The id of its process, if it is a child.
     pub(super) pid: Option<u32>,
+    pub(super) backends: Backends,
+    /// Where the server counts its calls.
+    pub(super) operator: Option<Operator>,
 }
 
 impl Endpoint {
@@ -108,27 +118,26 @@ pub(super) async fn on_a_thread<T: Send + 'static, F: Future<Output = Result<T, 
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) elapsed: Duration,
-    /// Latencies of all answered calls in nanoseconds.
+    /// Latencies of the calls in nanoseconds; in a closed loop, successful calls only.
     pub(super) latency: Histogram<u64>,
+    /// The number of calls by the status of the answer; 0: there was none.
+    pub(super) statuses: BTreeMap<u16, u64>,
     /// The number of failed calls, including the warm-up.
     pub(super) failed: u64,
     /// The error of the first failed call.
     pub(super) failure: Option<String>,
-    /// CPU time of the endpoint's process.
-    pub(super) server_cpu: Option<Duration>,
-    /// CPU time of the load generator.
-    pub(super) client_cpu: Option<Duration>,
+    pub(super) costs: Costs,
 }
 
 impl Measured {
-    fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         Ok(Self {
             elapsed: Duration::ZERO,
             latency: histogram()?,
+            statuses: BTreeMap::new(),
             failed: 0,
             failure: None,
-            server_cpu: None,
-            client_cpu: None,
+            costs: Costs::default(),
         })
     }
 
@@ -138,8 +147,11 @@ impl Measured {
     }
 
     /// Adds the results of another thread of the same measurement.
-    fn join(&mut self, other: &Self) {
+    pub(super) fn join(&mut self, other: &Self) {
         self.latency += &other.latency;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
         self.failed += other.failed;
         self.failure = self.failure.take().or_else(|| other.failure.clone());
     }
@@ -147,10 +159,15 @@ impl Measured {
     /// Adds the results of another round.
     pub(super) fn follow(&mut self, other: &Self) {
         self.join(other);
-        let sum = |a: Option<Duration>, b: Option<Duration>| Some(a? + b?);
         self.elapsed += other.elapsed;
-        self.server_cpu = sum(self.server_cpu, other.server_cpu);
-        self.client_cpu = sum(self.client_cpu, other.client_cpu);
+        self.costs = self.costs.plus(other.costs);
+    }
+
+    fn all_succeeded(self, or: &str) -> Result<(), Failure> {
+        match self.failure {
+            Some(failure) => Err(Failure::new(format!("{or}: {failure}"))),
+            None => Ok(()),
+        }
     }
 
     /// Answered calls per second.
@@ -162,16 +179,33 @@ impl Measured {
 }
 
 /// The work of the connections.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Work {
     /// Create the memories that are read and edited, then end.
     Seed,
+    /// Read each of these memories once, then end.
+    ReadAll,
     /// Repeat a scenario; record between the two instants.
     Repeat {
         scenario: Scenario,
         from: Instant,
         to: Instant,
+        pace: Option<Arc<Pace>>,
     },
+}
+
+/// When the calls of an open loop are due.
+#[derive(Debug)]
+struct Pace {
+    begun: Instant,
+    interval: Duration,
+    next: AtomicU32,
+}
+
+impl Pace {
+    fn next_due_at(&self) -> Instant {
+        self.begun + self.interval * self.next.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// Creates the memories that are read and edited.
@@ -180,12 +214,20 @@ enum Work {
 /// [`Failure`] of the first failed call.
 pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Load) -> Result<(), Failure> {
     let seen = drive(endpoint, workload, Work::Seed, load).await?;
-    match seen.failure {
-        Some(failure) => Err(Failure::new(format!(
-            "a memory to start with could not be made: {failure}"
-        ))),
-        None => Ok(()),
-    }
+    seen.all_succeeded("a memory to start with could not be made")
+}
+
+/// Reads each of these memories once.
+///
+/// # Errors
+/// [`Failure`] of the first failed call.
+pub(super) async fn read_all(
+    endpoint: Endpoint,
+    workload: &Arc<Workload>,
+    load: Load,
+) -> Result<(), Failure> {
+    let seen = drive(endpoint, workload, Work::ReadAll, load).await?;
+    seen.all_succeeded("a memory could not be read")
 }
 
 /// Repeats a scenario, and measures after the warm-up.
@@ -198,28 +240,41 @@ pub(super) async fn measure(
     scenario: Scenario,
     load: Load,
 ) -> Result<Measured, Failure> {
-    let from = Instant::now() + load.warm_up;
+    let begun = Instant::now();
+    let from = begun + load.warm_up;
     let to = from + load.measured;
-    let cpu_times = async {
-        let own = Some(std::process::id());
+    let costs = async {
+        let now = || Costs::now(endpoint.pid, endpoint.backends, endpoint.operator);
         tokio::time::sleep_until(from.into()).await;
-        let before = [endpoint.pid, own].map(cpu_time);
+        let before = now().await;
         tokio::time::sleep_until(to.into()).await;
-        let after = [endpoint.pid, own].map(cpu_time);
-        [0, 1].map(|who| Some(after[who]?.saturating_sub(before[who]?)))
+        now().await.since(before)
     };
-    let driven = drive(endpoint, workload, Work::Repeat { scenario, from, to }, load);
-    let (seen, [server_cpu, client_cpu]) = tokio::join!(driven, cpu_times);
+    let pace = load.rate.map(|rate| {
+        let interval = Duration::from_secs(1) / rate.max(1);
+        Arc::new(Pace {
+            begun,
+            interval,
+            next: AtomicU32::new(0),
+        })
+    });
+    let driven = drive(
+        endpoint,
+        workload,
+        Work::Repeat {
+            scenario,
+            from,
+            to,
+            pace,
+        },
+        load,
+    );
+    let (seen, costs) = tokio::join!(driven, costs);
     Ok(Measured {
         elapsed: load.measured,
-        server_cpu,
-        client_cpu,
+        costs,
         ..seen?
     })
-}
-
-fn cpu_time(pid: Option<u32>) -> Option<Duration> {
-    process::cpu_time(pid?)
 }
 
 /// The size of the server's response to a command.
@@ -252,7 +307,7 @@ async fn drive(
     load: Load,
 ) -> Result<Measured, Failure> {
     let threads = (0..load.threads).map(|thread| {
-        let workload = Arc::clone(workload);
+        let (workload, work) = (Arc::clone(workload), work.clone());
         on_a_thread(move || drive_thread(endpoint, workload, work, load, thread))
     });
     let mut all = Measured::new()?;
@@ -273,7 +328,7 @@ async fn drive_thread(
     let seen = Rc::new(RefCell::new(Measured::new()?));
     let mut tasks = tokio::task::JoinSet::new();
     for index in (thread..load.connections).step_by(load.threads) {
-        let (workload, seen) = (Arc::clone(&workload), Rc::clone(&seen));
+        let (workload, work, seen) = (Arc::clone(&workload), work.clone(), Rc::clone(&seen));
         let worker = Worker::new(index, load.connections);
         tasks.spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
     }
@@ -296,36 +351,50 @@ async fn drive_connection(
     let host = endpoint.host();
     let mut connection = Connection::open(endpoint.address).await?;
     loop {
-        let next = match work {
-            Work::Seed => workload.seed(&host),
-            Work::Repeat { scenario, .. } => Some(workload.next(endpoint.side, scenario, &host, &mut worker)),
+        let mut due_at = None;
+        let next = match &work {
+            Work::Seed => workload.seed(endpoint.side, &host),
+            Work::ReadAll => workload.read_next(endpoint.side, &host),
+            Work::Repeat {
+                scenario, to, pace, ..
+            } => {
+                due_at = pace.as_ref().map(|pace| pace.next_due_at());
+                if due_at.is_some_and(|due_at| due_at >= *to) {
+                    return Ok(());
+                }
+                Some(workload.next(endpoint.side, *scenario, &host, &mut worker))
+            }
         };
         let Some(Call { request, expected }) = next else {
             return Ok(());
         };
-        let begun = Instant::now();
+        if let Some(due_at) = due_at {
+            tokio::time::sleep_until(due_at.into()).await;
+        }
+        let begun = due_at.unwrap_or_else(Instant::now);
         let answered: hyper::Result<(hyper::StatusCode, Bytes)> = connection.call(request).await;
         let ended = Instant::now();
-        let outcome = match answered {
-            Ok((status, body)) => workload.check(&expected, status, &body),
+        let (status, outcome) = match answered {
+            Ok((status, body)) => (status.as_u16(), workload.check(&expected, status, &body)),
             Err(error) => {
                 connection = Connection::open(endpoint.address).await?;
-                Err(format!("the connection failed: {error}"))
+                (0, Err(format!("the connection failed: {error}")))
             }
         };
         let mut seen = seen.borrow_mut();
-        let Work::Repeat { from, to, .. } = work else {
+        let Work::Repeat { from, to, .. } = &work else {
             outcome.unwrap_or_else(|failure| seen.fail(failure));
             continue;
         };
-        match outcome {
-            Ok(()) if ended >= from && ended < to => {
+        let is_measured = due_at.map_or(ended >= *from && ended < *to, |due_at| due_at >= *from);
+        if is_measured {
+            *seen.statuses.entry(status).or_default() += 1;
+            if outcome.is_ok() || due_at.is_some() {
                 record(&mut seen.latency, ended - begun);
             }
-            Ok(()) => {}
-            Err(failure) => seen.fail(failure),
         }
-        if ended >= to {
+        outcome.unwrap_or_else(|failure| seen.fail(failure));
+        if ended >= *to && due_at.is_none() {
             return Ok(());
         }
     }

@@ -13,6 +13,8 @@ use tokio::process::{Child, Command};
 
 use super::connection::Connection;
 
+/// The probe of the server and the floor.
+pub(super) const LIVEZ: &str = "/livez";
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The unit of CPU time in `/proc`; the same on every Linux.
@@ -25,18 +27,19 @@ pub(super) struct Process {
     child: Child,
     name: &'static str,
     address: SocketAddr,
+    probe: &'static str,
     output: PathBuf,
 }
 
 impl Process {
-    /// Runs a binary and waits until it answers `GET /livez`.
+    /// Runs a binary and waits until it answers `GET {probe}`.
     ///
     /// # Errors
     /// [`Failure`] with the end of the child's output.
     pub(super) async fn start(
         binary: &Path,
         name: &'static str,
-        address: SocketAddr,
+        (address, probe): (SocketAddr, &'static str),
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self, Failure> {
         let failed = || Failure::of(format!("the {name} ({}) cannot be started", binary.display()));
@@ -56,6 +59,7 @@ impl Process {
             child,
             name,
             address,
+            probe,
             output,
         };
         match tokio::time::timeout(START_TIMEOUT, process.until_live()).await {
@@ -68,7 +72,7 @@ impl Process {
     async fn until_live(&mut self) -> Result<(), Failure> {
         loop {
             self.check()?;
-            if is_live(self.address).await {
+            if is_live(self.address, self.probe).await {
                 return Ok(());
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -119,11 +123,11 @@ impl Drop for Process {
     }
 }
 
-async fn is_live(address: SocketAddr) -> bool {
+async fn is_live(address: SocketAddr, probe: &str) -> bool {
     let Ok(mut connection) = Connection::open(address).await else {
         return false;
     };
-    let Ok(request) = Request::get("/livez")
+    let Ok(request) = Request::get(probe)
         .header("host", address.to_string())
         .body(Full::new(Bytes::new()))
     else {
@@ -144,14 +148,40 @@ pub(super) fn free_address() -> Result<SocketAddr, Failure> {
     bound.map_err(Failure::of("there is no free port"))
 }
 
-/// The CPU time of a process; `None` without `/proc`.
-pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
+/// What `/proc` says about a process.
+pub(super) struct Stat {
+    pub(super) parent: u32,
+    /// CPU time of all its threads.
+    pub(super) own: Duration,
+    /// CPU time of children that it waited for.
+    pub(super) ended_children: Duration,
+}
+
+/// Reads `/proc/{pid}/stat`; `None` if there is no such process or no `/proc`.
+pub(super) fn stat(pid: u32) -> Option<Stat> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name, which may contain anything and ends
-    // with the last parenthesis; user and system time are fields 14 and 15.
+    // with the last parenthesis. The parent is field 4; the times of user and system
+    // are fields 14 and 15, those of ended children 16 and 17.
     let (_, fields) = stat.rsplit_once(") ")?;
-    let mut times = fields.split(' ').skip(11);
-    let user: u32 = times.next()?.parse().ok()?;
-    let system: u32 = times.next()?.parse().ok()?;
-    Some(TICK * (user + system))
+    let fields: Vec<_> = fields.split(' ').collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<u32>().ok();
+    Some(Stat {
+        parent: ticks(4)?,
+        own: TICK * (ticks(14)? + ticks(15)?),
+        ended_children: TICK * (ticks(16)? + ticks(17)?),
+    })
+}
+
+/// The CPU time of a process; `None` without `/proc`.
+pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
+    Some(stat(pid)?.own)
+}
+
+/// The memory of a process in bytes; `None` without `/proc`.
+pub(super) fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1_024)
 }

@@ -9,7 +9,8 @@ use keepsake_config::Failure;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::process::{Process, free_address};
+use super::operator::Operator;
+use super::process::{LIVEZ, Process, free_address};
 use super::{BenchArgs, settings};
 
 /// The name of the product's binary.
@@ -86,15 +87,45 @@ impl Product {
     /// # Errors
     /// As [`Process::start`].
     pub(super) async fn serve(&self) -> Result<(Process, SocketAddr), Failure> {
+        let served = self.serve_with(&[]).await?;
+        Ok((served.process, served.address))
+    }
+
+    /// The same, with variables of the configuration and the operator's listener.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub(super) async fn serve_with(&self, variables: &[(&str, &str)]) -> Result<Served, Failure> {
         let address = free_address()?;
-        let process = Process::start(&self.binary, "server", address, |command| {
+        let operator = Operator::at(free_address()?);
+        let process = Process::start(&self.binary, "server", (address, LIVEZ), |command| {
+            operator.configure(command);
             command
                 .arg("serve")
                 .args(&self.flags)
                 .arg("--listen")
-                .arg(address.to_string());
+                .arg(address.to_string())
+                .envs(variables.iter().copied());
         })
         .await?;
-        Ok((process, address))
+        Ok(Served {
+            process,
+            address,
+            operator,
+        })
     }
+
+    /// A command of the product, without the configuration's flags.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+}
+
+/// A running server.
+pub(super) struct Served {
+    pub(super) process: Process,
+    pub(super) address: SocketAddr,
+    pub(super) operator: Operator,
 }

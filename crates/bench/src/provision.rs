@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use http_body_util::Full;
 use hyper::Request;
 use keepsake_config::Failure;
@@ -12,9 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
-use super::plan::Layout;
+use super::operator::Operator;
 use super::workload::BenchStore;
 use crate::product::Product;
+
+/// How many tenants or stores are created at the same time.
+const AT_ONCE: usize = 16;
 
 /// The scopes of a tenant's key.
 const SCOPES: [&str; 6] = [
@@ -91,25 +95,52 @@ pub(super) async fn tenant(
     })
 }
 
-/// Creates the tenants of a layout.
+/// Creates a number of tenants with the product's commands.
 ///
 /// # Errors
 /// As [`tenant`].
-pub(super) async fn tenants(
-    product: &Product,
-    layout: Layout,
-    run: &str,
-) -> Result<Vec<BenchTenant>, Failure> {
-    let (count, _) = layout.tenants_and_stores();
+pub(super) async fn tenants(product: &Product, count: usize, run: &str) -> Result<Vec<BenchTenant>, Failure> {
     let mut tenants = Vec::with_capacity(count);
     for number in 0..count {
-        let name = format!("bench {run} {} {number}", layout.title());
-        tenants.push(tenant(product, &name, &LIMITS).await?);
+        tenants.push(tenant(product, &format!("bench {run} {number}"), &LIMITS).await?);
     }
     Ok(tenants)
 }
 
-/// Creates the stores of a layout at a running server.
+/// Creates a number of tenants at a running server, many at a time.
+///
+/// # Errors
+/// [`Failure`] with the server's answer.
+pub(super) async fn many_tenants(
+    operator: Operator,
+    count: usize,
+    run: &str,
+) -> Result<Vec<BenchTenant>, Failure> {
+    let parts = (0..AT_ONCE).map(async |part| {
+        let mut connection = operator.connect().await?;
+        let mut tenants = Vec::new();
+        for number in (part..count).step_by(AT_ONCE) {
+            let name = format!("bench {run} {number}");
+            let body = json!({"name": name, "limits": LIMITS});
+            let tenant_id: TenantId = id_of(&operator.create(&mut connection, "tenants", &body).await?)?;
+            let body = json!({"name": name, "scopes": SCOPES});
+            let route = format!("tenants/{tenant_id}/api_keys");
+            let key = operator.create(&mut connection, &route, &body).await?;
+            let api_key = key["api_key"]
+                .as_str()
+                .ok_or_else(|| Failure::new("a key has no secret"))?;
+            tenants.push(BenchTenant {
+                tenant_id,
+                api_key: api_key.to_owned(),
+                name,
+            });
+        }
+        Ok::<_, Failure>(tenants)
+    });
+    Ok(try_join_all(parts).await?.into_iter().flatten().collect())
+}
+
+/// Creates a number of stores of each tenant at a running server.
 ///
 /// Neighbours in the list belong to different tenants.
 ///
@@ -117,14 +148,13 @@ pub(super) async fn tenants(
 /// As [`BenchTenant::store`].
 pub(super) async fn stores(
     tenants: &[BenchTenant],
-    layout: Layout,
+    stores_each: usize,
     server: SocketAddr,
 ) -> Result<Vec<BenchStore>, Failure> {
-    let (_, stores_each) = layout.tenants_and_stores();
     let mut stores = Vec::with_capacity(tenants.len() * stores_each);
     for _ in 0..stores_each {
-        for tenant in tenants {
-            stores.push(tenant.store(server).await?);
+        for tenants in tenants.chunks(AT_ONCE) {
+            stores.extend(try_join_all(tenants.iter().map(|tenant| tenant.store(server))).await?);
         }
     }
     Ok(stores)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::costs::Calls;
 use super::load::{Measured, latency_ms};
 use super::plan::{Layout, Scenario};
 use super::scanner::ScannerFinding;
@@ -67,6 +68,8 @@ pub(super) struct Setup {
     pub(super) client_threads: usize,
     pub(super) memories: usize,
     pub(super) content_bytes: usize,
+    /// Calls per second; `None`: a closed loop.
+    pub(super) rate: Option<u32>,
     pub(super) rounds: usize,
     pub(super) warm_up_seconds: f64,
     pub(super) measured_seconds: f64,
@@ -85,44 +88,83 @@ pub(super) struct Finding {
     /// The server's throughput divided by the floor's, per round.
     ratios: Vec<f64>,
     median_ratio: Option<f64>,
+    /// The server's p99 divided by the floor's, the median of the rounds.
+    median_p99_ratio: Option<f64>,
     bar: Option<f64>,
     meets_bar: Option<bool>,
 }
 
-/// The results of all rounds of the server or the floor.
+/// The results of all rounds of one side.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    requests: u64,
-    failed: u64,
-    requests_per_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
+    pub(super) requests: u64,
+    pub(super) failed: u64,
+    /// The median of the rounds.
+    pub(super) requests_per_second: f64,
+    /// Latencies of all rounds together.
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
     p99_9_ms: f64,
     max_ms: f64,
-    /// CPU time of the process, without database and blob store.
-    server_cpu_micros_per_request: Option<f64>,
+    /// CPU time of the process, without database and object store.
+    pub(super) server_cpu_micros_per_request: Option<f64>,
+    pub(super) database_cpu_micros_per_request: Option<f64>,
+    pub(super) s3_cpu_micros_per_request: Option<f64>,
     client_cpu_micros_per_request: Option<f64>,
+    /// Calls of the object store and the index that the server counted.
+    s3_puts_per_request: Option<f64>,
+    s3_gets_per_request: Option<f64>,
+    index_calls_per_request: Option<f64>,
+    pub(super) rounds: Vec<Round>,
+}
+
+/// The results of one round.
+#[derive(Debug, Serialize)]
+pub(super) struct Round {
+    pub(super) requests_per_second: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+impl Round {
+    fn of(round: &Measured) -> Self {
+        Self {
+            requests_per_second: rounded(round.throughput()),
+            p50_ms: latency_ms(&round.latency, 0.5),
+            p99_ms: latency_ms(&round.latency, 0.99),
+        }
+    }
 }
 
 impl Summary {
-    fn of(rounds: &[Measured]) -> Option<Self> {
-        let mut rounds = rounds.iter();
-        let mut all = rounds.next()?.clone();
-        rounds.for_each(|round| all.follow(round));
-        let per_request = |cpu: Option<Duration>| {
-            let per_second = cpu?.as_secs_f64() / all.elapsed.as_secs_f64();
-            Some(rounded(per_second / all.throughput() * 1e6)).filter(|micros| micros.is_finite())
-        };
+    /// `None` without rounds.
+    pub(super) fn of(rounds: &[Measured]) -> Option<Self> {
+        let of_rounds: Vec<_> = rounds.iter().map(Round::of).collect();
+        let rates: Vec<_> = of_rounds.iter().map(|round| round.requests_per_second).collect();
+        let (first, others) = rounds.split_first()?;
+        let mut all = first.clone();
+        others.iter().for_each(|round| all.follow(round));
+        let requests = all.throughput() * all.elapsed.as_secs_f64();
+        let per_request = |amount: f64| Some(amount / requests).filter(|amount| amount.is_finite());
+        let micros = |cpu: Option<Duration>| per_request(cpu?.as_secs_f64() * 1e6).map(rounded);
+        #[expect(clippy::cast_precision_loss, reason = "no run makes 2^52 calls")]
+        let calls = |count: fn(Calls) -> u64| per_request(all.costs.calls.map(count)? as f64);
         Some(Self {
             requests: all.latency.len(),
             failed: all.failed,
-            requests_per_second: rounded(all.throughput()),
+            requests_per_second: median(&rates)?,
             p50_ms: latency_ms(&all.latency, 0.5),
             p99_ms: latency_ms(&all.latency, 0.99),
             p99_9_ms: latency_ms(&all.latency, 0.999),
             max_ms: latency_ms(&all.latency, 1.0),
-            server_cpu_micros_per_request: per_request(all.server_cpu),
-            client_cpu_micros_per_request: per_request(all.client_cpu),
+            server_cpu_micros_per_request: micros(all.costs.server_cpu),
+            database_cpu_micros_per_request: micros(all.costs.database_cpu),
+            s3_cpu_micros_per_request: micros(all.costs.s3_cpu),
+            client_cpu_micros_per_request: micros(all.costs.client_cpu),
+            s3_puts_per_request: calls(|calls| calls.s3_puts),
+            s3_gets_per_request: calls(|calls| calls.s3_gets),
+            index_calls_per_request: calls(|calls| calls.index),
+            rounds: of_rounds,
         })
     }
 }
@@ -138,11 +180,13 @@ impl Finding {
         server: &[Measured],
         floor: &[Measured],
     ) -> Option<Self> {
-        let ratios: Vec<_> = server
-            .iter()
-            .zip(floor)
-            .map(|(server, floor)| server.throughput() / floor.throughput())
-            .collect();
+        let ratios_of = |figure: fn(&Measured) -> f64| -> Vec<f64> {
+            let pairs = server.iter().zip(floor);
+            pairs
+                .map(|(server, floor)| figure(server) / figure(floor))
+                .collect()
+        };
+        let ratios = ratios_of(Measured::throughput);
         let median_ratio = median(&ratios);
         let bar = scenario.bar(layout);
         Some(Self {
@@ -153,6 +197,7 @@ impl Finding {
             floor: Summary::of(floor),
             meets_bar: bar.zip(median_ratio).map(|(bar, ratio)| ratio >= bar),
             median_ratio,
+            median_p99_ratio: median(&ratios_of(|round| latency_ms(&round.latency, 0.99))),
             ratios,
             bar,
         })

@@ -1,15 +1,18 @@
 //! The calls of the benchmark, for the server and for the floor.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Request, StatusCode, Uri};
+use hyper::header::HeaderValue;
+use hyper::{Request, StatusCode};
 use keepsake_config::Failure;
 use keepsake_core::{StoreId, TenantId};
+use serde_json::Value;
 
-use super::plan::{Command, Scenario};
+use super::plan::{Command, PAGE, Scenario};
+use super::requests::{Operation, PreparedStore};
 use super::words::Numbers;
 
 /// The number of different contents; memories share them.
@@ -18,6 +21,8 @@ const CONTENTS: usize = 64;
 const LINE_BYTES: usize = 64;
 /// Two texts of the same length; an edit replaces one by the other.
 const STATES: [&str; 2] = ["state alpha", "state omega"];
+/// The number of words of a search.
+const SEARCHED_WORDS: usize = 3;
 const WORDS: [&str; 24] = [
     "agent", "answer", "budget", "customer", "deadline", "deploy", "email", "error", "invoice", "language",
     "meeting", "memory", "office", "paris", "prefers", "project", "release", "report", "review", "server",
@@ -38,6 +43,8 @@ pub(super) struct BenchStore {
 pub(super) enum Side {
     Server,
     Floor,
+    /// The peer that is a server too.
+    AiMemory,
 }
 
 /// A request and the check of its response.
@@ -50,16 +57,17 @@ pub(super) struct Call {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     command: Command,
-    /// The memory whose state an edit changes.
-    edits: Option<usize>,
+    /// The memory that the call creates to start with, or edits.
+    memory: Option<usize>,
     side: Side,
 }
 
-/// The index of a connection, and its random numbers.
+/// The index of a connection, its random numbers and the number of its calls.
 pub(super) struct Worker {
     index: usize,
     of: usize,
     numbers: Numbers,
+    step: usize,
 }
 
 impl Worker {
@@ -69,6 +77,8 @@ impl Worker {
             index,
             of,
             numbers: Numbers::new(2 * index as u64 + 1),
+            // The turns of agents are not in step.
+            step: index * 7,
         }
     }
 
@@ -77,25 +87,28 @@ impl Worker {
         // The high bits of xorshift are more random.
         usize::try_from((self.numbers.next() >> 16) % bound).unwrap_or_default()
     }
-}
 
-struct Prepared {
-    tool_calls: Uri,
-    api_key: HeaderValue,
-    /// `{tenant}/{store}` as the floor's routes take them.
-    floor_key: String,
+    /// A number below `bound`, small ones far more often (Zipf's law).
+    fn skewed_below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
+        usize::try_from(self.numbers.skewed(bound)).unwrap_or_default()
+    }
 }
 
 /// The calls over one layout of stores.
 pub(super) struct Workload {
-    stores: Vec<Prepared>,
+    stores: Vec<PreparedStore>,
     /// The first segment of all paths of this run.
     folder: String,
     /// Contents as JSON strings without their quotes.
     contents: Vec<String>,
     /// The index in [`STATES`] of each memory.
     states: Vec<AtomicBool>,
+    /// The id of each memory at ai-memory.
+    peer_ids: Vec<OnceLock<String>>,
+    is_skewed: bool,
     seeded: AtomicUsize,
+    read: AtomicUsize,
     created: AtomicU64,
     /// Size of the response to a view, which is the same for every memory; 0 before
     /// the first.
@@ -113,26 +126,29 @@ impl Workload {
         memories: usize,
         content_bytes: usize,
     ) -> Result<Self, Failure> {
-        let prepare = |store: &BenchStore| {
-            let tool_calls = format!("/v1/memory_stores/{}/tool_calls", store.store_id);
-            let tenant = store.tenant_id.map(TenantId::uuid).unwrap_or_default();
-            Ok(Prepared {
-                tool_calls: Uri::try_from(tool_calls).map_err(Failure::of("a store's id"))?,
-                api_key: HeaderValue::from_str(&store.api_key).map_err(Failure::of("an API key"))?,
-                floor_key: format!("{tenant}/{}", store.store_id.uuid()),
-            })
-        };
         Ok(Self {
-            stores: stores.iter().map(prepare).collect::<Result<_, Failure>>()?,
+            stores: stores
+                .iter()
+                .map(PreparedStore::new)
+                .collect::<Result<_, Failure>>()?,
             folder: format!("bench-{run}"),
             contents: (0..CONTENTS)
                 .map(|seed| escaped(&content(seed, content_bytes)))
                 .collect(),
             states: (0..memories).map(|_| AtomicBool::new(false)).collect(),
+            peer_ids: (0..memories).map(|_| OnceLock::new()).collect(),
+            is_skewed: false,
             seeded: AtomicUsize::new(0),
+            read: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             view_answer_bytes: AtomicUsize::new(0),
         })
+    }
+
+    /// The same, with some memories read far more often than others.
+    pub(super) fn skewed(mut self, is_skewed: bool) -> Self {
+        self.is_skewed = is_skewed;
+        self
     }
 
     /// How many stores there are.
@@ -140,21 +156,26 @@ impl Workload {
         self.stores.len()
     }
 
+    /// How many memories there are to start with.
+    pub(super) fn memory_count(&self) -> usize {
+        self.states.len()
+    }
+
     /// The call that creates the next memory that is read and edited.
-    pub(super) fn seed(&self, host: &HeaderValue) -> Option<Call> {
+    pub(super) fn seed(&self, side: Side, host: &HeaderValue) -> Option<Call> {
         let memory = self.seeded.fetch_add(1, Ordering::Relaxed);
-        if memory >= self.states.len() {
-            return None;
-        }
-        let body = self.create_body(&self.memory_path(memory), memory);
-        Some(self.call(
-            Side::Server,
-            Command::Create,
-            host,
-            memory % self.stores.len(),
-            "",
-            body,
-        ))
+        (memory < self.states.len()).then(|| {
+            let mut call = self.call_at(side, Command::Create, host, memory, &self.memory_path(memory), "");
+            call.expected.memory = Some(memory);
+            call
+        })
+    }
+
+    /// The call that reads the next memory, each once.
+    pub(super) fn read_next(&self, side: Side, host: &HeaderValue) -> Option<Call> {
+        let memory = self.read.fetch_add(1, Ordering::Relaxed);
+        (memory < self.states.len())
+            .then(|| self.call_at(side, Command::View, host, memory, &self.memory_path(memory), ""))
     }
 
     /// The next call of a scenario.
@@ -165,7 +186,8 @@ impl Workload {
         host: &HeaderValue,
         worker: &mut Worker,
     ) -> Call {
-        let command = scenario.command(worker.numbers.next() >> 16);
+        let command = scenario.command(worker.numbers.next() >> 16, worker.step);
+        worker.step += 1;
         self.call_of(side, command, host, worker)
     }
 
@@ -178,78 +200,83 @@ impl Workload {
         worker: &mut Worker,
     ) -> Call {
         match command {
-            Command::View => {
-                let memory = worker.below(self.states.len());
-                let path = self.memory_path(memory);
-                let body = format!(r#"{{"command":"view","path":"/memories{path}"}}"#);
-                self.call(side, command, host, memory % self.stores.len(), &path, body)
-            }
-            Command::ViewDirectory => {
-                let memory = worker.below(self.states.len());
-                let path = self.memory_path(memory);
-                let body = r#"{"command":"view","path":"/memories"}"#.to_owned();
-                self.call(side, command, host, memory % self.stores.len(), &path, body)
-            }
             Command::StrReplace => {
                 // Connections never edit the same memory.
                 let memory = worker.index + worker.of * worker.below(self.states.len() / worker.of);
-                let path = self.memory_path(memory);
-                let is_turned = self.states[memory].load(Ordering::Relaxed);
-                let (old, new) = (STATES[usize::from(is_turned)], STATES[usize::from(!is_turned)]);
-                let body = format!(
-                    r#"{{"command":"str_replace","path":"/memories{path}","old_str":"{old}","new_str":"{new}"}}"#
-                );
-                let mut call = self.call(side, command, host, memory % self.stores.len(), &path, body);
-                call.expected.edits = (side == Side::Server).then_some(memory);
+                let mut call = self.call_at(side, command, host, memory, &self.memory_path(memory), "");
+                call.expected.memory = (side != Side::Floor).then_some(memory);
                 call
             }
             Command::Create => {
                 let number = self.created.fetch_add(1, Ordering::Relaxed);
-                let path = format!("/{}/c{number:010}.md", self.folder);
-                let content = usize::try_from(number).unwrap_or_default();
-                let body = self.create_body(&path, content);
-                self.call(side, command, host, content % self.stores.len(), &path, body)
+                let path = format!("/new-{}/c{number:010}.md", self.folder);
+                let memory = usize::try_from(number).unwrap_or_default();
+                self.call_at(side, command, host, memory, &path, "")
+            }
+            _ => {
+                let memory = if self.is_skewed {
+                    worker.skewed_below(self.states.len())
+                } else {
+                    worker.below(self.states.len())
+                };
+                let words: Vec<_> = (0..SEARCHED_WORDS)
+                    .map(|_| WORDS[worker.below(WORDS.len())])
+                    .collect();
+                self.call_at(
+                    side,
+                    command,
+                    host,
+                    memory,
+                    &self.memory_path(memory),
+                    &words.join("+"),
+                )
             }
         }
     }
 
-    fn call(
+    fn call_at(
         &self,
         side: Side,
         command: Command,
         host: &HeaderValue,
-        store: usize,
+        memory: usize,
         path: &str,
-        body: String,
+        words: &str,
     ) -> Call {
-        let store = &self.stores[store];
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = hyper::Method::POST;
-        *request.uri_mut() = match side {
-            Side::Server => store.tool_calls.clone(),
-            Side::Floor => floor_uri(command, &store.floor_key, path),
+        let state = self
+            .states
+            .get(memory)
+            .is_some_and(|state| state.load(Ordering::Relaxed));
+        let content = &self.contents[memory % self.contents.len()];
+        let edited = (side == Side::AiMemory && command == Command::StrReplace && !state)
+            .then(|| content.replacen(STATES[0], STATES[1], 1));
+        let operation = Operation {
+            command,
+            directory: path.rsplit_once('/').map_or("", |(directory, _)| directory),
+            path,
+            content: edited.as_ref().unwrap_or(content),
+            edit: [STATES[usize::from(state)], STATES[usize::from(!state)]],
+            words,
+            peer_id: self
+                .peer_ids
+                .get(memory)
+                .and_then(OnceLock::get)
+                .map_or("", String::as_str),
         };
-        let headers = request.headers_mut();
-        headers.insert(HOST, host.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert("x-api-key", store.api_key.clone());
         Call {
-            request,
+            request: operation.request(side, &self.stores[memory % self.stores.len()], host),
             expected: Expected {
                 command,
-                edits: None,
+                memory: None,
                 side,
             },
         }
     }
 
+    /// Memories of a store are in directories of [`PAGE`].
     fn memory_path(&self, memory: usize) -> String {
-        format!("/{}/m{memory:010}.md", self.folder)
-    }
-
-    fn create_body(&self, path: &str, content: usize) -> String {
-        let text = &self.contents[content % self.contents.len()];
-        format!(r#"{{"command":"create","path":"/memories{path}","file_text":"{text}"}}"#)
+        let directory = memory / self.stores.len() / PAGE;
+        format!("/{}/d{directory:06}/m{memory:010}.md", self.folder)
     }
 
     /// Checks a response, and records the new state of an edited memory.
@@ -257,19 +284,40 @@ impl Workload {
     /// # Errors
     /// The unexpected response.
     pub(super) fn check(&self, expected: &Expected, status: StatusCode, body: &[u8]) -> Result<(), String> {
-        if status != StatusCode::OK {
+        if !status.is_success() {
             return Err(format!("{status}: {}", String::from_utf8_lossy(body)));
         }
-        if expected.side == Side::Floor {
+        if expected.side == Side::Server {
+            self.check_answer(expected.command, body)?;
+        }
+        let Some(memory) = expected.memory else {
             return Ok(());
+        };
+        if expected.command == Command::StrReplace {
+            self.states[memory].fetch_xor(true, Ordering::Relaxed);
+        } else if expected.side == Side::AiMemory {
+            let created: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+            let id = created["id"].as_str().ok_or("ai-memory answered without an id")?;
+            self.peer_ids[memory]
+                .set(id.to_owned())
+                .map_err(|_| "a memory was made twice")?;
+        }
+        Ok(())
+    }
+
+    fn check_answer(&self, command: Command, body: &[u8]) -> Result<(), String> {
+        if matches!(command, Command::List | Command::Search) {
+            let is_filled = body.windows(FILLED.len()).any(|window| window == FILLED);
+            return if is_filled {
+                Ok(())
+            } else {
+                Err("a list is empty".to_owned())
+            };
         }
         if !is_success(body) {
             return Err(String::from_utf8_lossy(body).into_owned());
         }
-        if let Some(memory) = expected.edits {
-            self.states[memory].fetch_xor(true, Ordering::Relaxed);
-        }
-        if expected.command == Command::View {
+        if matches!(command, Command::View | Command::ViewUncached) {
             let (seen, now) = (&self.view_answer_bytes, body.len());
             let first = seen.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             if first.is_err_and(|before| before != now) {
@@ -278,16 +326,6 @@ impl Workload {
         }
         Ok(())
     }
-}
-
-fn floor_uri(command: Command, key: &str, path: &str) -> Uri {
-    let route = match command {
-        Command::View | Command::ViewDirectory => "view",
-        Command::StrReplace => "edit",
-        Command::Create => "create",
-    };
-    // Ids and simple names are always a valid path.
-    format!("/{route}/{key}{path}").parse().unwrap_or_default()
 }
 
 /// Whether a tool result is a success.
@@ -301,6 +339,8 @@ fn is_success(body: &[u8]) -> bool {
             .is_ok_and(|result| result.get("is_error") == Some(&serde_json::Value::Bool(false)))
 }
 
+/// A list with at least one object.
+const FILLED: &[u8] = br#""data":[{"#;
 const SUCCESS: &[u8] = br#""is_error":false"#;
 /// The end of the body in which the field is searched before parsing the body.
 const SUCCESS_WITHIN_BYTES: usize = 64;
@@ -363,8 +403,11 @@ mod tests {
     #[test]
     fn every_memory_is_seeded_once() {
         let workload = workload();
-        assert_eq!(std::iter::from_fn(|| workload.seed(&host())).count(), 8);
-        assert!(workload.seed(&host()).is_none());
+        assert_eq!(
+            std::iter::from_fn(|| workload.seed(Side::Server, &host())).count(),
+            8
+        );
+        assert!(workload.seed(Side::Server, &host()).is_none());
     }
 
     #[test]
@@ -374,7 +417,7 @@ mod tests {
         for _ in 0..20 {
             let call = workload.call_of(Side::Server, Command::StrReplace, &host(), &mut worker);
             let expected = call.expected;
-            let memory = expected.edits.unwrap();
+            let memory = expected.memory.unwrap();
             assert!([1, 5].contains(&memory));
             let before = workload.states[memory].load(Ordering::Relaxed);
             workload
@@ -428,7 +471,7 @@ mod tests {
             .request;
         assert_eq!(
             request.uri().path(),
-            "/create/00000000-0000-0000-0000-000000000001/00000000-0000-0000-0000-000000000002/bench-run/c0000000000.md"
+            "/create/00000000-0000-0000-0000-000000000001/00000000-0000-0000-0000-000000000002/new-bench-run/c0000000000.md"
         );
     }
 }

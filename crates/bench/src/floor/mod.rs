@@ -29,6 +29,7 @@ use uuid::Uuid;
 use postgres::PostgresFloor;
 use sqlite::SqliteFloor;
 
+use super::plan::{Command, PAGE};
 use super::settings::{IndexPlace, floor_blobs};
 
 /// Options of `keepsake-bench floor`, which only the benchmark runs.
@@ -42,15 +43,9 @@ pub(super) struct FloorArgs {
     /// Bytes of the content that a new memory has
     #[arg(long)]
     content_bytes: usize,
-    /// Bytes of a view's answer
-    #[arg(long)]
-    view_answer_bytes: usize,
-    /// Bytes of a creation's answer
-    #[arg(long)]
-    create_answer_bytes: usize,
-    /// Bytes of an edit's answer
-    #[arg(long)]
-    edit_answer_bytes: usize,
+    /// Bytes of the answer of each command, in the order of `Command::OF_FLOOR`
+    #[arg(long, value_delimiter = ',')]
+    answer_bytes: Vec<usize>,
 }
 
 /// The key of a memory in a query.
@@ -97,6 +92,24 @@ macro_rules! insertion {
 }
 use insertion;
 
+/// The query that reads a page of a directory; its type depends on the database.
+macro_rules! page {
+    ($table:literal, $place:ident, $range:ident) => {
+        sqlx::query(concat!(
+            "SELECT path, size_bytes, memory_id, version_id, sha256 FROM ",
+            $table,
+            " WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 AND deleted_at IS NULL \
+             ORDER BY path LIMIT $5"
+        ))
+        .bind($place.tenant)
+        .bind($place.store)
+        .bind(&$range[0])
+        .bind(&$range[1])
+        .bind(i64::try_from(PAGE).unwrap_or(i64::MAX))
+    };
+}
+use page;
+
 enum FloorIndex {
     Postgres(PostgresFloor),
     Sqlite(SqliteFloor),
@@ -106,9 +119,10 @@ struct Floor {
     index: FloorIndex,
     blobs: Option<Arc<dyn BlobStore>>,
     content: Bytes,
-    view_answer: Bytes,
-    create_answer: Bytes,
-    edit_answer: Bytes,
+    /// Of the commands of `Command::OF_FLOOR`.
+    answers: Vec<Bytes>,
+    /// A key of the object store with the content, if there is one.
+    stored: Option<BlobKey>,
     next_seq: AtomicI64,
 }
 
@@ -129,18 +143,22 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
     };
     let index = index.map_err(Failure::of("the floor's tables cannot be made"))?;
     let filler = |bytes| Bytes::from(vec![b'x'; bytes]);
+    let blobs = floor_blobs(&settings).await?;
+    let content = filler(args.content_bytes);
     let floor = Floor {
         index,
-        blobs: floor_blobs(&settings).await?,
-        content: filler(args.content_bytes),
-        view_answer: filler(args.view_answer_bytes),
-        create_answer: filler(args.create_answer_bytes),
-        edit_answer: filler(args.edit_answer_bytes),
+        stored: store_content(blobs.as_deref(), &content).await?,
+        blobs,
+        content,
+        answers: args.answer_bytes.into_iter().map(filler).collect(),
         next_seq: AtomicI64::new(1),
     };
     let router = Router::new()
         .route("/livez", get(async || "live"))
         .route("/view/{tenant}/{store}/{*path}", post(view))
+        .route("/cold/{tenant}/{store}/{*path}", post(view_uncached))
+        .route("/directory/{tenant}/{store}/{*path}", post(view_directory))
+        .route("/list/{tenant}/{store}/{*path}", post(list))
         .route("/create/{tenant}/{store}/{*path}", post(create))
         .route("/edit/{tenant}/{store}/{*path}", post(edit))
         .with_state(Arc::new(floor));
@@ -159,33 +177,98 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
         .map_err(Failure::of("the floor's listener failed"))
 }
 
-type PathParts = Path<(String, String, String)>;
+type Parts = (String, String, String);
+type Handled = (State<Arc<Floor>>, Path<Parts>, Bytes);
 
-async fn view(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
-    answer(floor.view(parts).await, &floor.view_answer)
+async fn view((State(floor), Path(parts), _): Handled) -> Response {
+    floor.answer(floor.view(parts).await, Command::View)
 }
 
-async fn create(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
-    answer(floor.create(parts).await, &floor.create_answer)
+async fn view_uncached((State(floor), Path(parts), _): Handled) -> Response {
+    let done = async {
+        floor.view(parts).await?;
+        floor.get().await
+    };
+    floor.answer(done.await, Command::View)
 }
 
-async fn edit(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
+async fn view_directory((State(floor), Path(parts), _): Handled) -> Response {
+    floor.answer(floor.list(parts).await, Command::ViewDirectory)
+}
+
+async fn list((State(floor), Path(parts), _): Handled) -> Response {
+    floor.answer(floor.list(parts).await, Command::List)
+}
+
+async fn create((State(floor), Path(parts), _): Handled) -> Response {
+    floor.answer(floor.create(parts).await, Command::Create)
+}
+
+async fn edit((State(floor), Path(parts), _): Handled) -> Response {
     let done = async {
         floor.view(parts.clone()).await?;
         floor.create(parts).await
     };
-    answer(done.await, &floor.edit_answer)
+    floor.answer(done.await, Command::StrReplace)
 }
 
-fn answer(done: Result<(), String>, body: &Bytes) -> Response {
-    match done {
-        Ok(()) => ([(CONTENT_TYPE, "application/json")], body.clone()).into_response(),
-        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
-    }
+/// Puts the content into the object store, for reads; `None`: there is none.
+async fn store_content(blobs: Option<&dyn BlobStore>, content: &Bytes) -> Result<Option<BlobKey>, Failure> {
+    let Some(blobs) = blobs else {
+        return Ok(None);
+    };
+    let new = || RandomIds.uuid(SystemClock.now());
+    let key = BlobKey {
+        tenant_id: TenantId::from_uuid(new()),
+        store_id: StoreId::from_uuid(new()),
+        blob_id: VersionId::from_uuid(new()),
+    };
+    let put = blobs.put(&key, content.clone()).await;
+    put.map_err(Failure::of("the floor's content cannot be stored"))?;
+    Ok(Some(key))
 }
 
 impl Floor {
-    async fn view(&self, parts: (String, String, String)) -> Result<(), String> {
+    fn answer(&self, done: Result<(), String>, command: Command) -> Response {
+        let place = Command::OF_FLOOR.iter().position(|one| *one == command);
+        let body = place.and_then(|place| self.answers.get(place)).cloned();
+        match done {
+            Ok(()) => ([(CONTENT_TYPE, "application/json")], body.unwrap_or_default()).into_response(),
+            Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
+        }
+    }
+
+    /// Reads a content from the object store.
+    async fn get(&self) -> Result<(), String> {
+        let (Some(blobs), Some(key)) = (&self.blobs, &self.stored) else {
+            return Ok(());
+        };
+        let bytes = u64::try_from(self.content.len()).unwrap_or(u64::MAX);
+        blobs
+            .get(key, bytes)
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Reads a page of the directory of a memory.
+    async fn list(&self, parts: Parts) -> Result<(), String> {
+        let place = Place::of(parts)?;
+        let directory = place.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        // The byte after `/` ends the range of the paths in the directory.
+        let range = [format!("{directory}/"), format!("{directory}0")];
+        let rows = match &self.index {
+            FloorIndex::Postgres(index) => index.list(&place, &range).await,
+            FloorIndex::Sqlite(index) => index.list(&place, &range).await,
+        };
+        match rows {
+            Ok(0) => Err("the floor has no rows for a directory of the server's".to_owned()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn view(&self, parts: Parts) -> Result<(), String> {
         let place = Place::of(parts)?;
         let is_found = match &self.index {
             FloorIndex::Postgres(index) => index.find(&place).await,
@@ -198,7 +281,7 @@ impl Floor {
         }
     }
 
-    async fn create(&self, parts: (String, String, String)) -> Result<(), String> {
+    async fn create(&self, parts: Parts) -> Result<(), String> {
         let place = Place::of(parts)?;
         let now = SystemClock.now();
         let version = RandomIds.uuid(now);
@@ -231,7 +314,7 @@ impl Floor {
 }
 
 impl Place {
-    fn of((tenant, store, path): (String, String, String)) -> Result<Self, String> {
+    fn of((tenant, store, path): Parts) -> Result<Self, String> {
         let uuid = |text: String| Uuid::parse_str(&text).map_err(|error| error.to_string());
         Ok(Self {
             tenant: uuid(tenant)?,

@@ -4,7 +4,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, Row};
 use uuid::Uuid;
 
-use super::{NewRow, Place, insertion};
+use super::{NewRow, PAGE, Place, insertion, page};
 
 /// Creates tables like the server's, with its rows and without row-level security.
 ///
@@ -65,6 +65,13 @@ impl PostgresFloor {
             .fetch_optional(&self.pool)
             .await?;
         row.map_or(Ok(false), |row| Ok(row.try_get::<Option<Uuid>, _>(4)?.is_some()))
+    }
+
+    pub(super) async fn list(&self, place: &Place, range: &[String; 2]) -> sqlx::Result<usize> {
+        let rows = page!("bench_floor_memory", place, range)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.len())
     }
 
     pub(super) async fn insert(&self, row: &NewRow<'_>) -> sqlx::Result<()> {

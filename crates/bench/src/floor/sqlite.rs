@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Executor, Row};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::{NewRow, Place, insertion};
+use super::{NewRow, PAGE, Place, insertion, page};
 
 /// The number of connections that read, as in the server.
 const READERS: u32 = 4;
@@ -81,6 +81,11 @@ impl SqliteFloor {
             .fetch_optional(&self.readers)
             .await?;
         row.map_or(Ok(false), |row| Ok(row.try_get::<Option<Uuid>, _>(4)?.is_some()))
+    }
+
+    pub(super) async fn list(&self, place: &Place, range: &[String; 2]) -> sqlx::Result<usize> {
+        let rows = page!("memory", place, range).fetch_all(&self.readers).await?;
+        Ok(rows.len())
     }
 
     pub(super) async fn insert(&self, row: &NewRow<'_>) -> sqlx::Result<()> {

@@ -49,7 +49,8 @@ async fn server_and_floor_are_measured_on_sqlite() {
 async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
     let deployment = Deployment::new(index, blobs).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
-    let scenarios = "--scenarios=view,str_replace,create,mix";
+    let names = ["view", "list", "str_replace", "create", "mix", "agent", "cold"];
+    let scenarios = &format!("--scenarios={}", names.join(","));
     let table = bench(&[&config, "--floor", scenarios], &json).await.ok();
     assert!(table.contains("64 stores, 8 tenants"), "{table}");
 
@@ -82,9 +83,17 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
         })
         .collect();
     let mut expected = Vec::new();
-    let bars = [json!(0.7), Value::Null, json!(0.6), Value::Null];
+    let bars = [
+        json!(0.9),
+        Value::Null,
+        json!(0.8),
+        json!(0.8),
+        Value::Null,
+        json!(0.8),
+        Value::Null,
+    ];
     let layouts = [("spread", 64), ("tenant", 64), ("store", 1)];
-    for (scenario, bar) in ["view", "str_replace", "create", "mix"].into_iter().zip(bars) {
+    for (scenario, bar) in names.into_iter().zip(bars) {
         for (layout, stores) in layouts {
             let bar = if layout == "spread" {
                 bar.clone()
@@ -99,6 +108,63 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
     for result in found {
         assert_both_sides(result);
     }
+    if matches!(blobs, Blobs::S3) {
+        assert_costs_of_s3(found);
+    }
+}
+
+/// A creation is one PUT, a cold read is one GET, and each process's CPU time is known.
+fn assert_costs_of_s3(found: &[Value]) {
+    let of = |scenario: &str| {
+        let mut layouts = found.iter().filter(|result| result["scenario"] == scenario);
+        &layouts.next().unwrap()["server"]
+    };
+    let near_one = |calls: &Value| (0.5..1.5).contains(&calls.as_f64().unwrap());
+    assert!(near_one(&of("create")["s3_puts_per_request"]), "{found:?}");
+    assert!(near_one(&of("cold")["s3_gets_per_request"]), "{found:?}");
+    assert_eq!(of("view")["s3_gets_per_request"], 0.0, "{found:?}");
+    assert!(of("view")["index_calls_per_request"].as_f64().unwrap() > 0.0);
+    for process in ["server", "database", "s3"] {
+        let micros = &of("create")[format!("{process}_cpu_micros_per_request")];
+        assert!(micros.as_f64().is_some(), "{process}: {found:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_measures_everything_and_writes_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = tokio::process::Command::new(root.join("tests/bench/run"))
+        .args(["--all", "--quick", "--output"])
+        .arg(folder.path())
+        .arg("--programs")
+        .arg(support::bench().parent().unwrap())
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let page = std::fs::read_to_string(folder.path().join("performance.md")).unwrap();
+    assert!(page.contains("A quick run"), "{page}");
+    assert!(!page.contains(&*folder.path().to_string_lossy()), "{page}");
+    // Searches, the console and the peers are not part of a quick run.
+    let is_measured = |line: &&str| !line.contains("search") && !line.contains("ai-memory");
+    let bars: Vec<_> = page
+        .lines()
+        .filter(|line| line.contains("| ≥ ") || line.contains("| ≤ "))
+        .collect();
+    assert!(bars.len() > 20, "{page}");
+    for bar in bars.into_iter().filter(is_measured) {
+        assert!(
+            bar.ends_with("| met |") || bar.ends_with("| **missed** |"),
+            "{bar}"
+        );
+    }
+    let unmeasured = page.matches("Not measured in this run.").count();
+    // The peers, their notes, searches and the console.
+    assert_eq!(unmeasured, 4, "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
