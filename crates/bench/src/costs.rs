@@ -146,7 +146,7 @@ impl Costs {
 
     /// Those since an earlier instant.
     pub(super) fn since(self, before: Self) -> Self {
-        self.with(before, |now, then| now.saturating_sub(then), u64::saturating_sub)
+        self.with(before, Duration::saturating_sub, u64::saturating_sub)
     }
 
     /// The sum of two.

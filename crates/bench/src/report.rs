@@ -143,7 +143,9 @@ impl Summary {
         let rates: Vec<_> = of_rounds.iter().map(|round| round.requests_per_second).collect();
         let (first, others) = rounds.split_first()?;
         let mut all = first.clone();
-        others.iter().for_each(|round| all.follow(round));
+        for round in others {
+            all.follow(round);
+        }
         let requests = all.throughput() * all.elapsed.as_secs_f64();
         let per_request = |amount: f64| Some(amount / requests).filter(|amount| amount.is_finite());
         let micros = |cpu: Option<Duration>| per_request(cpu?.as_secs_f64() * 1e6).map(rounded);
