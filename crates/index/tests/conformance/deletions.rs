@@ -23,8 +23,11 @@ const KEPT: [&str; 1] = ["tenant_deletion"];
 async fn tables(raw: &Raw) -> Vec<String> {
     let query = match raw {
         Raw::Postgres(_) => {
-            "SELECT CAST(table_name AS text) FROM information_schema.columns \
-             WHERE table_schema = 'public' AND column_name = 'tenant_id' ORDER BY table_name"
+            // Without the partitions of a table.
+            "SELECT CAST(c.relname AS text) FROM pg_class c \
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id' \
+             WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition \
+             ORDER BY c.relname"
         }
         Raw::Sqlite(_) => {
             "SELECT t.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c ON c.name = 'tenant_id' \

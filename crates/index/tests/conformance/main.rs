@@ -25,6 +25,7 @@ mod jobs;
 mod lists;
 mod model;
 mod operator;
+mod partitioned;
 mod place;
 mod plans;
 mod postgres_only;
@@ -45,7 +46,8 @@ mod together;
 mod upkeep;
 mod versions;
 
-/// Runs every fact of the suite against both databases.
+/// Runs every fact of the suite against both databases, and against Postgres with
+/// partitioned tables.
 macro_rules! hold_on_both_databases {
     ($($module:ident: [$($fact:ident),+ $(,)?])+) => {
         mod sqlite {
@@ -61,6 +63,16 @@ macro_rules! hold_on_both_databases {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $fact() {
                     crate::$module::$fact(&crate::subject::Subject::postgres().await).await;
+                })+
+            })+
+        }
+        mod partitions {
+            $(mod $module {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $fact() {
+                    let subject = crate::subject::Subject::partitioned().await;
+                    crate::$module::$fact(&subject).await;
+                    crate::partitioned::assert_pruned(&subject).await;
                 })+
             })+
         }

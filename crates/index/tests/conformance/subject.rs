@@ -7,10 +7,12 @@ use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_testkit::{TestDatabase, fresh_database, fresh_database_from};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Executor as _, Row};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use uuid::Uuid;
+
+use crate::partitioned;
 
 /// The index that a test examines.
 pub(crate) struct Subject {
@@ -52,6 +54,31 @@ impl Subject {
     }
 }
 
+impl Subject {
+    /// On Postgres, with the tables of tenants in partitions.
+    pub(crate) async fn partitioned() -> Self {
+        static TEMPLATE: Template = Template::const_new(Weak::new());
+        let template = template(&TEMPLATE, async |url| {
+            let pool = postgres_pool(&url).await;
+            partitioned::migrate(&pool).await;
+            pool.close().await;
+        });
+        // Jobs and the operator may look at every partition, and the test itself may.
+        let uncounted = "options[track_counts]=off";
+        let (index, raw, database) = postgres_index_from(template.await, |options| {
+            let separator = if options.url.contains('?') { '&' } else { '?' };
+            options.jobs_url = Some(format!("{}{separator}{uncounted}", options.url));
+        })
+        .await;
+        raw.execute("SET track_counts = off").await.unwrap();
+        Self {
+            index: index.into(),
+            raw: Raw::Postgres(raw),
+            _home: Home::Database(database),
+        }
+    }
+}
+
 /// An index on its own file, with a direct connection to the file.
 pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -72,11 +99,21 @@ pub(crate) fn sqlite_url(folder: &TempDir) -> String {
 /// An index on its own migrated database, with a direct connection of a role that
 /// row-level security does not restrict.
 pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
-    let template = migrated_template().await;
+    static TEMPLATE: Template = Template::const_new(Weak::new());
+    let migrated = template(&TEMPLATE, async |url| {
+        PostgresIndex::migrate(&url).await.unwrap();
+    });
+    postgres_index_from(migrated.await, |_| {}).await
+}
+
+async fn postgres_index_from(
+    template: Arc<TestDatabase>,
+    adjust: impl FnOnce(&mut PostgresOptions),
+) -> (PostgresIndex, PgPool, OwnDatabase) {
     let database = fresh_database_from(template.name()).await;
-    let index = PostgresIndex::connect(&PostgresOptions::new(database.url()))
-        .await
-        .unwrap();
+    let mut options = PostgresOptions::new(database.url());
+    adjust(&mut options);
+    let index = PostgresIndex::connect(&options).await.unwrap();
     let raw = postgres_pool(&database.url()).await;
     (
         index,
@@ -98,14 +135,15 @@ pub(crate) async fn postgres_pool(url: &str) -> PgPool {
 
 /// A migrated database to copy, shared by the tests that run at the same time
 /// and dropped with the last of them.
-async fn migrated_template() -> Arc<TestDatabase> {
-    static TEMPLATE: Mutex<Weak<TestDatabase>> = Mutex::const_new(Weak::new());
-    let mut template = TEMPLATE.lock().await;
+type Template = Mutex<Weak<TestDatabase>>;
+
+async fn template(template: &Template, migrate: impl AsyncFnOnce(String)) -> Arc<TestDatabase> {
+    let mut template = template.lock().await;
     if let Some(database) = template.upgrade() {
         return database;
     }
     let database = Arc::new(fresh_database().await);
-    PostgresIndex::migrate(&database.url()).await.unwrap();
+    migrate(database.url()).await;
     *template = Arc::downgrade(&database);
     database
 }

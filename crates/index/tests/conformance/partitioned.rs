@@ -1,0 +1,103 @@
+//! The schema of Postgres with every table of tenants in 16 partitions by tenant: the
+//! step before a distributed database.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, Migrator};
+use sqlx::postgres::PgPool;
+use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
+
+use crate::subject::{Raw, Subject};
+
+const PARTITIONS: u32 = 16;
+
+/// Tables that name a tenant and stay whole: they find the tenant of a credential or of
+/// the operator's id, or are read across tenants.
+const GLOBAL: [&str; 4] = ["tenant", "credential", "change_feed", "tenant_deletion"];
+
+/// Applies the migrations with partitioned tables.
+pub(crate) async fn migrate(pool: &PgPool) {
+    let migrations = keepsake_index::migrations::postgres();
+    let partitioned = migrations.iter().map(|migration| {
+        Migration::new(
+            migration.version,
+            Cow::Owned(migration.description.to_string()),
+            migration.migration_type,
+            AssertSqlSafe(partitioned(migration.sql.as_str())).into_sql_str(),
+            migration.no_tx,
+        )
+    });
+    let migrator = Migrator::with_migrations(partitioned.collect());
+    migrator.run(pool).await.unwrap();
+    // Options of columns are those of each partition.
+    pool.execute(
+        "DO $$ DECLARE part record; BEGIN
+            FOR part IN SELECT i.inhrelid::regclass AS name, a.attname, a.attoptions FROM pg_inherits i
+                JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attoptions IS NOT NULL LOOP
+                EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET (n_distinct = 1)', part.name, part.attname);
+            END LOOP;
+        END $$",
+    )
+    .await
+    .unwrap();
+}
+
+/// The text of the schema with a partitioned table in place of each table of tenants.
+fn partitioned(sql: &str) -> String {
+    let mut text = String::new();
+    for part in sql.split_inclusive(";\n") {
+        let Some((before, table)) = part.split_once("CREATE TABLE ") else {
+            text.push_str(part);
+            continue;
+        };
+        let name = table.split(' ').next().unwrap();
+        if !table.contains("\n    tenant_id uuid") || GLOBAL.contains(&name) {
+            text.push_str(part);
+            continue;
+        }
+        let (columns, options) = table.rsplit_once("\n)").unwrap();
+        let options = options.trim().trim_end_matches(';');
+        text.push_str(&format!(
+            "{before}CREATE TABLE {columns}\n) PARTITION BY HASH (tenant_id);\n"
+        ));
+        for remainder in 0..PARTITIONS {
+            text.push_str(&format!(
+                "CREATE TABLE {name}_{remainder} PARTITION OF {name} \
+                 FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {remainder}) {options};\n"
+            ));
+        }
+    }
+    text
+}
+
+/// Asserts that the requests so far looked at every partition of no table: each of their
+/// statements named its tenant, also inside functions. Closes the index.
+pub(crate) async fn assert_pruned(subject: &Subject) {
+    let Raw::Postgres(raw) = &subject.raw else { return };
+    subject.index.close().await;
+    // A connection has counted its scans when it is gone.
+    let gone = async {
+        let count = "SELECT count(*) FROM pg_stat_activity \
+            WHERE datname = current_database() AND application_name = 'keepsake'";
+        while sqlx::query_scalar::<_, i64>(count).fetch_one(raw).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+    let looked_at: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT i.inhparent::regclass::text, count(*) FROM pg_stat_user_tables s \
+         JOIN pg_inherits i ON i.inhrelid = s.relid \
+         WHERE coalesce(s.seq_scan, 0) + coalesce(s.idx_scan, 0) > 0 GROUP BY i.inhparent",
+    )
+    .fetch_all(raw)
+    .await
+    .unwrap();
+    // A test has few tenants. A statement that names none looks at every partition.
+    for (table, partitions) in looked_at {
+        assert!(
+            partitions < i64::from(PARTITIONS),
+            "a request looked at all {partitions} partitions of `{table}`"
+        );
+    }
+}
