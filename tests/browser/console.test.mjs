@@ -211,7 +211,7 @@ test('no trace of a redacted text is left, also after going back', async () => {
 });
 
 test('search marks the words, and filters', async () => {
-  // Letters alone: parts of a word with digits are found too, and are in other words.
+  // Without digits: search also finds the parts of a word with digits, and other words have the same parts.
   const word = randomUUID().replaceAll('-', '').replace(/[0-9]/g, (digit) => 'ghijklmnop'[digit]);
   const store = await makeStore();
   await makeMemory(store, '/a/first.md', `before ${word} behind\n`);

@@ -128,7 +128,7 @@ where
         loop {
             match timeout(self.0.limits.patience, &mut answered).await {
                 Ok(answer) => return answer.ok(),
-                // Dropping the place passes it on to those that wait.
+                // Dropping the place passes it on to the jobs that wait.
                 Err(_) => drop(self.take_another_place(key)),
             }
         }
@@ -151,7 +151,7 @@ impl<K, J, A> Inner<K, J, A> {
     }
 }
 
-/// A place in a lane; dropping it passes it on to those that wait.
+/// A place in a lane; dropping it passes it on to the jobs that wait.
 struct Place<K, J, A>
 where
     K: Clone + Eq + Hash + Send + 'static,
@@ -177,7 +177,7 @@ where
         }
     }
 
-    /// Takes those that wait, up to the limit; gives the place back if nobody does.
+    /// Takes the jobs that wait, up to the limit; gives the place back if no job does.
     fn next_batch(&mut self) -> Option<Vec<Waiting<J, A>>> {
         let mut lanes = self.inner.lanes();
         let lane = lanes.get_mut(&self.key)?;
@@ -201,7 +201,7 @@ where
         None
     }
 
-    /// Runs batches until nobody waits.
+    /// Runs batches until no job waits.
     async fn go_on(mut self, mut batch: Vec<Waiting<J, A>>) {
         loop {
             let (jobs, callers): (Vec<_>, Vec<_>) = batch
@@ -231,7 +231,7 @@ where
         if self.is_given_back {
             return;
         }
-        // After the end of the runtime nobody waits for an answer.
+        // After the end of the runtime no caller waits for an answer.
         if let Some(batch) = self.next_batch()
             && let Ok(runtime) = Handle::try_current()
         {
@@ -339,7 +339,7 @@ mod tests {
             assert!(futures::poll!(call).is_pending());
         }
         let last = calls.pop().unwrap();
-        // One that waits, and the one that runs.
+        // A job that waits, and the job that runs.
         drop(calls.remove(1));
         drop(calls.remove(0));
         gate.add_permits(1);

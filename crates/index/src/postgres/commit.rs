@@ -148,7 +148,7 @@ pub(crate) async fn commit_all(
     answers
 }
 
-/// Executes a commit in a transaction of its own.
+/// Executes one commit in one transaction.
 async fn commit_one(
     database: &Database,
     tenant_id: TenantId,
@@ -396,7 +396,7 @@ impl<'a> PutColumns<'a> {
 }
 
 /// Executes commits of one store that are only puts, in one call. `None` for one that
-/// was not made and must be executed alone.
+/// was not made and must be executed by itself.
 async fn put_all(
     database: &Database,
     commits: &[&StoreCommit],

@@ -56,7 +56,7 @@ pub(super) fn start() -> Gathered {
             }
             drop(waiting);
             thread::sleep(GATHERED_FOR);
-            // Nobody could be told that stderr is closed.
+            // An error cannot be reported when stderr is closed.
             let _ = LINES.write_all();
         }
     };
