@@ -58,15 +58,18 @@ fn partitioned(sql: &str) -> String {
         }
         let (columns, options) = table.rsplit_once("\n)").unwrap();
         let options = options.trim().trim_end_matches(';');
-        text.push_str(&format!(
-            "{before}CREATE TABLE {columns}\n) PARTITION BY HASH (tenant_id);\n"
-        ));
-        for remainder in 0..PARTITIONS {
-            text.push_str(&format!(
+        text.extend([
+            before,
+            "CREATE TABLE ",
+            columns,
+            "\n) PARTITION BY HASH (tenant_id);\n",
+        ]);
+        text.extend((0..PARTITIONS).map(|remainder| {
+            format!(
                 "CREATE TABLE {name}_{remainder} PARTITION OF {name} \
                  FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {remainder}) {options};\n"
-            ));
-        }
+            )
+        }));
     }
     text
 }
