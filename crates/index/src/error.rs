@@ -37,6 +37,10 @@ pub enum IndexError {
     /// The URL does not name a database of this kind.
     #[error("{0}")]
     BadUrl(String),
+    /// A pooler before the database gives sessions to several clients, in a way that
+    /// does not work here; the text says what to change.
+    #[error("{0}")]
+    UnsuitablePooler(String),
     /// A row contains a value that no version of this code writes.
     #[error("a row of `{table}` does not make sense: {what}")]
     Corrupt {
@@ -64,6 +68,7 @@ impl IndexError {
             Self::SchemaTooOld { .. }
             | Self::Migration(_)
             | Self::BadUrl(_)
+            | Self::UnsuitablePooler(_)
             | Self::Corrupt { .. }
             | Self::Database(_) => false,
         }
@@ -105,6 +110,7 @@ impl IndexError {
                 needed: *needed,
             },
             Self::BadUrl(text) => Self::BadUrl(text.clone()),
+            Self::UnsuitablePooler(text) => Self::UnsuitablePooler(text.clone()),
             Self::Corrupt { table, what } => Self::Corrupt { table, what },
             Self::Migration(error) => Self::Database(cause(error)),
             Self::Database(error) => Self::Database(cause(error)),

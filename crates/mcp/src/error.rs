@@ -72,6 +72,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
             IndexError::SchemaTooOld { .. }
             | IndexError::Migration(_)
             | IndexError::BadUrl(_)
+            | IndexError::UnsuitablePooler(_)
             | IndexError::Corrupt { .. }
             | IndexError::Database(_),
         )

@@ -341,6 +341,7 @@ impl ApiError {
             IndexError::SchemaTooOld { .. }
             | IndexError::Migration(_)
             | IndexError::BadUrl(_)
+            | IndexError::UnsuitablePooler(_)
             | IndexError::Corrupt { .. }
             | IndexError::Database(_) => Self::unexpected(error),
         }

@@ -42,7 +42,7 @@ impl IndexSettings {
             }
             url @ IndexUrl::Postgres(_) => Ok(url),
         });
-        let max_connections = reader.get("index.max_connections", 16, whole(1..=u64::from(u32::MAX)));
+        let max_connections = reader.get("index.max_connections", 8, whole(1..=u64::from(u32::MAX)));
         let default_timeout = default_call_timeout(request_deadline);
         let call_timeout = reader.get("index.call_timeout_seconds", default_timeout, fractional_seconds);
         let is_url_good = url.is_some();

@@ -4,10 +4,12 @@
 //! each. They set the tenant for their transaction, and row-level security hides
 //! every row from a query without a tenant. There are two roles: connections for
 //! requests run as `keepsake_app`, which sees one tenant at a time; connections for
-//! jobs and the operator run as `keepsake_jobs`, which may access all tenants.
+//! jobs and the operator run as `keepsake_jobs`, which may access all tenants. No
+//! other state is kept in a session, so a pooler in transaction mode may be between.
 
 pub(crate) mod commit;
 pub(crate) mod head;
+mod login;
 pub(crate) mod pool;
 
 use std::str::FromStr;
@@ -22,6 +24,7 @@ use sqlx::{ConnectOptions, Connection as _, Executor};
 use crate::database::{Role, with_lists};
 use crate::{IndexError, Migrated, migrations};
 
+use login::Login;
 use pool::{Connection, Pool, PoolOptions, Tx};
 pub(crate) use pool::{Failure, is_connection_lost};
 
@@ -48,7 +51,7 @@ impl PostgresOptions {
         Self {
             url: url.into(),
             jobs_url: None,
-            max_connections: 16,
+            max_connections: 8,
             acquire_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
         }
@@ -68,11 +71,14 @@ pub struct PostgresIndex {
 }
 
 /// Maximum number of connections for jobs.
-const JOBS_CONNECTIONS: u32 = 4;
+const JOBS_CONNECTIONS: u32 = 3;
 /// How long a job waits for the result of one statement.
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Maximum number of connections for short calls across tenants.
-const SHARED_CONNECTIONS: u32 = 4;
+const SHARED_CONNECTIONS: u32 = 3;
+/// How long a short call waits for a lock, if the session can say so; otherwise, the
+/// limit of the call applies.
+const SHARED_LOCK_TIMEOUT: &str = "; SET lock_timeout = '5s'";
 /// A migration that waits for a table lock blocks all later statements on the
 /// table, so it gives up soon and retries.
 const MIGRATION_SESSION: &str = "SET lock_timeout = '3s'";
@@ -82,21 +88,6 @@ const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
 /// How long a migration retries in total.
 const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
-/// The session settings of connections for requests.
-///
-/// An abandoned transaction must not keep the store's lock. Every query of a
-/// request uses an index on its key, whatever the statistics of a recently empty
-/// table say; planning each call would cost more than executing it. `work_mem` is
-/// sized for the search terms of many simultaneous changes, which would otherwise
-/// spill to files.
-const APP_SESSION: &str = "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
-    SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
-    SET enable_bitmapscan = off; SET enable_sort = off; SET work_mem = '16MB'";
-const JOBS_SESSION: &str =
-    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '60s'";
-const SHARED_SESSION: &str =
-    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'";
-
 impl PostgresIndex {
     /// Connects, and checks that the schema is recent enough.
     ///
@@ -104,24 +95,37 @@ impl PostgresIndex {
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
     /// [`IndexError::SchemaTooOld`].
     pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
-        look(options).await?;
+        let mut login = look(options, &options.url, &login::REQUESTS).await?;
+        require_schema(bounded(options, schema_version(&mut login.connection)).await?)?;
+        login.connection.close().await?;
         let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
-        let pool = |url, session, max_connections, call_timeout| {
+        let is_role = login.is_role;
+        let is_jobs_role = if options.jobs_url.is_some() || login.is_shared {
+            let login = look(options, jobs_url, &login::JOBS).await?;
+            login.connection.close().await?;
+            login.is_role
+        } else {
+            false
+        };
+        let pool = |url, session: Option<String>, max_connections, call_timeout| {
             Ok::<_, IndexError>(Pool::new(PoolOptions {
                 connect: parse(url)?
                     .application_name("keepsake")
                     .log_statements(tracing::log::LevelFilter::Off),
-                session: with_statement_timeout(session, call_timeout),
+                session: session.unwrap_or_default(),
                 max_connections,
                 acquire_timeout: options.acquire_timeout,
                 call_timeout,
             })?)
         };
         let call_timeout = options.call_timeout;
+        let requests = (!is_role).then(|| login::REQUESTS.session(call_timeout));
+        let jobs = |timeout| (!is_jobs_role).then(|| login::JOBS.session(timeout));
+        let shared = jobs(call_timeout).map(|session| session + SHARED_LOCK_TIMEOUT);
         Ok(Self {
-            app: pool(&options.url, APP_SESSION, options.max_connections, call_timeout)?,
-            jobs: pool(jobs_url, JOBS_SESSION, JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
-            shared: pool(jobs_url, SHARED_SESSION, SHARED_CONNECTIONS, call_timeout)?,
+            app: pool(&options.url, requests, options.max_connections, call_timeout)?,
+            jobs: pool(jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
+            shared: pool(jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
         })
     }
 
@@ -226,12 +230,6 @@ impl PostgresIndex {
     }
 }
 
-/// The server cancels a statement before the client closes its connection.
-fn with_statement_timeout(session: &str, call_timeout: Duration) -> String {
-    let timeout = call_timeout.mul_f64(0.9);
-    format!("{session}; SET statement_timeout = '{}ms'", timeout.as_millis())
-}
-
 /// Whether a migration could not acquire a lock in time.
 fn is_lock_timeout(error: &MigrateError) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -249,7 +247,9 @@ fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
     // password.
     let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let parsed = PgConnectOptions::from_str(url).ok().filter(|_| is_of_postgres);
-    parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
+    let parsed = parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))?;
+    // PgBouncer refuses this parameter, and its default is at least as exact.
+    Ok(parsed.extra_float_digits(None))
 }
 
 /// Opens a connection outside the pools.
@@ -259,19 +259,24 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
     Ok(connected.map_err(|error| sqlx::Error::from(Failure::NotConnected(error)))?)
 }
 
-/// Checks the database with a separate connection.
+/// Finds out how a URL logs in.
 ///
 /// A pool retries every error until its timeout and then reports only the timeout.
-/// This check reports the cause immediately.
-async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
-    let looked = async {
-        let mut connection = connect(&parse(&options.url)?, options.acquire_timeout).await?;
-        let found = schema_version(&mut connection).await?;
-        connection.close().await?;
-        Ok::<_, IndexError>(found)
-    };
-    let in_time = tokio::time::timeout(options.acquire_timeout, looked).await;
-    require_schema(in_time.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?)
+/// This reports the cause immediately.
+async fn look(options: &PostgresOptions, url: &str, profile: &login::Profile) -> Result<Login, IndexError> {
+    let connect = parse(url)?.application_name("keepsake");
+    bounded(options, profile.look(&connect, options.acquire_timeout)).await
+}
+
+/// Waits for a call as long as for a connection.
+async fn bounded<T, E: Into<IndexError>>(
+    options: &PostgresOptions,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, IndexError> {
+    match tokio::time::timeout(options.acquire_timeout, call).await {
+        Ok(answer) => answer.map_err(Into::into),
+        Err(_) => Err(sqlx::Error::PoolTimedOut.into()),
+    }
 }
 
 /// The newest applied migration; 0 for a database without migrations.

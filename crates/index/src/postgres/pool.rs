@@ -38,7 +38,7 @@ const REAP_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone)]
 pub(super) struct PoolOptions {
     pub(super) connect: PgConnectOptions,
-    /// Statements that a new connection runs first.
+    /// Statements that a new connection runs first, if any.
     pub(super) session: String,
     pub(super) max_connections: u32,
     /// How long a call waits for a connection.

@@ -89,8 +89,10 @@ impl Manager {
     /// Opens a connection with the pool's session settings.
     pub(super) async fn connect(&self) -> sqlx::Result<PgConnection> {
         let mut raw = self.options.connect.connect().await?;
-        raw.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(self.options.session.clone())))
-            .await?;
+        if !self.options.session.is_empty() {
+            let session = sqlx::AssertSqlSafe(self.options.session.clone());
+            raw.execute(sqlx::raw_sql(session)).await?;
+        }
         Ok(raw)
     }
 }

@@ -301,7 +301,7 @@ async fn config_check_connects(pair: Pair) {
     }
 
     let broken = if pair.has_postgres() {
-        config.replace(&deployment.postgres_url(), "postgres://u:p@127.0.0.1:1/none")
+        config.replace(&deployment.index_url(), "postgres://u:p@127.0.0.1:1/none")
     } else {
         std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
         config.clone()

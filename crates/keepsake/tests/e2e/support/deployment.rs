@@ -7,11 +7,17 @@ use keepsake_blobs::{BlobStore, S3Blobs};
 use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_testkit::postgres::with_database;
 use keepsake_testkit::{ServerCommand, TestDatabase, fresh_database, s3, s3_options};
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
 use super::{Server, binary};
+
+/// Names the pooler before Postgres, if the run has one: a URL with the login of
+/// requests, and one with that of jobs.
+const POOLER_VARIABLE: &str = "KEEPSAKE_TEST_POOLER_URL";
+const JOBS_POOLER_VARIABLE: &str = "KEEPSAKE_TEST_POOLER_JOBS_URL";
 
 /// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +109,7 @@ impl Deployment {
         }
     }
 
-    /// The URL of its Postgres database.
+    /// The URL of its Postgres database, for its owner and without a pooler.
     pub(crate) fn postgres_url(&self) -> String {
         self.database.as_ref().unwrap().url()
     }
@@ -114,17 +120,34 @@ impl Deployment {
         self.folder.path().join("index.db")
     }
 
-    fn index_url(&self) -> String {
+    /// The URL of requests: through the pooler, if the run has one.
+    pub(crate) fn index_url(&self) -> String {
         if self.pair.has_postgres() {
-            self.postgres_url()
+            self.pooled(POOLER_VARIABLE)
+                .unwrap_or_else(|| self.postgres_url())
         } else {
             format!("sqlite://{}", self.sqlite_file().display())
         }
     }
 
+    /// The URL of jobs, if it is another one.
+    pub(crate) fn jobs_url(&self) -> Option<String> {
+        self.pooled(JOBS_POOLER_VARIABLE)
+    }
+
+    /// The URL of its database behind the pooler that a variable names.
+    fn pooled(&self, variable: &str) -> Option<String> {
+        let pooler = std::env::var(variable).ok()?;
+        let database = self.database.as_ref()?;
+        Some(with_database(&pooler, database.name()))
+    }
+
     /// The configuration of a server on it, as TOML.
     pub(crate) fn config(&self, config: &ServerConfig) -> String {
-        let index_url = self.index_url();
+        let mut index = format!("url = \"{}\"\n", self.index_url());
+        if let Some(jobs_url) = self.jobs_url() {
+            index += &format!("jobs_url = \"{jobs_url}\"\nmigrate_url = \"{}\"\n", self.postgres_url());
+        }
         let blobs = if self.pair.has_s3() {
             let options = s3_options(&self.s3_prefix);
             let credentials = options.settings.credentials.unwrap();
@@ -156,7 +179,7 @@ impl Deployment {
             .map(|(port, token)| format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n"));
         let operator = operator.unwrap_or_default();
         format!(
-            "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {}\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
+            "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {}\n[index]\n{index}[blobs]\n{blobs}\
              [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
             config.drain_seconds, config.log_filter, config.log_format, config.more,
         )
@@ -182,6 +205,7 @@ impl Deployment {
         let url = self.index_url();
         if self.pair.has_postgres() {
             let options = PostgresOptions {
+                jobs_url: self.jobs_url(),
                 max_connections: 2,
                 ..PostgresOptions::new(url)
             };
