@@ -90,12 +90,13 @@ SOURCES
   local apt=(apt-get -q -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$folder.new/apt/sources"
     -o "Dir::State::Lists=$folder.new/apt/lists" -o "Dir::Cache=$folder.new/apt/cache" -o Debug::NoLocking=1)
   (cd "$folder.new" && "${apt[@]}" update && "${apt[@]}" download pgbouncer libc6 libevent-2.1-7t64 libssl3t64 \
-    libc-ares2 libsystemd0 libpam0g libcap2 libgcc-s1 libzstd1 zlib1g libaudit1 libcap-ng0 libldap2 libsasl2-2) \
+    libcares2 libsystemd0 libpam0g libcap2 libgcc-s1 libzstd1 zlib1g libaudit1 libcap-ng0 libldap2 libsasl2-2) \
     >&2 </dev/null || die "could not get Debian 13's package pgbouncer"
   for package in "$folder.new"/*.deb; do
     dpkg -x "$package" "$folder.new" || die "could not unpack $package"
   done
   rm -rf "$folder" "$folder.new/apt" "$folder.new"/*.deb && mv "$folder.new" "$folder"
+  "${pgbouncer[@]}" --version >&2 || { rm -rf "$folder"; die "Debian's PgBouncer does not start from $folder"; }
 }
 
 need() { command -v "$1" >/dev/null || apt_get "$2"; }
@@ -216,8 +217,12 @@ default_pool_size = 6
 server_idle_timeout = 5
 INI
   if [ "$(id -u)" = 0 ]; then
-    # PgBouncer refuses to run as root.
+    # PgBouncer refuses to run as root, and another user may not read the cache.
     user=nobody
+    if [ "${#pgbouncer[@]}" -gt 1 ]; then
+      cp -r "$tools/pgbouncer" "$work/pgbouncer/program"
+      pgbouncer=("${pgbouncer[@]/#$tools\/pgbouncer/$work\/pgbouncer\/program}")
+    fi
     as_user=(--reuid "$user" --regid "$(id -g "$user")" --clear-groups)
     chown -R "$user" "$work/pgbouncer"
   fi
