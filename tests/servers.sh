@@ -63,42 +63,6 @@ need_postgres() {
   find_postgres || die "needs Postgres 15 or later, and the package installed is older"
 }
 
-# Sets pgbouncer to the command of PgBouncer 1.21 or later: the machine's, or the one
-# of Debian 13, unpacked with its libraries; this needs no rights.
-need_pgbouncer() {
-  local folder=$tools/pgbouncer package
-  pgbouncer=("${KEEPSAKE_TEST_PGBOUNCER:-$(command -v pgbouncer || true)}")
-  if [ -n "${pgbouncer[0]}" ]; then
-    [ -z "${KEEPSAKE_TEST_PGBOUNCER:-}" ] || return 0
-    "${pgbouncer[0]}" --version | grep -Eq '^PgBouncer 1\.(2[1-9]|[3-9][0-9])' && return
-  fi
-  pgbouncer=("$folder/usr/lib64/ld-linux-x86-64.so.2" --library-path "$folder/usr/lib/x86_64-linux-gnu"
-    "$folder/usr/sbin/pgbouncer")
-  [ -x "${pgbouncer[0]}" ] && return
-  [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
-    die "needs PgBouncer 1.21 or later, or KEEPSAKE_TEST_PGBOUNCER"
-  say "getting Debian 13's package pgbouncer into $folder"
-  rm -rf "$folder.new" && mkdir -p "$folder.new"/apt/{sources,lists/partial,cache/archives/partial}
-  # From where the machine gets Debian's packages.
-  cat >"$folder.new/apt/sources/trixie.sources" <<SOURCES
-Types: deb
-URIs: $(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
-Suites: trixie
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-SOURCES
-  local apt=(apt-get -q -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$folder.new/apt/sources"
-    -o "Dir::State::Lists=$folder.new/apt/lists" -o "Dir::Cache=$folder.new/apt/cache" -o Debug::NoLocking=1)
-  (cd "$folder.new" && "${apt[@]}" update && "${apt[@]}" download pgbouncer libc6 libevent-2.1-7t64 libssl3t64 \
-    libcares2 libsystemd0 libpam0g libcap2 libgcc-s1 libzstd1 zlib1g libaudit1 libcap-ng0 libldap2 libsasl2-2) \
-    >&2 </dev/null || die "could not get Debian 13's package pgbouncer"
-  for package in "$folder.new"/*.deb; do
-    dpkg -x "$package" "$folder.new" || die "could not unpack $package"
-  done
-  rm -rf "$folder" "$folder.new/apt" "$folder.new"/*.deb && mv "$folder.new" "$folder"
-  "${pgbouncer[@]}" --version >&2 || { rm -rf "$folder"; die "Debian's PgBouncer does not start from $folder"; }
-}
-
 need() { command -v "$1" >/dev/null || apt_get "$2"; }
 
 # ----------------------------------------------------------- starting servers
@@ -107,7 +71,7 @@ work=
 declare -A server_pids=()
 # Their data is not kept, so they are ended in the fastest way: SeaweedFS is slow on
 # SIGTERM; Postgres ends at once on SIGQUIT and frees its shared memory.
-declare -A end_signals=([postgres]=QUIT [pgbouncer]=KILL [seaweedfs]=KILL [garage]=KILL)
+declare -A end_signals=([postgres]=QUIT [seaweedfs]=KILL [garage]=KILL)
 stop_servers() {
   local name
   for name in "${!server_pids[@]}"; do
@@ -186,50 +150,6 @@ start_postgres() {
     -k "$work/socket" "${flushing[@]}" -c max_connections=300
   wait_until_ready postgres 60 "$postgres_bin/pg_isready" -q -h 127.0.0.1 -p "$port"
   export KEEPSAKE_TEST_POSTGRES_URL=postgres://postgres:$password@127.0.0.1:$port/postgres
-}
-
-# Starts PgBouncer before the test's Postgres, for logins as the two roles.
-start_pgbouncer() {
-  local port app_password jobs_password address as_user=() user=
-  need psql postgresql-client
-  app_password=$(random_hex 12)
-  jobs_password=$(random_hex 12)
-  psql --quiet --no-psqlrc -v app_password="$app_password" -v jobs_password="$jobs_password" \
-    --file deploy/postgres/login-roles.sql "$KEEPSAKE_TEST_POSTGRES_URL" >&2 || die "could not make the login roles"
-  port=$(free_ports 1)
-  address=$(sed -E 's|^[^:]+://([^@/]*@)?([^/?]*).*|\2|' <<<"$KEEPSAKE_TEST_POSTGRES_URL")
-  mkdir -m 755 "$work/pgbouncer"
-  printf '"keepsake_app" "%s"\n"keepsake_jobs" "%s"\n' "$app_password" "$jobs_password" >"$work/pgbouncer/users"
-  # Each test has its own database, so few connections serve each.
-  cat >"$work/pgbouncer/pgbouncer.ini" <<INI
-[databases]
-* = host=${address%:*} port=${address##*:}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir =
-auth_type = scram-sha-256
-auth_file = $work/pgbouncer/users
-pool_mode = transaction
-max_prepared_statements = 200
-max_client_conn = 4000
-default_pool_size = 6
-server_idle_timeout = 5
-INI
-  if [ "$(id -u)" = 0 ]; then
-    # PgBouncer refuses to run as root, and another user may not read the cache.
-    user=nobody
-    if [ "${#pgbouncer[@]}" -gt 1 ]; then
-      cp -r "$tools/pgbouncer" "$work/pgbouncer/program"
-      pgbouncer=("${pgbouncer[@]/#$tools\/pgbouncer/$work\/pgbouncer\/program}")
-    fi
-    as_user=(--reuid "$user" --regid "$(id -g "$user")" --clear-groups)
-    chown -R "$user" "$work/pgbouncer"
-  fi
-  start pgbouncer "${as_user[@]}" "${pgbouncer[@]}" "$work/pgbouncer/pgbouncer.ini"
-  export KEEPSAKE_TEST_POOLER_URL=postgres://keepsake_app:$app_password@127.0.0.1:$port/postgres
-  export KEEPSAKE_TEST_POOLER_JOBS_URL=postgres://keepsake_jobs:$jobs_password@127.0.0.1:$port/postgres
-  wait_until_ready pgbouncer 30 psql --no-psqlrc --quiet --command 'SELECT 1' "$KEEPSAKE_TEST_POOLER_URL"
 }
 
 start_seaweedfs() {

@@ -1,4 +1,5 @@
--- Lets the server log in as its two roles, each with the settings that it needs.
+-- Lets the server log in as its two roles, each with the settings that it needs
+-- (docs/configuration.md, "Backends").
 -- A pooler in transaction mode needs this, because it keeps no `SET` of a session;
 -- it also works without a pooler. Run it once, before or after the first migration,
 -- as a user who may create roles:

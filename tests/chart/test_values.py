@@ -280,6 +280,18 @@ class Values(unittest.TestCase):
         self.assertEqual((scaler["minReplicas"], scaler["maxReplicas"]), (2, 9))
         self.assertNotIn("replicas", self.one("Deployment", "tests-keepsake-worker", *values)["spec"])
 
+    def test_default_maxima_fit_into_100_connections(self):
+        # As in docs/operations.md, "Connections to Postgres".
+        connections = {"gateway": 6 + 5, "worker": 2 + 5}
+        values = ("worker.enabled=true", "worker.autoscaling.enabled=true")
+        needed = 1  # the migration
+        for component, of_each in connections.items():
+            name = f"tests-keepsake-{component}"
+            most = self.one("HorizontalPodAutoscaler", name, *values)["spec"]["maxReplicas"]
+            strategy = self.one("Deployment", name, *values)["spec"]["strategy"]
+            needed += (most + strategy["rollingUpdate"]["maxSurge"]) * of_each
+        self.assertLessEqual(needed, 100 - 3)
+
     def test_every_pod_has_the_annotations_and_labels(self):
         values = ("worker.enabled=true", 'podLabels={"a":"1"}', 'podAnnotations={"b":"2"}', 'commonLabels={"c":"3"}')
         seen = 0

@@ -42,7 +42,13 @@ impl IndexSettings {
             }
             url @ IndexUrl::Postgres(_) => Ok(url),
         });
-        let max_connections = reader.get("index.max_connections", 8, whole(1..=u64::from(u32::MAX)));
+        // Calls that wait go together, and a worker has no requests.
+        let default_connections = if role == Role::Worker { 2 } else { 6 };
+        let max_connections = reader.get(
+            "index.max_connections",
+            default_connections,
+            whole(1..=u64::from(u32::MAX)),
+        );
         let default_timeout = default_call_timeout(request_deadline);
         let call_timeout = reader.get("index.call_timeout_seconds", default_timeout, fractional_seconds);
         let is_url_good = url.is_some();

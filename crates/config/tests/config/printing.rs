@@ -39,7 +39,7 @@ fn printed_defaults_parse_to_the_same_settings() {
     }
     .merge()
     .to_toml();
-    assert!(printed.contains("max_connections = 16 # default\n"), "{printed}");
+    assert!(printed.contains("max_connections = 6 # default\n"), "{printed}");
     let again = settings(&printed, &[]).unwrap();
     assert_eq!(again.limits, Limits::default());
     assert_eq!(again.index.url.to_string(), "sqlite:///d/index.db");

@@ -101,7 +101,7 @@ fn defaults_fill_what_is_not_set() {
         defaults.max_request_memory_bytes
     );
     assert!(settings.server.mcp.allowed_hosts.is_empty() && settings.server.mcp.allowed_origins.is_empty());
-    assert_eq!(settings.index.max_connections, 16);
+    assert_eq!(settings.index.max_connections, 6);
     assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
     assert_eq!(settings.cache.blob_bytes, 256 << 20);
     assert_eq!(settings.limits, Limits::default());

@@ -9,14 +9,16 @@
 
 use std::time::Duration;
 
+use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{Connection as _, FromRow};
 
 use crate::IndexError;
 
 /// What the connections of a pool run as.
 #[derive(Debug)]
 pub(super) struct Profile {
+    /// The setting with its URL.
+    key: &'static str,
     /// The role, which decides what they may access.
     role: &'static str,
     /// Names and values, as Postgres displays them.
@@ -31,6 +33,7 @@ pub(super) struct Profile {
 /// sized for the search terms of many simultaneous changes, which would otherwise
 /// spill to files.
 pub(super) const REQUESTS: Profile = Profile {
+    key: "index.url",
     role: "keepsake_app",
     settings: &[
         ("idle_in_transaction_session_timeout", "10s"),
@@ -45,6 +48,7 @@ pub(super) const REQUESTS: Profile = Profile {
 
 /// For jobs and for calls across tenants.
 pub(super) const JOBS: Profile = Profile {
+    key: "index.jobs_url",
     role: "keepsake_jobs",
     settings: &[
         ("idle_in_transaction_session_timeout", "10s"),
@@ -60,7 +64,7 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const COMPARISONS: u32 = 4;
 
 /// What a connection has without having sent anything.
-#[derive(Debug, FromRow)]
+#[derive(Debug)]
 struct Seen {
     backend: i32,
     role: String,
@@ -120,9 +124,10 @@ impl Profile {
         let is_role = seen.role == self.role;
         match (is_shared, is_role) {
             (true, false) => Err(IndexError::UnsuitablePooler(format!(
-                "there is a pooler in transaction mode, where the login `{}` cannot keep the role `{role}`: log in as \
-                 `{role}` itself, with the settings of deploy/postgres/login-roles.sql, or put the pooler into session mode",
+                "there is a pooler in transaction mode, where the login `{}` cannot keep the role `{role}`: run \
+                 deploy/postgres/login-roles.sql and let {} log in as `{role}`, or put the pooler into session mode",
                 seen.role,
+                self.key,
                 role = self.role,
             ))),
             (true, true) if !missing.is_empty() => Err(IndexError::UnsuitablePooler(format!(
@@ -143,7 +148,12 @@ impl Profile {
         let names = self.settings.iter().map(|(name, _)| *name);
         let names: Vec<_> = names.chain([STATEMENT_TIMEOUT]).collect();
         let seen = sqlx::query_as(SEE).bind(names).fetch_one(connection).await;
-        seen.map_err(|error| {
+        let seen = seen.map(|(backend, role, settings)| Seen {
+            backend,
+            role,
+            settings,
+        });
+        seen.map_err(|error: sqlx::Error| {
             let code = error
                 .as_database_error()
                 .and_then(sqlx::error::DatabaseError::code);

@@ -51,7 +51,7 @@ impl PostgresOptions {
         Self {
             url: url.into(),
             jobs_url: None,
-            max_connections: 8,
+            max_connections: 6,
             acquire_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
         }
@@ -75,7 +75,7 @@ const JOBS_CONNECTIONS: u32 = 3;
 /// How long a job waits for the result of one statement.
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Maximum number of connections for short calls across tenants.
-const SHARED_CONNECTIONS: u32 = 3;
+const SHARED_CONNECTIONS: u32 = 2;
 /// How long a short call waits for a lock, if the session can say so; otherwise, the
 /// limit of the call applies.
 const SHARED_LOCK_TIMEOUT: &str = "; SET lock_timeout = '5s'";
@@ -124,7 +124,12 @@ impl PostgresIndex {
         let shared = jobs(call_timeout).map(|session| session + SHARED_LOCK_TIMEOUT);
         Ok(Self {
             app: pool(&options.url, requests, options.max_connections, call_timeout)?,
-            jobs: pool(jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
+            jobs: pool(
+                jobs_url,
+                jobs(JOBS_CALL_TIMEOUT),
+                JOBS_CONNECTIONS,
+                JOBS_CALL_TIMEOUT,
+            )?,
             shared: pool(jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
         })
     }

@@ -28,6 +28,7 @@ mod operator;
 mod partitioned;
 mod place;
 mod plans;
+mod poolers;
 mod postgres_only;
 mod puts;
 mod quotas;

@@ -7,17 +7,11 @@ use keepsake_blobs::{BlobStore, S3Blobs};
 use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
-use keepsake_testkit::postgres::with_database;
-use keepsake_testkit::{ServerCommand, TestDatabase, fresh_database, s3, s3_options};
+use keepsake_testkit::{Login, Pooler, ServerCommand, TestDatabase, fresh_database, s3, s3_options};
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
 use super::{Server, binary};
-
-/// Names the pooler before Postgres, if the run has one: a URL with the login of
-/// requests, and one with that of jobs.
-const POOLER_VARIABLE: &str = "KEEPSAKE_TEST_POOLER_URL";
-const JOBS_POOLER_VARIABLE: &str = "KEEPSAKE_TEST_POOLER_JOBS_URL";
 
 /// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +39,8 @@ impl Pair {
 pub(crate) struct Deployment {
     pub(crate) pair: Pair,
     database: Option<TestDatabase>,
+    /// Before the database, if the run has one.
+    pooler: Option<&'static Pooler>,
     folder: TempDir,
     s3_prefix: String,
 }
@@ -104,6 +100,7 @@ impl Deployment {
         Self {
             pair,
             database,
+            pooler: Pooler::shared().await,
             folder: tempfile::tempdir().unwrap(),
             s3_prefix: s3::unique_prefix(),
         }
@@ -123,7 +120,7 @@ impl Deployment {
     /// The URL of requests: through the pooler, if the run has one.
     pub(crate) fn index_url(&self) -> String {
         if self.pair.has_postgres() {
-            self.pooled(POOLER_VARIABLE)
+            self.pooled(Login::Requests)
                 .unwrap_or_else(|| self.postgres_url())
         } else {
             format!("sqlite://{}", self.sqlite_file().display())
@@ -132,21 +129,23 @@ impl Deployment {
 
     /// The URL of jobs, if it is another one.
     pub(crate) fn jobs_url(&self) -> Option<String> {
-        self.pooled(JOBS_POOLER_VARIABLE)
+        self.pooled(Login::Jobs)
     }
 
-    /// The URL of its database behind the pooler that a variable names.
-    fn pooled(&self, variable: &str) -> Option<String> {
-        let pooler = std::env::var(variable).ok()?;
+    /// The URL of its Postgres database behind the pooler.
+    fn pooled(&self, login: Login) -> Option<String> {
         let database = self.database.as_ref()?;
-        Some(with_database(&pooler, database.name()))
+        Some(self.pooler?.url(login, database.name()))
     }
 
     /// The configuration of a server on it, as TOML.
     pub(crate) fn config(&self, config: &ServerConfig) -> String {
         let mut index = format!("url = \"{}\"\n", self.index_url());
         if let Some(jobs_url) = self.jobs_url() {
-            index += &format!("jobs_url = \"{jobs_url}\"\nmigrate_url = \"{}\"\n", self.postgres_url());
+            index += &format!(
+                "jobs_url = \"{jobs_url}\"\nmigrate_url = \"{}\"\n",
+                self.postgres_url()
+            );
         }
         let blobs = if self.pair.has_s3() {
             let options = s3_options(&self.s3_prefix);
