@@ -14,7 +14,7 @@ use keepsake_core::{
 };
 use uuid::Uuid;
 
-use crate::database::{Backend, BatchLimits, Batches, Database, Mode, Role, Tx};
+use crate::database::{Backend, BatchRules, Batches, Database, Mode, Role, Tx, Unanswered};
 use crate::model::{Expiry, ExpiryChange, Head, Operation};
 use crate::numbers::signed;
 use crate::search::SearchRow;
@@ -350,34 +350,52 @@ impl CommitPlan {
 /// on Postgres the lock of their store, on SQLite the only connection that writes. They
 /// share a transaction and its flush, and each has its own outcome.
 #[derive(Debug, Clone)]
-pub(crate) struct Commits(Batches<Option<StoreId>, StoreCommit, Result<CommitOutcome, IndexError>>);
+pub(crate) struct Commits(Batches<Option<(TenantId, StoreId)>, StoreCommit, Made>);
 
 /// A commit of a tenant.
 #[derive(Debug)]
 pub(crate) struct StoreCommit {
     pub(crate) tenant_id: TenantId,
     pub(crate) commit: Commit,
+    /// A batch did not make it.
+    pub(crate) is_alone: bool,
 }
 
-/// There is one place, for the lock. The number of jobs bounds the wait of each.
-const ON_POSTGRES: BatchLimits = BatchLimits {
+/// The outcome of a commit; `None`: its batch did not make it, and it must go alone.
+pub(crate) type Made = Result<Option<CommitOutcome>, IndexError>;
+
+/// There is one place, for the lock. A second one is for the time in which the first
+/// does not come back. The number of jobs bounds the wait of each.
+const ON_POSTGRES: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 32,
-    places: 1,
-    patience: Duration::MAX,
+    places: 2,
+    patience: Duration::from_secs(1),
+    joins: postgres::commit::joins,
+    answer_of_all,
 };
-const ON_SQLITE: BatchLimits = BatchLimits {
+const ON_SQLITE: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 64,
+    places: 1,
+    joins: |_, _| true,
     ..ON_POSTGRES
 };
 
+/// Without a connection, no commit that waits can be made.
+fn answer_of_all(made: &Made) -> Option<Made> {
+    match made {
+        Err(error) if error.is_without_connection() => Some(Err(error.copy())),
+        _ => None,
+    }
+}
+
 impl Commits {
     pub(crate) fn new(database: &Database) -> Self {
-        let limits = match database.backend() {
+        let rules = match database.backend() {
             Backend::Postgres(_) => ON_POSTGRES,
             Backend::Sqlite(_) => ON_SQLITE,
         };
         let database = database.clone();
-        Self(Batches::new(limits, move |commits: Vec<StoreCommit>| {
+        Self(Batches::new(rules, move |commits: Vec<StoreCommit>| {
             let database = database.clone();
             async move {
                 match database.backend() {
@@ -394,22 +412,38 @@ impl Commits {
         tenant_id: TenantId,
         commit: &Commit,
     ) -> Result<CommitOutcome, IndexError> {
-        let lane = match database.backend() {
-            Backend::Postgres(_) => Some(commit.store_id),
-            Backend::Sqlite(_) => None,
-        };
-        let commit = StoreCommit {
-            tenant_id,
-            commit: commit.clone(),
-        };
         let outcome = async {
-            let outcome = self.0.run(lane, commit).await;
-            outcome.unwrap_or(Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)))
+            let made = self.enter(database, tenant_id, commit, false).await?;
+            match made {
+                Some(outcome) => Ok(outcome),
+                None => {
+                    let made = self.enter(database, tenant_id, commit, true).await?;
+                    made.ok_or(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
+                }
+            }
         };
         // A trait object keeps the types of the callers' futures small.
         let outcome: BoxFuture<'_, _> = Box::pin(outcome);
         let role = Role::Tenant(tenant_id);
         database.measure("commit", role, Mode::Write, outcome).await
+    }
+
+    async fn enter(&self, database: &Database, tenant_id: TenantId, commit: &Commit, is_alone: bool) -> Made {
+        let lane = match database.backend() {
+            // A store's id alone is not enough: any tenant may name it.
+            Backend::Postgres(_) => Some((tenant_id, commit.store_id)),
+            Backend::Sqlite(_) => None,
+        };
+        let commit = StoreCommit {
+            tenant_id,
+            commit: commit.clone(),
+            is_alone,
+        };
+        match self.0.run(lane, commit).await {
+            Ok(made) => made,
+            Err(Unanswered::NotBegun) => Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut)),
+            Err(Unanswered::Lost) => Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)),
+        }
     }
 }
 

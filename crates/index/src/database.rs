@@ -18,7 +18,7 @@ use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::{Instrument, Span};
 
-pub(crate) use batches::{BatchLimits, Batches};
+pub(crate) use batches::{BatchRules, Batches, Unanswered};
 use tx::Connection;
 pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};

@@ -74,6 +74,15 @@ impl IndexError {
         }
     }
 
+    /// Whether there was no connection for the call, so that it was not begun.
+    pub(crate) fn is_without_connection(&self) -> bool {
+        match self {
+            Self::Unavailable(sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => true,
+            Self::Unavailable(sqlx::Error::Io(error)) => error.kind() == ErrorKind::NotConnected,
+            _ => false,
+        }
+    }
+
     /// Whether a row with the same key exists.
     pub(crate) fn is_unique_violation(&self) -> bool {
         matches!(self, Self::Database(sqlx::Error::Database(answer)) if answer.is_unique_violation())

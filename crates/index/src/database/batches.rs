@@ -5,9 +5,11 @@
 //! waits for a timer, and the more jobs there are, the larger are their batches.
 //!
 //! A lane may allow several batches at once. The second one begins only when a job has
-//! waited for some time, as behind a connection that hangs.
+//! waited for some time, as behind a connection that hangs. A job that has waited for
+//! [`MAX_WAIT`] leaves the lane, and one batch that gets no connection speaks for all that
+//! wait: so no caller waits longer for the lane than for a connection.
 //!
-//! A batch of jobs that waited runs in a task of its own. A caller that goes away gives
+//! A batch of jobs that waited runs in a separate task. A caller that goes away gives
 //! up its own job only.
 
 use std::collections::{HashMap, VecDeque};
@@ -19,17 +21,34 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// How many jobs go at once.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchLimits {
-    /// Jobs of one batch.
+/// How long a job waits to begin: as long as a call waits for a connection.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// How many jobs go at once, and which.
+#[derive(Debug)]
+pub(crate) struct BatchRules<J, A> {
+    /// Maximum number of jobs of one batch.
     pub(crate) jobs: usize,
     /// Batches of one lane that run at the same time.
     pub(crate) places: usize,
-    /// How long a job waits before it takes a second place, or a further one.
+    /// How long a job waits before it takes a second place, or a further one; each
+    /// attempt doubles it.
     pub(crate) patience: Duration,
+    /// Whether a job may join the jobs of a batch, of which there is at least one.
+    pub(crate) joins: fn(&[J], &J) -> bool,
+    /// The answer of all jobs that wait, if this one says that they would wait in vain.
+    pub(crate) answer_of_all: fn(&A) -> Option<A>,
+}
+
+/// Why a job has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// It waited for [`MAX_WAIT`], and was not begun.
+    NotBegun,
+    /// Its batch ended without an answer; what it did is unknown.
+    Lost,
 }
 
 /// Runs a batch; has one answer for each job, in their order.
@@ -39,19 +58,28 @@ type Run<J, A> = Box<dyn Fn(Vec<J>) -> BoxFuture<'static, Vec<A>> + Send + Sync>
 pub(crate) struct Batches<K, J, A>(Arc<Inner<K, J, A>>);
 
 struct Inner<K, J, A> {
-    limits: BatchLimits,
+    rules: BatchRules<J, A>,
     run: Run<J, A>,
     lanes: Mutex<HashMap<K, Lane<J, A>>>,
 }
 
 struct Lane<J, A> {
     taken_places: usize,
+    /// The number of the next job that waits.
+    next_number: u64,
     waiting: VecDeque<Waiting<J, A>>,
 }
 
 struct Waiting<J, A> {
+    number: u64,
     job: J,
     answer: oneshot::Sender<A>,
+}
+
+/// Jobs that go together, and their callers.
+struct Batch<J, A> {
+    jobs: Vec<J>,
+    callers: Vec<oneshot::Sender<A>>,
 }
 
 impl<K, J, A> Clone for Batches<K, J, A> {
@@ -63,7 +91,7 @@ impl<K, J, A> Clone for Batches<K, J, A> {
 impl<K, J, A> fmt::Debug for Batches<K, J, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batches")
-            .field("limits", &self.0.limits)
+            .field("jobs", &self.0.rules.jobs)
             .finish_non_exhaustive()
     }
 }
@@ -72,6 +100,7 @@ impl<J, A> Default for Lane<J, A> {
     fn default() -> Self {
         Self {
             taken_places: 0,
+            next_number: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -83,20 +112,22 @@ where
     J: Send + 'static,
     A: Send + 'static,
 {
-    pub(crate) fn new<F>(limits: BatchLimits, run: impl Fn(Vec<J>) -> F + Send + Sync + 'static) -> Self
+    pub(crate) fn new<F>(rules: BatchRules<J, A>, run: impl Fn(Vec<J>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<A>> + Send + 'static,
     {
         Self(Arc::new(Inner {
-            limits,
+            rules,
             run: Box::new(move |jobs| Box::pin(run(jobs))),
             lanes: Mutex::default(),
         }))
     }
 
-    /// Runs a job in the lane of `key`, alone or in a batch. `None`: its batch ended
-    /// without an answer.
-    pub(crate) async fn run(&self, key: K, job: J) -> Option<A> {
+    /// Runs a job in the lane of `key`, alone or in a batch.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub(crate) async fn run(&self, key: K, job: J) -> Result<A, Unanswered> {
         let entered = {
             let mut lanes = self.0.lanes();
             let lane = lanes.entry(key.clone()).or_default();
@@ -105,43 +136,65 @@ where
                 Err(job)
             } else {
                 let (answer, answered) = oneshot::channel();
-                lane.waiting.push_back(Waiting { job, answer });
-                Ok(answered)
+                let number = lane.next_number;
+                lane.next_number += 1;
+                lane.waiting.push_back(Waiting { number, job, answer });
+                Ok((number, answered))
             }
         };
         match entered {
-            Ok(answered) => self.wait(&key, answered).await,
+            Ok((number, answered)) => self.wait(&key, number, answered).await,
             Err(job) => {
                 let place = Place::taken(&self.0, key);
                 let mut answers = (self.0.run)(vec![job]).await;
+                place.share_failure(&answers);
                 drop(place);
-                answers.pop()
+                answers.pop().ok_or(Unanswered::Lost)
             }
         }
     }
 
     /// Waits for the answer of a job in a batch.
-    async fn wait(&self, key: &K, mut answered: oneshot::Receiver<A>) -> Option<A> {
-        if self.0.limits.places == 1 {
-            return answered.await.ok();
-        }
+    async fn wait(&self, key: &K, number: u64, mut answered: oneshot::Receiver<A>) -> Result<A, Unanswered> {
+        let gives_up_at = Instant::now() + MAX_WAIT;
+        let mut patience = self.0.rules.patience;
         loop {
-            match timeout(self.0.limits.patience, &mut answered).await {
-                Ok(answer) => return answer.ok(),
+            let remaining = gives_up_at.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                break;
+            }
+            match timeout(patience.min(remaining), &mut answered).await {
+                Ok(answer) => return answer.map_err(|_| Unanswered::Lost),
                 // Dropping the place passes it on to the jobs that wait.
                 Err(_) => drop(self.take_another_place(key)),
             }
+            patience *= 2;
         }
+        if self.leave(key, number) {
+            return Err(Unanswered::NotBegun);
+        }
+        // It runs, and its calls have their own limits.
+        answered.await.map_err(|_| Unanswered::Lost)
     }
 
     fn take_another_place(&self, key: &K) -> Option<Place<K, J, A>> {
         let mut lanes = self.0.lanes();
         let lane = lanes.get_mut(key)?;
-        let is_free = lane.taken_places < self.0.limits.places && !lane.waiting.is_empty();
+        let is_free = lane.taken_places < self.0.rules.places && !lane.waiting.is_empty();
         is_free.then(|| {
             lane.taken_places += 1;
             Place::taken(&self.0, key.clone())
         })
+    }
+
+    /// Removes a job that waits; `false`: it has begun.
+    fn leave(&self, key: &K, number: u64) -> bool {
+        let mut lanes = self.0.lanes();
+        let Some(lane) = lanes.get_mut(key) else {
+            return false;
+        };
+        let position = lane.waiting.iter().position(|waiting| waiting.number == number);
+        position.is_some_and(|position| lane.waiting.remove(position).is_some())
     }
 }
 
@@ -178,19 +231,28 @@ where
     }
 
     /// Takes the jobs that wait, up to the limit; gives the place back if no job does.
-    fn next_batch(&mut self) -> Option<Vec<Waiting<J, A>>> {
+    fn next_batch(&mut self) -> Option<Batch<J, A>> {
+        let rules = &self.inner.rules;
         let mut lanes = self.inner.lanes();
         let lane = lanes.get_mut(&self.key)?;
-        let mut batch = Vec::new();
-        while batch.len() < self.inner.limits.jobs
-            && let Some(waiting) = lane.waiting.pop_front()
-        {
+        let mut batch = Batch {
+            jobs: Vec::new(),
+            callers: Vec::new(),
+        };
+        while let Some(waiting) = lane.waiting.pop_front() {
             // The caller of a closed one went away before its job began.
-            if !waiting.answer.is_closed() {
-                batch.push(waiting);
+            if waiting.answer.is_closed() {
+                continue;
             }
+            let is_full = batch.jobs.len() >= rules.jobs;
+            if !batch.jobs.is_empty() && (is_full || !(rules.joins)(&batch.jobs, &waiting.job)) {
+                lane.waiting.push_front(waiting);
+                break;
+            }
+            batch.jobs.push(waiting.job);
+            batch.callers.push(waiting.answer);
         }
-        if !batch.is_empty() {
+        if !batch.jobs.is_empty() {
             return Some(batch);
         }
         self.is_given_back = true;
@@ -201,21 +263,49 @@ where
         None
     }
 
+    /// Answers all jobs that wait, if an answer says that they would wait in vain.
+    fn share_failure(&self, answers: &[A]) {
+        let answer_of_all = self.inner.rules.answer_of_all;
+        let Some(failed) = answers.iter().find(|answer| answer_of_all(answer).is_some()) else {
+            return;
+        };
+        let waiting = {
+            let mut lanes = self.inner.lanes();
+            let lane = lanes.get_mut(&self.key);
+            lane.map(|lane| std::mem::take(&mut lane.waiting))
+        };
+        for Waiting { answer, .. } in waiting.into_iter().flatten() {
+            if let Some(failure) = answer_of_all(failed) {
+                // The caller may have gone away.
+                let _ = answer.send(failure);
+            }
+        }
+    }
+
     /// Runs batches until no job waits.
-    async fn go_on(mut self, mut batch: Vec<Waiting<J, A>>) {
+    async fn go_on(mut self, mut batch: Batch<J, A>) {
         loop {
-            let (jobs, callers): (Vec<_>, Vec<_>) = batch
-                .into_iter()
-                .map(|waiting| (waiting.job, waiting.answer))
-                .unzip();
-            let answers = (self.inner.run)(jobs).await;
-            for (caller, answer) in callers.into_iter().zip(answers) {
+            let answers = (self.inner.run)(batch.jobs).await;
+            self.share_failure(&answers);
+            for (caller, answer) in batch.callers.into_iter().zip(answers) {
                 // The caller may have gone away.
                 let _ = caller.send(answer);
             }
             match self.next_batch() {
                 Some(next) => batch = next,
                 None => return,
+            }
+        }
+    }
+
+    /// Gives the place back; nobody runs the jobs that wait.
+    fn abandon(&mut self) {
+        let mut lanes = self.inner.lanes();
+        if let Some(lane) = lanes.get_mut(&self.key) {
+            lane.waiting.clear();
+            lane.taken_places -= 1;
+            if lane.taken_places == 0 {
+                lanes.remove(&self.key);
             }
         }
     }
@@ -231,11 +321,14 @@ where
         if self.is_given_back {
             return;
         }
-        // After the end of the runtime no caller waits for an answer.
-        if let Some(batch) = self.next_batch()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(Self::taken(&self.inner, self.key.clone()).go_on(batch));
+        match Handle::try_current() {
+            Ok(runtime) => {
+                if let Some(batch) = self.next_batch() {
+                    runtime.spawn(Self::taken(&self.inner, self.key.clone()).go_on(batch));
+                }
+            }
+            // The runtime has ended.
+            Err(_) => self.abandon(),
         }
     }
 }
@@ -252,11 +345,12 @@ mod tests {
     type Numbers = Batches<u8, u32, (u32, usize)>;
 
     /// Answers a number with itself and the size of its batch, once a permit is there for
-    /// the batch. A batch that contains 13 panics.
-    fn numbers(limits: BatchLimits) -> (Numbers, Arc<Semaphore>, Arc<AtomicUsize>) {
+    /// the batch. A batch that contains 13 panics, and 99 is the answer of all that wait.
+    /// Numbers from 100 on go alone.
+    fn numbers(rules: BatchRules<u32, (u32, usize)>) -> (Numbers, Arc<Semaphore>, Arc<AtomicUsize>) {
         let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let (of_run, begun_of_run) = (Arc::clone(&gate), Arc::clone(&begun));
-        let batches = Batches::new(limits, move |jobs: Vec<u32>| {
+        let batches = Batches::new(rules, move |jobs: Vec<u32>| {
             let (gate, begun) = (Arc::clone(&of_run), Arc::clone(&begun_of_run));
             async move {
                 begun.fetch_add(1, Ordering::SeqCst);
@@ -269,10 +363,12 @@ mod tests {
         (batches, gate, begun)
     }
 
-    const ONE_PLACE: BatchLimits = BatchLimits {
+    const ONE_PLACE: BatchRules<u32, (u32, usize)> = BatchRules {
         jobs: 3,
         places: 1,
         patience: Duration::from_secs(1),
+        joins: |batch, next| batch[0] < 100 && *next < 100,
+        answer_of_all: |answer| (answer.0 == 99).then_some(*answer),
     };
 
     fn is_empty(batches: &Numbers) -> bool {
@@ -311,7 +407,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn jobs_that_wait_long_take_another_place() {
-        let (batches, gate, begun) = numbers(BatchLimits {
+        let (batches, gate, begun) = numbers(BatchRules {
             places: 2,
             ..ONE_PLACE
         });
@@ -322,12 +418,77 @@ mod tests {
         // The clock advances when nothing else can happen.
         assert!(timeout(Duration::from_mins(1), &mut calls).await.is_err());
         assert_eq!(begun.load(Ordering::SeqCst), 2, "both that waited went together");
-        let late = timeout(Duration::from_mins(1), batches.run(0, 3)).await;
-        assert!(late.is_err(), "there are two places");
+        let late = batches.run(0, 3).await;
+        assert_eq!(late, Err(Unanswered::NotBegun), "there are two places");
         assert_eq!(begun.load(Ordering::SeqCst), 2);
         gate.add_permits(2);
         let answers: Vec<_> = calls.await.into_iter().flatten().collect();
         assert_eq!(answers, [(0, 1), (1, 2), (2, 2)]);
+        assert!(is_empty(&batches));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn job_that_waits_too_long_is_not_begun() {
+        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let mut first = Box::pin(batches.run(0, 1));
+        assert!(futures::poll!(&mut first).is_pending());
+        let began_at = Instant::now();
+        assert_eq!(batches.run(0, 2).await, Err(Unanswered::NotBegun));
+        assert_eq!(began_at.elapsed(), MAX_WAIT);
+        gate.add_permits(2);
+        assert_eq!(first.await, Ok((1, 1)));
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        assert!(is_empty(&batches));
+    }
+
+    #[tokio::test]
+    async fn jobs_that_cannot_join_go_by_themselves_in_order() {
+        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let jobs = [1, 2, 100, 101, 3, 4];
+        let mut calls: Vec<_> = jobs.map(|job| Box::pin(batches.run(0, job))).into();
+        for call in &mut calls {
+            assert!(futures::poll!(call).is_pending());
+        }
+        gate.add_permits(jobs.len());
+        let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
+        assert_eq!(answers, [(1, 1), (2, 1), (100, 1), (101, 1), (3, 2), (4, 2)]);
+        assert_eq!(begun.load(Ordering::SeqCst), 5);
+        assert!(is_empty(&batches));
+    }
+
+    #[tokio::test]
+    async fn one_answer_speaks_for_all_that_wait() {
+        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6]
+            .map(|job| Box::pin(batches.run(0, job)))
+            .into();
+        for call in &mut calls {
+            assert!(futures::poll!(call).is_pending());
+        }
+        gate.add_permits(1);
+        assert_eq!(join_all(calls).await, [Ok((99, 1)); 6]);
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+        assert!(is_empty(&batches));
+    }
+
+    #[test]
+    fn place_that_is_dropped_without_a_runtime_is_free_again() {
+        let (batches, gate, _) = numbers(ONE_PLACE);
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let (mut first, mut second) = (Box::pin(batches.run(0, 1)), Box::pin(batches.run(0, 2)));
+        runtime().block_on(async {
+            assert!(futures::poll!(&mut first).is_pending());
+            assert!(futures::poll!(&mut second).is_pending());
+        });
+        drop(first);
+        drop(second);
+        gate.add_permits(1);
+        assert_eq!(runtime().block_on(batches.run(0, 3)), Ok((3, 1)));
         assert!(is_empty(&batches));
     }
 
@@ -343,8 +504,8 @@ mod tests {
         drop(calls.remove(1));
         drop(calls.remove(0));
         gate.add_permits(1);
-        assert_eq!(join_all(calls).await, [Some((2, 2))]);
-        assert_eq!(last.await, Some((3, 2)));
+        assert_eq!(join_all(calls).await, [Ok((2, 2))]);
+        assert_eq!(last.await, Ok((3, 2)));
         assert_eq!(begun.load(Ordering::SeqCst), 2);
         assert!(is_empty(&batches));
     }
@@ -360,7 +521,8 @@ mod tests {
         }
         gate.add_permits(3);
         let answers = join_all(calls).await;
-        assert_eq!(answers, [Some((1, 1)), None, None, None, Some((16, 1))]);
+        let lost = Err(Unanswered::Lost);
+        assert_eq!(answers, [Ok((1, 1)), lost, lost, lost, Ok((16, 1))]);
         assert!(is_empty(&batches));
     }
 }

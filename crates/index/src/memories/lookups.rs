@@ -1,22 +1,30 @@
 //! Look-ups of one memory each. Those that wait for the database travel together,
 //! across stores and tenants: one statement has the tenant of each.
 
+use std::slice;
 use std::time::Duration;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use super::Place;
-use crate::database::{BatchLimits, Batches, Database, FromRow, Query, Role, Row, Tx};
+use crate::database::{BatchRules, Batches, Database, FromRow, Query, Role, Row, Tx, Unanswered};
 use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
 
 /// A second batch takes a second connection, and makes both smaller, which costs more.
 /// It is for the time in which the first does not come back.
-const LIMITS: BatchLimits = BatchLimits {
-    jobs: 16,
-    places: 4,
-    patience: Duration::from_millis(10),
-};
+const fn rules<J, T>() -> BatchRules<J, Found<T>> {
+    BatchRules {
+        jobs: 16,
+        places: 4,
+        patience: Duration::from_millis(10),
+        joins: |_, _| true,
+        answer_of_all: |answer| match answer {
+            Err(error) if error.is_without_connection() => Some(Err(error.copy())),
+            _ => None,
+        },
+    }
+}
 
 /// A path whose target is wanted; `None` is the root.
 #[derive(Debug)]
@@ -66,8 +74,13 @@ impl Lookups {
     }
 }
 
-fn answered<T>(answer: Option<Found<T>>) -> Found<T> {
-    answer.unwrap_or(Err(IndexError::Unavailable(sqlx::Error::WorkerCrashed)))
+fn answered<T>(answer: Result<Found<T>, Unanswered>) -> Found<T> {
+    answer.unwrap_or_else(|unanswered| {
+        Err(IndexError::Unavailable(match unanswered {
+            Unanswered::NotBegun => sqlx::Error::PoolTimedOut,
+            Unanswered::Lost => sqlx::Error::WorkerCrashed,
+        }))
+    })
 }
 
 /// A statement that looks up all `jobs`. Its rows have the column `element`, the
@@ -80,14 +93,26 @@ where
     T: FromRow + Send + 'static,
 {
     let database = database.clone();
-    Batches::new(LIMITS, move |jobs: Vec<J>| {
+    Batches::new(rules(), move |jobs: Vec<J>| {
         let database = database.clone();
         async move {
-            let read = async {
+            let look_up = async |jobs: &[J]| {
                 let mut tx = database.read_one(call, Role::Anonymous).await?;
-                statement(&mut tx, &jobs).all::<Answer<T>>().await
+                statement(&mut tx, jobs).all::<Answer<T>>().await
             };
-            answers_of(read.await, jobs.len())
+            match look_up(&jobs).await {
+                // One of them may be at fault.
+                Err(IndexError::Database(error)) if jobs.len() > 1 => {
+                    tracing::warn!(error = %error, "index.{call}: a batch was refused; its look-ups are made one by one");
+                    let mut answers = Vec::with_capacity(jobs.len());
+                    for job in &jobs {
+                        let found = look_up(slice::from_ref(job)).await;
+                        answers.extend(answers_of(found, 1));
+                    }
+                    answers
+                }
+                found => answers_of(found, jobs.len()),
+            }
         }
     })
 }

@@ -2,11 +2,11 @@
 //! `commit_changes`, which also returns the reason of a refusal. Several commits of a
 //! store take one call of `put_contents`.
 
-use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, StoreId, TenantId};
+use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Refusal, StoreCommit};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Made, Refusal, StoreCommit};
 use crate::database::{Database, FromRow, Query, Role, Row, Tx};
 use crate::memories::{Answer, answers_of};
 use crate::numbers::signed;
@@ -122,47 +122,56 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
-/// Executes commits of one store; a failure or refusal of one does not affect the others.
-pub(crate) async fn commit_all(
-    database: &Database,
-    commits: &[StoreCommit],
-) -> Vec<Result<CommitOutcome, IndexError>> {
-    let mut outcomes: Vec<Option<Result<CommitOutcome, IndexError>>> = Vec::new();
-    outcomes.resize_with(commits.len(), || None);
-    let puts: Vec<_> = (0..commits.len())
-        .filter(|&number| put_of(&commits[number].commit).is_some())
-        .collect();
-    if puts.len() > 1 {
-        let of_puts: Vec<_> = puts.iter().map(|&number| &commits[number]).collect();
-        for (number, made) in puts.into_iter().zip(put_all(database, &of_puts).await) {
-            outcomes[number] = made.transpose();
-        }
+/// The bytes of contents and search terms of a batch, at most: a call that is sent again
+/// on another connection is in memory twice.
+const MAX_BATCH_BYTES: usize = 2 << 20;
+
+/// Whether a commit goes together with others: only puts do, which one call makes.
+pub(crate) fn joins(batch: &[StoreCommit], next: &StoreCommit) -> bool {
+    let is_put = |commit: &StoreCommit| !commit.is_alone && put_of(&commit.commit).is_some();
+    let bytes: usize = batch
+        .iter()
+        .chain([next])
+        .map(|commit| bytes_of(&commit.commit))
+        .sum();
+    batch.first().is_some_and(is_put) && is_put(next) && bytes <= MAX_BATCH_BYTES
+}
+
+fn bytes_of(commit: &Commit) -> usize {
+    let changed = commit.changes.iter().filter_map(|change| change.after.as_ref());
+    let bytes = changed.map(|after| {
+        let content = after.content_bytes().map_or(0, <[u8]>::len);
+        content + after.search.as_ref().map_or(0, |row| row.terms.len())
+    });
+    bytes.sum()
+}
+
+/// Executes commits that [`joins`] put together; a failure or refusal of one does not
+/// affect the others.
+pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
+    match commits {
+        [commit] => vec![commit_one(database, commit).await.map(Some)],
+        commits => put_all(database, commits).await,
     }
-    let mut answers = Vec::with_capacity(commits.len());
-    for (StoreCommit { tenant_id, commit }, outcome) in commits.iter().zip(outcomes) {
-        answers.push(match outcome {
-            Some(outcome) => outcome,
-            None => commit_one(database, *tenant_id, commit).await,
-        });
-    }
-    answers
 }
 
 /// Executes one commit in one transaction.
-async fn commit_one(
-    database: &Database,
-    tenant_id: TenantId,
-    commit: &Commit,
-) -> Result<CommitOutcome, IndexError> {
+async fn commit_one(database: &Database, commit: &StoreCommit) -> Result<CommitOutcome, IndexError> {
+    let StoreCommit {
+        tenant_id,
+        commit,
+        is_alone,
+    } = commit;
     let mut tx = database
-        .write_one("commit_alone", Role::Tenant(tenant_id))
+        .write_one("commit_alone", Role::Tenant(*tenant_id))
         .await?;
-    if let Some((change, after)) = put_of(commit)
-        && let Some(made) = put(&mut tx, tenant_id, commit, change, after).await?
+    if !is_alone
+        && let Some((change, after)) = put_of(commit)
+        && let Some(made) = put(&mut tx, *tenant_id, commit, change, after).await?
     {
         return Ok(made);
     }
-    commit_changes(&mut tx, tenant_id, commit).await
+    commit_changes(&mut tx, *tenant_id, commit).await
 }
 
 /// Executes a commit, by itself or as a part of a transaction.
@@ -395,19 +404,9 @@ impl<'a> PutColumns<'a> {
     }
 }
 
-/// Executes commits of one store that are only puts, in one call. `None` for one that
-/// was not made and must be executed by itself.
-async fn put_all(
-    database: &Database,
-    commits: &[&StoreCommit],
-) -> Vec<Result<Option<CommitOutcome>, IndexError>> {
-    let made = match commits.first() {
-        Some(StoreCommit { tenant_id, commit }) => {
-            put_all_of(database, *tenant_id, commit.store_id, commits).await
-        }
-        None => Ok(Vec::new()),
-    };
-    match made {
+/// Executes puts of one store in one call.
+async fn put_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
+    match put_all_of(database, commits).await {
         // A statement that Postgres refuses has made no commit, and one of them may be at fault.
         Err(IndexError::Database(error)) => {
             tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
@@ -419,10 +418,15 @@ async fn put_all(
 
 async fn put_all_of(
     database: &Database,
-    tenant_id: TenantId,
-    store_id: StoreId,
-    commits: &[&StoreCommit],
+    commits: &[StoreCommit],
 ) -> Result<Vec<Answer<CommitOutcome>>, IndexError> {
+    let Some(StoreCommit {
+        tenant_id, commit, ..
+    }) = commits.first()
+    else {
+        return Ok(Vec::new());
+    };
+    let (tenant_id, store_id) = (*tenant_id, commit.store_id);
     let mut puts = PutColumns::default();
     for StoreCommit { commit, .. } in commits {
         puts.push(commit);

@@ -10,7 +10,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Refusal, StoreCommit};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit};
 use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
@@ -145,10 +145,7 @@ from_row! {
 }
 
 /// Executes commits in one transaction.
-pub(crate) async fn commit_all(
-    database: &Database,
-    commits: &[StoreCommit],
-) -> Vec<Result<CommitOutcome, IndexError>> {
+pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     let mut outcomes = Vec::with_capacity(commits.len());
     let done = match database.write("commit_batch", Role::Shared(None)).await {
         Ok(tx) => run_all(tx, commits, &mut outcomes).await,
@@ -163,12 +160,11 @@ pub(crate) async fn commit_all(
 
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
-async fn run_all(
-    mut tx: Tx,
-    commits: &[StoreCommit],
-    outcomes: &mut Vec<Result<CommitOutcome, IndexError>>,
-) -> Result<(), IndexError> {
-    for StoreCommit { tenant_id, commit } in commits {
+async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) -> Result<(), IndexError> {
+    for StoreCommit {
+        tenant_id, commit, ..
+    } in commits
+    {
         let outcome = commit_changes(&mut tx, *tenant_id, commit).await;
         if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
             // SQLite may have rolled back the whole transaction. The next commit would
@@ -182,7 +178,7 @@ async fn run_all(
                 .execute()
                 .await;
         }
-        outcomes.push(outcome);
+        outcomes.push(outcome.map(Some));
     }
     tx.commit().await
 }
