@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_for_the_console_alone() {
+    fn cookies_are_limited_to_the_console() {
         let mut response = Response::default();
         set_cookie(&mut response, Audience::Tenant, "v", true);
         set_cookie(&mut response, Audience::AtIssuer, "v", false);

@@ -23,7 +23,7 @@ async fn assert_keeps_none() {
 }
 
 #[tokio::test]
-async fn erased_blob_goes_with_every_version() {
+async fn erasing_a_blob_deletes_all_its_versions() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
@@ -45,7 +45,7 @@ async fn erased_blob_goes_with_every_version() {
 }
 
 #[tokio::test]
-async fn erased_store_goes_with_what_was_deleted_before() {
+async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
@@ -77,7 +77,7 @@ const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
 }
 
 #[tokio::test]
-async fn erased_tenant_goes_in_batches_with_what_was_deleted_before() {
+async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, edit_of};
 
 crate::on_both_databases! {
-    whatever_happens_expiry_is_exact,
+    expiry_is_exact_for_random_histories,
 }
 
 const MEMORIES: usize = 4;
@@ -175,7 +175,7 @@ impl History<'_> {
     }
 }
 
-async fn whatever_happens_expiry_is_exact(setup: TestEngine) {
+async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
     let edit = StoreEdit {
         expires_unused_after: Some(PERIOD.as_secs()),
         ..StoreEdit::default()

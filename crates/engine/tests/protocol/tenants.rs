@@ -18,16 +18,16 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, create};
 
 crate::on_every_backend! {
-    credentials_end_with_their_tenant,
-    key_gives_no_more_than_it_has,
-    key_bound_to_stores_sees_keys_of_those_alone,
+    credentials_of_a_deleted_tenant_are_refused,
+    key_grants_no_more_than_its_own_rights,
+    bound_key_sees_only_keys_of_its_stores,
     revoked_key_is_refused_on_every_replica_within_five_seconds,
 }
 
 crate::with_object_store! {
     deletion_leaves_no_row_and_no_blob,
-    deletion_goes_on_where_it_broke_off,
-    write_that_meets_the_deletion_leaves_nothing,
+    interrupted_deletion_is_resumed,
+    write_during_the_deletion_leaves_nothing,
 }
 
 async fn run(setup: &TestEngine) -> Value {
@@ -177,7 +177,7 @@ const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
+async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     setup.create("/memories/live", "12345").await;
     // As the queue removes what a deleted store had, long ago.
@@ -222,7 +222,7 @@ async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
 
 /// Credentials of the kind that may write and delete, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletion_tells_of_versions_that_it_could_not_delete() {
+async fn deletion_reports_versions_that_it_could_not_delete() {
     let setup = TestEngine::sqlite_and_s3().await;
     setup.create("/memories/live", "12345").await;
     delete(&setup).await;
@@ -246,7 +246,7 @@ async fn deletion_tells_of_versions_that_it_could_not_delete() {
     assert_eq!((done.state, done.object_versions), (DeletionState::Done, kept(2)));
 }
 
-async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
+async fn interrupted_deletion_is_resumed(setup: TestEngine) {
     for number in 0..6 {
         setup.create(&format!("/memories/{number}"), "12345").await;
     }
@@ -289,7 +289,7 @@ async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
     assert_eq!(report.rows["version"], 6);
 }
 
-async fn write_that_meets_the_deletion_leaves_nothing(setup: TestEngine) {
+async fn write_during_the_deletion_leaves_nothing(setup: TestEngine) {
     setup.create("/memories/before", "12345").await;
     let (engine, tenant_id) = (setup.engine.clone(), setup.principal.tenant_id);
     // All is removed between the look at the store and the content's arrival.
@@ -327,7 +327,7 @@ async fn write_that_meets_the_deletion_leaves_nothing(setup: TestEngine) {
     assert_eq!((done.blobs, done.rows["version"]), (2, 1));
 }
 
-async fn credentials_end_with_their_tenant(setup: TestEngine) {
+async fn credentials_of_a_deleted_tenant_are_refused(setup: TestEngine) {
     let other = setup.replica();
     let made = setup
         .engine
@@ -389,7 +389,7 @@ fn field(refused: &EngineError) -> &'static str {
     }
 }
 
-async fn key_gives_no_more_than_it_has(setup: TestEngine) {
+async fn key_grants_no_more_than_its_own_rights(setup: TestEngine) {
     let engine = &setup.engine;
     let end = setup.clock.now().plus(Duration::from_hours(1));
     let maker = made(
@@ -476,7 +476,7 @@ async fn key_gives_no_more_than_it_has(setup: TestEngine) {
     assert_eq!(all.items.len(), 4, "what was refused made nothing");
 }
 
-async fn key_bound_to_stores_sees_keys_of_those_alone(setup: TestEngine) {
+async fn bound_key_sees_only_keys_of_its_stores(setup: TestEngine) {
     let engine = &setup.engine;
     let bound = KeyDraft {
         store_ids: Some(vec![setup.store_id]),

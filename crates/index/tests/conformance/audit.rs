@@ -327,7 +327,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
     assert_eq!(by_operator.len(), 2, "the operator's audit is kept");
 }
 
-pub(crate) async fn job_is_in_the_audit_of_no_credential(subject: &Subject) {
+pub(crate) async fn audit_entries_of_jobs_do_not_count_towards_the_daily_limit(subject: &Subject) {
     let tenant_id: TenantId = new_tenant(subject).await;
     let object = AuditObject::new(next_uuid());
     let index = &subject.index;

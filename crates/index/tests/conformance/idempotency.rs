@@ -170,7 +170,7 @@ pub(crate) async fn concurrent_duplicates_commit_once(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn name_used_for_another_request_writes_nothing(subject: &Subject) {
+pub(crate) async fn idempotency_key_of_another_request_writes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     let since = a_day_before(after_seconds(0));
     place

@@ -263,7 +263,7 @@ async fn assert_same(place: &Place, model: &Model) {
     }
 }
 
-pub(crate) async fn any_history_leaves_what_a_model_of_it_has(subject: &Subject) {
+pub(crate) async fn any_history_equals_its_model(subject: &Subject) {
     let config = Config {
         cases: CASES,
         failure_persistence: None,

@@ -230,7 +230,7 @@ async fn lists_are_found_key_by_key() {
 
 /// The planner may prefer another index to one on an expression.
 #[tokio::test]
-async fn functions_look_no_row_up_by_an_expression() {
+async fn sql_functions_find_no_row_by_an_expression() {
     let (_index, raw, _database) = postgres_index().await;
     let sources = Raw::Postgres(raw)
         .rows(

@@ -170,7 +170,7 @@ async fn text_of_postgres_sorts_by_its_bytes() {
 }
 
 #[tokio::test]
-async fn tables_of_sqlite_hold_to_their_types() {
+async fn sqlite_tables_are_strict() {
     let (_index, sqlite, _folder) = sqlite_index().await;
     let loose = Raw::Sqlite(sqlite)
         .rows(

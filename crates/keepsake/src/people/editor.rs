@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn editor_is_the_users() {
+    fn editor_comes_from_the_environment() {
         let of = |visual: &str, editor_name: &str| {
             editor(|name| Some(if name == "VISUAL" { visual } else { editor_name }.into()))
         };

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_kept_for_its_store_alone() {
+    fn state_is_refused_for_another_store() {
         let folder = tempfile::tempdir().unwrap();
         let mut written = state(&folder).unwrap();
         let path = MemoryPath::parse("/a.md").unwrap();

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_own_files_are_no_changes() {
+    fn reads_and_internal_files_are_not_changes() {
         let private = Path::new("/d/.keepsake");
         let event = |kind, path: &str| Event::new(kind).add_path(path.into());
         let created = EventKind::Create(CreateKind::File);

@@ -78,16 +78,16 @@ fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_end_on_every_limit_on_postgres_and_s3() {
-    writers_end_on_every_limit(Pair::PostgresS3).await;
+async fn racing_writers_stop_exactly_at_every_limit_on_postgres_and_s3() {
+    racing_writers_stop_exactly_at_every_limit(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_end_on_every_limit_on_sqlite() {
-    writers_end_on_every_limit(Pair::Sqlite).await;
+async fn racing_writers_stop_exactly_at_every_limit_on_sqlite() {
+    racing_writers_stop_exactly_at_every_limit(Pair::Sqlite).await;
 }
 
-async fn writers_end_on_every_limit(pair: Pair) {
+async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let unlimited = LimitOverrides::default;
     let fleet = Fleet::new(
         pair,

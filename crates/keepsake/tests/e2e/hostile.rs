@@ -328,7 +328,7 @@ async fn post(client: &Client, path: &str, body: Vec<u8>) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_too_many_is_told_so_and_may_ask_for_health() {
+async fn excess_connection_is_refused_except_for_health_probes() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {

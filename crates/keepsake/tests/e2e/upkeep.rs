@@ -22,16 +22,16 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 const KILLS_UNDER_LOAD: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_postgres_and_s3() {
-    kills_at_each_step_leave_what_is_swept(Pair::PostgresS3).await;
+async fn kills_at_each_step_of_a_write_leave_only_sweepable_blobs_on_postgres_and_s3() {
+    kills_at_each_step_leave_only_sweepable_blobs(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_amid_writes_leave_nothing_to_sweep_on_sqlite() {
-    kills_at_each_step_leave_what_is_swept(Pair::Sqlite).await;
+    kills_at_each_step_leave_only_sweepable_blobs(Pair::Sqlite).await;
 }
 
-async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
+async fn kills_at_each_step_leave_only_sweepable_blobs(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
@@ -305,7 +305,7 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verification_makes_no_index() {
+async fn verification_creates_no_index() {
     let folder = tempfile::tempdir().unwrap();
     let run = keepsake(&["verify", "--data-dir", folder.path().to_str().unwrap()]).await;
     assert_eq!(run.code, Some(1));

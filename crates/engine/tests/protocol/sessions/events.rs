@@ -12,11 +12,11 @@ use crate::test_engine::{TestEngine, create, insert, tool_call, view};
 
 crate::on_both_databases! {
     every_call_becomes_an_event_without_content,
-    events_are_written_with_the_access_times_and_once,
-    names_that_no_tool_has_are_not_kept,
+    events_are_written_once_with_the_access_times,
+    invalid_tool_names_are_not_recorded,
     events_are_paged_in_both_orders,
     page_of_events_holds_up_to_a_thousand,
-    read_in_a_session_writes_nothing_itself,
+    read_in_a_session_writes_nothing_before_the_flush,
 }
 
 async fn events(setup: &TestEngine, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
@@ -89,7 +89,7 @@ async fn every_call_becomes_an_event_without_content(setup: TestEngine) {
     );
 }
 
-async fn events_are_written_with_the_access_times_and_once(setup: TestEngine) {
+async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let replica = setup.replica();
@@ -114,7 +114,7 @@ async fn events_are_written_with_the_access_times_and_once(setup: TestEngine) {
     assert_eq!(events(&setup, &setup.engine, id).await.len(), 2);
 }
 
-async fn names_that_no_tool_has_are_not_kept(setup: TestEngine) {
+async fn invalid_tool_names_are_not_recorded(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     for name in ["no\0tool", "", "a secret", "some_tool"] {
@@ -223,7 +223,7 @@ async fn page_of_events_holds_up_to_a_thousand(setup: TestEngine) {
     }
 }
 
-async fn read_in_a_session_writes_nothing_itself(setup: TestEngine) {
+async fn read_in_a_session_writes_nothing_before_the_flush(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let principal = holder(&setup.engine, &made).await;

@@ -23,9 +23,9 @@ crate::on_both_databases! {
     token_of_an_issuers_token_has_its_scopes_and_ends_with_it,
     token_ends_at_the_moment_its_key_expires,
     credential_in_its_leeway_obtains_no_session_token,
-    bound_key_neither_sees_nor_makes_sessions_without_stores,
+    bound_key_neither_sees_nor_creates_sessions_without_stores,
     stores_attached_after_the_check_are_not_shown_to_a_bound_key,
-    session_is_shown_only_to_those_who_may_read,
+    session_is_shown_only_with_a_read_scope,
 }
 
 /// How long a replica may go on believing.
@@ -219,7 +219,7 @@ fn assert_hidden<T: std::fmt::Debug>(outcome: &Result<T, EngineError>) {
     );
 }
 
-async fn bound_key_neither_sees_nor_makes_sessions_without_stores(setup: TestEngine) {
+async fn bound_key_neither_sees_nor_creates_sessions_without_stores(setup: TestEngine) {
     let engine = &setup.engine;
     let bound = setup.key_with(&SESSIONS, Some(vec![setup.store_id])).await;
     let id = setup.open(&[]).await.session.session_id;
@@ -275,7 +275,7 @@ async fn stores_attached_after_the_check_are_not_shown_to_a_bound_key(setup: Tes
     assert_hidden(&engine.sessions.update(&bound, id, edit, Some(named)).await);
 }
 
-async fn session_is_shown_only_to_those_who_may_read(setup: TestEngine) {
+async fn session_is_shown_only_with_a_read_scope(setup: TestEngine) {
     let engine = &setup.engine;
     let blind = setup
         .key_with(&[Scope::SessionsWrite, Scope::MemoryWrite], None)

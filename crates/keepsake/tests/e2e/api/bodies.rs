@@ -133,7 +133,7 @@ pub(super) async fn wrong_values_are_refused_by_the_field_name(place: Place) {
     assert_eq!(store.paths().await, ["/a"]);
 }
 
-pub(super) async fn what_is_no_json_object_is_refused(place: Place) {
+pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memory = store.create("/a", "one").await;
     let version = store.version(&memory["memory_version_id"]);

@@ -36,7 +36,7 @@ pub(super) async fn one_creation_gets_the_path(place: Place) {
     assert_eq!(store.version_count().await, 3);
 }
 
-pub(super) async fn file_and_directory_do_not_come_both(place: Place) {
+pub(super) async fn file_and_directory_of_one_name_are_not_both_created(place: Place) {
     let store = place.store();
     for round in 0..4 {
         let paths = [

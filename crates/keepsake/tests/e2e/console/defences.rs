@@ -159,7 +159,7 @@ async fn sign_in_replaces_a_planted_cookie() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sign_in_of_both_consoles_leads_to_no_other_place() {
+async fn sign_in_redirects_only_within_the_consoles() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let operated = Operated::on(&deployment).await;
@@ -197,7 +197,7 @@ async fn sign_in_of_both_consoles_leads_to_no_other_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_ends_with_its_credential() {
+async fn every_page_is_refused_after_its_credential_is_revoked() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
     let draft = json!({"name": "ended", "scopes": ["memory:read", "tenant:admin"]});

@@ -78,12 +78,12 @@ const OTHERS: [&str; 33] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_of_a_session_does_what_it_may_and_no_more_on_postgres_and_s3() {
+async fn session_token_has_exactly_its_permissions_on_postgres_and_s3() {
     run(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_of_a_session_does_what_it_may_and_no_more_on_sqlite() {
+async fn session_token_has_exactly_its_permissions_on_sqlite() {
     run(Pair::Sqlite).await;
 }
 
