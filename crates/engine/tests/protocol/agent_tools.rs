@@ -213,7 +213,7 @@ async fn listing_shows_first_lines_and_pages_repeat_no_file(setup: TestEngine) {
     let deep = setup.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
     assert_eq!(deep.0, ["/memories/d/deep/x.md 1 x"]);
 
-    // A cursor is good for its own listing alone.
+    // A cursor is valid only for its own listing.
     let (_, next) = setup.entries(json!({"limit": 1})).await;
     let text = setup
         .not_done("memory_list", json!({"page": next, "depth": 1}))
@@ -510,7 +510,7 @@ async fn secrets_are_refused_or_redacted_by_policy(setup: TestEngine) {
         text.contains("refuses github_token in line 2 of /memories/a") && !text.contains(&token()),
         "{text}"
     );
-    // What was there before is not judged again, in a whole content neither.
+    // Existing lines are not scanned again, even when the whole content is replaced.
     setup.done("memory_append", write("/memories/old", "more")).await;
     setup
         .done(
@@ -797,7 +797,7 @@ async fn search_covers_only_the_mounted_stores(setup: TestEngine) {
     .await;
     assert_eq!(in_one, [("/mnt/memory/handbook/rules.md".to_owned(), 1)]);
 
-    // What is gone is found no more.
+    // Deleted memories are no longer found.
     setup
         .done("memory_delete", json!({"path": "/memories/garden"}))
         .await;
@@ -826,7 +826,7 @@ async fn missing_scopes_and_unknown_tools_are_refused(setup: TestEngine) {
         (&reader, "memory_append", write("/memories/a", "x")),
         (&reader, "memory_edit", edit.clone()),
         (&reader, "memory_delete", json!({"path": "/memories/a"})),
-        // Its answer would show what is there.
+        // The answer of an edit would show existing content.
         (&writer, "memory_edit", edit),
         (&writer, "memory_read", json!({"path": "/memories/a"})),
         (&writer, "memory_list", json!({})),

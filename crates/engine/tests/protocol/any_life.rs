@@ -1,6 +1,6 @@
-//! Random lives: whatever two replicas read, write and pin, and however late one
-//! of them writes what was read, no memory expires that was used within its time,
-//! and each that was not is gone after one run.
+//! Random histories of two replicas that read, write and pin memories; one of them
+//! records its reads late. A memory that was used within its period never expires,
+//! and every unused memory is deleted by the next run.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -151,7 +151,7 @@ async fn edits_of_one_memory_by_tool_and_api_are_serialized(setup: TestEngine) {
         }
     });
     futures::future::join_all(edits).await;
-    // Nobody lost a race, so nobody had to put a blob twice.
+    // No edit lost a race, so no edit put a blob twice.
     assert_eq!(setup.blobs.calls().put, 21);
     assert_eq!(setup.blobs.calls().delete, 0);
 }

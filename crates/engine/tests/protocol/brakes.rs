@@ -251,7 +251,7 @@ async fn failed_scheduled_run_is_retried_in_its_slot(setup: TestEngine) {
     let engine = &setup.engine;
     let failed = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert!(matches!(failed, RunOutcome::Failed(_)));
-    // At once would be in vain.
+    // A retry has to wait.
     assert_eq!(
         run(engine, FailsOnce, RunRequest::SCHEDULED).await,
         RunOutcome::NotOurs
@@ -273,8 +273,8 @@ async fn failed_scheduled_run_is_retried_in_its_slot(setup: TestEngine) {
     );
 }
 
-/// Of Postgres alone: there the pool that tells of a replica may fail while the
-/// one that serves does not.
+/// Only on Postgres: there the connection pool for heartbeats may fail while the pool
+/// for requests works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_whose_heartbeats_fail_refuses_credentials() {
     let setup = TestEngine::postgres_and_s3().await;
@@ -309,7 +309,7 @@ async fn replica_whose_heartbeats_fail_refuses_credentials() {
     setup.engine.auth.authenticate(key).await.unwrap();
     setup.clock.advance(Duration::from_secs(2));
     assert!(setup.engine.health.check().await.has_index());
-    // A run that expires is one of a replica that is heard of.
+    // Expiry runs only on a replica with heartbeats.
     let counts = run(&setup.engine, ExpireUnused, RunRequest::SCHEDULED).await;
     assert!(matches!(counts, RunOutcome::Ran(_)), "{counts:?}");
 }

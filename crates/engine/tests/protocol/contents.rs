@@ -45,7 +45,7 @@ async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
     }
 }
 
-/// A replica that keeps objects of what was deleted for a week.
+/// A replica that delays the deletion of objects by a week.
 fn delaying(setup: &TestEngine) -> Engine {
     setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY)
 }

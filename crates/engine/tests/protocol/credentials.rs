@@ -44,7 +44,8 @@ fn made_up(number: u32) -> String {
     ApiKeySecret::from_random(random).expose().to_owned()
 }
 
-/// How many of so many made-up keys were looked up: those are told unknown.
+/// The number of made-up keys that were looked up; a lookup answers that the key is
+/// unknown.
 async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
     let tries = keys.map(|number| {
         let key = made_up(number);
@@ -70,7 +71,7 @@ async fn flood_of_unknown_keys_costs_few_lookups_and_blocks_no_valid_key(setup: 
         assert!((1..=208).contains(&first), "{first}");
         let rest = looked_up(&setup.engine, second * 3000 + 1500..second * 3000 + 3000).await;
         assert!(first + rest <= 208, "{first} and {rest}");
-        // Looked up anew when it is no longer believed, flood or not.
+        // A valid key is looked up again after its cache entry ends, despite the flood.
         setup.engine.auth.authenticate(&good).await.unwrap();
         setup.clock.advance(Duration::from_secs(1));
     }
@@ -446,7 +447,7 @@ async fn secrets_are_wrapped_when_a_master_key_is_set(setup: TestEngine) {
     for vault in [vault(1, None), vault(2, Some(1)), vault(2, None)] {
         let engine = setup.replica_with(|options| options.vault = vault);
         engine.prepare_secrets().await.unwrap();
-        // The secrets are the same: what was signed with them stays good.
+        // The secrets are the same: signed tokens and cursors stay valid.
         engine.auth.authenticate(&token).await.unwrap();
         engine.stores.list(&setup.principal, &second).await.unwrap();
         assert_eq!(setup.stored_sizes().await, [61, 61]);

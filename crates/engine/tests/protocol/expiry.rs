@@ -1,4 +1,4 @@
-//! Expiry: never what was read within its time, always what is past it.
+//! Expiry: memories past their period are deleted, memories read within it never.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,12 +218,12 @@ async fn expiry_waits_for_unwritten_reads_of_other_replicas(setup: TestEngine) {
         setup.make("/b.txt", "a").await,
     );
     let other = setup.replica();
-    // Its last sign of life comes before the memories' time is up, and nothing of
-    // what was read there since is written.
+    // Its last heartbeat comes before the end of the memories' period. Reads after it
+    // may not be written yet.
     setup.clock.advance(short_of(PERIOD, Duration::from_mins(1)));
     other.replica.flush().await.unwrap();
     setup.clock.advance(Duration::from_mins(2));
-    assert_eq!(expire(&setup).await, 0, "who knows what was read there");
+    assert_eq!(expire(&setup).await, 0, "the replica may have unwritten reads");
     let memory_id = read.memory.head.memory_id;
     other
         .memories

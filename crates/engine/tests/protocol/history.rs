@@ -1,4 +1,4 @@
-//! The removal of history: what goes, in which order, and what never comes back.
+//! The removal of history: redaction, deletion of stores, and their order with restores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -318,7 +318,7 @@ async fn restored_memory_keeps_its_id(setup: TestEngine) {
     assert_eq!(
         setup.blobs_there().await.len(),
         1,
-        "what comes back needs no new blob"
+        "a restored memory needs no new blob"
     );
     // Again, it is there.
     setup
@@ -478,7 +478,7 @@ async fn stopped_purge_is_resumed(setup: TestEngine) {
         .delete(&setup.principal, setup.store_id)
         .await
         .unwrap();
-    // One that died between two batches, and one that is told to stop.
+    // One run died between two batches, and another is cancelled.
     let now = keepsake_engine::Clock::now(&*setup.clock);
     let tenant_id = setup.principal.tenant_id;
     let batch = setup

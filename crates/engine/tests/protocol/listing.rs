@@ -161,7 +161,7 @@ async fn is_listed_whole(setup: &TestEngine, tree: Tree) {
             break;
         };
         page = Some(next);
-        // Something comes or goes that is not among those that stay.
+        // A memory outside the permanent ones is created or deleted between two pages.
         if let Some(path) = changes.next() {
             if passing.remove(path) {
                 remove(setup, path).await;

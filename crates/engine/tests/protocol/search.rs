@@ -1,5 +1,5 @@
-//! Search: in step with every write on every replica, and as if the store had
-//! been indexed anew.
+//! Search: results follow every write on every replica, and equal those of a newly
+//! built index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -722,7 +722,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 40)
 }
 
-/// The hits of a store that is indexed anew.
+/// The hits of a newly built index.
 fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> Vec<(MemoryId, String, f64)> {
     let mut postings = Postings::default();
     for (memory, content) in memories.values() {

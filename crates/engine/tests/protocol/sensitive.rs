@@ -348,10 +348,10 @@ async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
     );
     assert!(
         !blobs_hold(&setup, &secret).await,
-        "what was put before is removed"
+        "the blob of the first attempt is removed"
     );
 
-    // To a laxer one: what was judged is judged again, and kept as it is.
+    // To a laxer policy: the content is scanned again, and stored unchanged.
     change_policy_at_the_next_put("off");
     assert_eq!(
         setup.create("/memories/d.md", &token).await,

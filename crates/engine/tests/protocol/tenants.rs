@@ -98,7 +98,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         .await
         .unwrap();
     delete(&setup).await;
-    // What else purges and drains leaves the counting to the deletion.
+    // Other purges and drains leave the counting to the deletion.
     setup
         .engine
         .jobs
@@ -129,7 +129,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         (3, 3, 1)
     );
 
-    // Nothing is told to be done while a request of before may be under way.
+    // The deletion is not done while an earlier request may still be running.
     orphan(&setup, 2).await;
     setup.clock.advance(Duration::from_mins(59));
     assert_eq!(run(&setup).await["done"], 0);
@@ -167,7 +167,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!(run(&setup).await["done"], 0);
 }
 
-/// Blobs of which every version went, and those that had none; nothing is kept.
+/// Blobs whose versions were all deleted, and blobs without versions; none are kept.
 const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
     VersionCounts {
         deleted,
@@ -220,7 +220,7 @@ async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     );
 }
 
-/// Credentials of the kind that may write and delete, and no more.
+/// With credentials of the object store that may only write and delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_reports_versions_that_it_could_not_delete() {
     let setup = TestEngine::sqlite_and_s3().await;
@@ -269,7 +269,7 @@ async fn interrupted_deletion_is_resumed(setup: TestEngine) {
     assert!(!setup.blobs_there().await.is_empty());
     assert_eq!(report(&setup).await.state, DeletionState::Removing);
 
-    // A worker that is told to stop ends after its batch.
+    // A cancelled worker ends after its batch.
     setup.clock.advance(Duration::from_mins(1));
     let stopping = CancellationToken::new();
     stopping.cancel();
@@ -473,7 +473,7 @@ async fn key_grants_no_more_than_its_own_rights(setup: TestEngine) {
         .list(&setup.principal, &PageRequest::default())
         .await
         .unwrap();
-    assert_eq!(all.items.len(), 4, "what was refused made nothing");
+    assert_eq!(all.items.len(), 4, "refused requests created no keys");
 }
 
 async fn bound_key_sees_only_keys_of_its_stores(setup: TestEngine) {

@@ -1,4 +1,4 @@
-//! Upkeep: orphans are swept, nothing else is, and what is wrong is told.
+//! Upkeep: only orphans are swept, and problems are reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,7 +141,7 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngi
     let named = setup.blobs_there().await;
     assert_eq!(named.len(), 2);
 
-    // Nobody can take away what they brought.
+    // The failed writes cannot remove their blobs.
     setup.blobs.before_delete(|_| async { unavailable() });
     // The answer of the object store is lost.
     setup.blobs.after_put(|_| async { unavailable() });
@@ -297,7 +297,7 @@ async fn missing_or_damaged_blob_is_reported(setup: TestEngine) {
     assert!(found.problems.contains(&expected), "{:?}", found.problems);
     let path = worker.engine.verifier.path_of_blob(&missing).await.unwrap();
     assert_eq!(path.as_deref(), Some("/a.txt"));
-    // What belongs to a deleted store is no problem any more.
+    // Blobs of a deleted store are not reported as problems.
     setup
         .engine
         .stores
@@ -424,7 +424,7 @@ async fn slot_of_a_sweep_is_run_once_by_two_replicas(setup: TestEngine) {
     }
 }
 
-/// Writes, edits and deletes until it is told to stop; answers how often.
+/// Writes, edits and deletes until `is_over`; returns the number of successful calls.
 pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &AtomicBool) -> u64 {
     let engine = setup.replica();
     let mut done = 0;
@@ -439,7 +439,7 @@ pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &Atomi
             2 => insert(&format!("/memories/{writer}/again.txt"), 0, "a line"),
             _ => json!({"command": "delete", "path": format!("/memories/{writer}/again.txt")}),
         };
-        // What fails or is refused has changed nothing, or left an orphan.
+        // A failed or refused call changes nothing, or leaves an orphan.
         if let Ok(answer) = setup.call_on(&engine, None, input).await {
             done += u64::from(!answer.is_error);
         }

@@ -83,7 +83,7 @@ async fn refused_commit_removes_its_blob(setup: TestEngine) {
     assert_eq!(setup.blobs.keys_deleted().len(), 1);
 }
 
-/// Nothing of what was never told to be stored may be found in the bucket later.
+/// The bucket must not keep content whose write was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_commit_leaves_no_object_version() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
@@ -499,7 +499,7 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(setup: TestEngine) {
         .await;
     late.await.unwrap();
     let left = setup.try_call(view("/memories")).await.unwrap().content;
-    // Either the late file went with the rest, or it came after and is alone.
+    // Either the late file was deleted with the others, or it is the only one left.
     assert!(!left.contains("/memories/d/0/"), "{left}");
     let survivors = left.lines().filter(|line| line.ends_with("txt")).count();
     assert!(survivors <= 1, "{left}");

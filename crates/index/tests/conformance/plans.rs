@@ -99,7 +99,7 @@ async fn assert_plans(function: &str, variables: &[Variable], expected: &[&[&str
         // The two ranges of children are merged by a sort of what they gave.
         let is_merge = plan.contains("Append");
         assert!(is_merge || !plan.contains("Sort"), "{plan}");
-        // The only hash is the one that removes duplicates.
+        // A hash may only remove duplicates.
         let joins = plan.replace("HashAggregate", "");
         assert!(!plan.contains("Seq Scan") && !joins.contains("Hash"), "{plan}");
         assert!(!plan.contains("Join Filter"), "{plan}");

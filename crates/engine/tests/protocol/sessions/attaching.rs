@@ -1,4 +1,4 @@
-//! What a session is given, and by whom.
+//! Sessions and their attachments: creation, changes, and the rights they need.
 
 use std::time::Duration;
 
@@ -298,7 +298,7 @@ async fn session_has_no_more_rights_than_its_creator(setup: TestEngine) {
         "{refused:?}"
     );
     engine.sessions.issue_token(&reader, id).await.unwrap();
-    // Once somebody else has given it more, its token is not the reader's to have.
+    // After another credential granted write access, the reader cannot obtain a token.
     engine
         .attachments
         .update(&setup.principal, id, store, write, None)
@@ -309,7 +309,7 @@ async fn session_has_no_more_rights_than_its_creator(setup: TestEngine) {
         matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
         "{refused:?}"
     );
-    // Nor does it call with more than it has.
+    // Nor can it call tools with write access.
     let refused = super::try_call(engine, &reader, id, create("/memories/notes/a", "x")).await;
     assert!(
         matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
@@ -639,7 +639,7 @@ async fn deleted_store_is_no_longer_attached(setup: TestEngine) {
     let id = made.session.session_id;
     setup.engine.sessions.mounts(&setup.principal, id).await.unwrap();
     setup.engine.stores.delete(&setup.principal, other).await.unwrap();
-    // What is attached was looked up a moment ago: what is gone is not listed.
+    // The attachments are cached, but the deleted store is not listed.
     let listed = call(&setup.engine, &setup.principal, id, view("/memories")).await;
     assert!(
         listed.content.ends_with("0B\t/memories\n0B\t/memories/notes/"),

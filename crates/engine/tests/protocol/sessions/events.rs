@@ -107,7 +107,7 @@ async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     assert_eq!(session.last_used_at, Some(setup.engine_now()));
     replica.replica.flush().await.unwrap();
     assert_eq!(events(&setup, &setup.engine, id).await, written);
-    // At the end what is noted is written.
+    // The shutdown writes the noted events.
     setup.clock.advance(Duration::from_secs(1));
     call(&replica, &principal, id, view("/memories/notes")).await;
     assert!(replica.shut_down(Duration::from_secs(20)).await);

@@ -19,7 +19,7 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     let stores = [(setup.store_id, Access::ReadOnly)];
     let [used, archived] = [setup.open(&stores).await, setup.open(&stores).await];
     setup.clock.advance(short_of(PERIOD, SECOND));
-    // Who only looks what is there reads no memory.
+    // A listing reads no memory.
     let replica = setup.replica();
     for session in [&used, &archived] {
         call(

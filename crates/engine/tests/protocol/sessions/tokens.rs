@@ -1,4 +1,4 @@
-//! What a session's token may do, and until when.
+//! The permissions and the lifetime of a session's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -490,7 +490,7 @@ async fn token_ends_with_its_creating_key_within_five_seconds(setup: TestEngine)
     for engine in [&setup.engine, &replica] {
         let refused = engine.auth.authenticate(&token).await.unwrap_err();
         assert!(matches!(refused, EngineError::Unauthenticated(_)), "{refused}");
-        // Its session goes on, and so does what was issued to others.
+        // The session stays live, and tokens that other keys requested stay valid.
         holder(engine, &made).await;
     }
 }
@@ -505,7 +505,7 @@ async fn same_block_id_in_another_session_is_another_call(setup: TestEngine) {
             .mounts(&setup.principal, made.session.session_id)
             .await
             .unwrap();
-        // Harnesses that number their calls begin anew in each session.
+        // Harnesses that number their calls start again at 1 in each session.
         let block = tool_call(Some("1"), crate::test_engine::insert("/memories/notes/a", 1, "y"));
         let answer = setup
             .engine

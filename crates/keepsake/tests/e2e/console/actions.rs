@@ -1,4 +1,4 @@
-//! What people do on each screen, and its effect on the API.
+//! The actions of each screen, and their effect on the API.
 
 use std::time::Duration;
 

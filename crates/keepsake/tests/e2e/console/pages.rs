@@ -1,4 +1,4 @@
-//! What every page has: headers, weight, and the content that it is for.
+//! Every page: its headers, its weight, and its main content.
 
 use keepsake_index::Scope;
 use reqwest::Method;
