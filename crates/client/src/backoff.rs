@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Attempts of a call, the first included.
 const MAX_ATTEMPTS: u32 = 6;
-/// The longest wait before the second attempt; each further one may be twice as long.
+/// The maximum wait before the second attempt; it doubles with each attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(30);

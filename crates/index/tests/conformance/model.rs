@@ -1,4 +1,4 @@
-//! Random histories, held against a model in memory after every step.
+//! Random histories, compared with a model in memory after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 use crate::place::{Place, created, deleted, edited, path, renamed};
 use crate::subject::Subject;
 
-/// Histories that are tried.
+/// The number of histories.
 const CASES: u32 = 20;
-/// Steps of one, at most.
+/// The maximum number of steps of a history.
 const STEPS: usize = 24;
 
 #[derive(Debug, Clone)]

@@ -477,7 +477,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
             .unwrap()
     };
 
-    // The flush has looked whether the memory is there, and waits for this row.
+    // The flush finds the memory, and then waits for this uncommitted row.
     let mut in_the_way = raw.begin().await.unwrap();
     sqlx::query(
         "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \

@@ -17,16 +17,16 @@ use super::{PRIVATE_FOLDER, Stop};
 
 /// How long the folder must be quiet before a pass.
 const QUIET: Duration = Duration::from_millis(200);
-/// The longest wait for a folder that is never quiet.
+/// The maximum wait while the folder keeps changing.
 const MAX_UNQUIET: Duration = Duration::from_secs(2);
 /// The interval of passes for a credential that may not follow changes.
 const BLIND_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval of passes without any event: some file systems report none.
+/// The interval of passes without an event: some file systems report no events.
 const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Synchronises until a signal. A server that is away is waited for.
+/// Synchronises until a signal. Waits for a server that cannot be reached.
 ///
 /// # Errors
 /// [`Failure`] that another attempt cannot fix.

@@ -102,7 +102,7 @@ fn create(path: &str, text: &str) -> Value {
 
 /// Keeps commits of the only store waiting.
 const LOCK: &str = "BEGIN; SELECT seq FROM store FOR UPDATE";
-/// Ends the lock; a Postgres does not notice by itself that who waits is dead.
+/// Ends the lock. Postgres does not notice by itself that a waiting client is dead.
 const RELEASE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                        WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
 
@@ -114,7 +114,7 @@ fn send(client: &Client, tenant: &Tenant, input: &Value) -> tokio::task::JoinHan
     tokio::spawn(async move { try_send(request).await.ok().map(|answer| answer.text) })
 }
 
-/// Writes new files, and edits that race, until the server is gone.
+/// Creates new files and replaces a shared one until the server is gone.
 async fn write(client: Client, tenant: Tenant, round: usize, writer: usize) {
     for number in 0.. {
         let input = if number % 2 == 0 {

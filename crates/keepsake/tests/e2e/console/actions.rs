@@ -59,7 +59,7 @@ async fn stores_are_created_changed_archived_and_deleted(pair: Pair) {
     assert_eq!(made.status, 303, "{}", made.text);
     let (path, _) = made.location().split_once('?').unwrap();
     let path = path.to_owned();
-    // The form that is sent twice makes one store.
+    // A form that is sent twice creates one store.
     let again = browser.submit(&list, "/console/stores", &form).await;
     assert_eq!(again.location(), made.location());
     let id = path.rsplit('/').next().unwrap();
