@@ -115,7 +115,7 @@ pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Back
     assert_eq!(again, deleted(0, None));
 }
 
-/// What a store that keeps no versions says.
+/// The result of a store without versions.
 const fn deleted(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     ErasedBatch {
         gone,

@@ -31,7 +31,7 @@ async fn erasing_a_blob_deletes_all_its_versions() {
     for blob in [1, 2, 3] {
         put(&store, blob).await;
     }
-    // Deleted before, and there still.
+    // Deleted earlier; its versions still exist.
     store.delete(&key(1, 1, 1)).await.unwrap();
     assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     assert_eq!(place.versions().await, 4);
@@ -66,7 +66,7 @@ async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
     assert_eq!(again, every_version(0, None));
 }
 
-/// What is said where all versions were seen and went.
+/// The result when all versions were listed and deleted.
 const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     ErasedBatch {
         gone,
@@ -92,7 +92,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     ] {
         store.put(&of_tenant, text.clone()).await.unwrap();
     }
-    // Deleted before, one of them twice, and there still.
+    // Deleted earlier, one of them twice; their versions still exist.
     for of_tenant in [key(2, 1, 1), key(2, 5, 1), key(2, 5, 1)] {
         store.delete(&of_tenant).await.unwrap();
     }

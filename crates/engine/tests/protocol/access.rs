@@ -96,7 +96,7 @@ async fn replica_whose_heartbeats_hang_refuses_credentials() {
     assert!(setup.engine.health.check().await.has_index());
 }
 
-/// Another process would expire what this one serves before it is heard of.
+/// Before its first heartbeat, another process could expire memories that it serves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_announces_itself_before_it_serves() {
     let setup = TestEngine::postgres_and_s3().await;

@@ -1,4 +1,4 @@
-//! What holds the jobs back where going on would lose something.
+//! The safety checks that stop jobs before they would lose data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ async fn scheduled_sweep_stops_if_most_blobs_are_unnamed(setup: TestEngine) {
         plant(&setup, blob).await;
     }
     clock.advance(DAY);
-    // The hundred of before are condemned, and not removed yet: they are unnamed still.
+    // The first hundred blobs are condemned but not removed yet, so they count as unnamed.
     assert_stopped(&run(&engine, few, RunRequest::SCHEDULED).await);
 }
 

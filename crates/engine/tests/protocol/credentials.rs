@@ -1,4 +1,4 @@
-//! Who is believed, for how long, and what finding out costs.
+//! Credentials: which ones are accepted, for how long, and the cost of checking them.
 
 use std::sync::Arc;
 use std::time::Duration;

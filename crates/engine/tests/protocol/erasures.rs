@@ -421,7 +421,7 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
         bucket.either((2, 2, 0), (2, 0, 2))
     );
     assert_eq!(bucket.objects(&setup).await, 1);
-    // What was deleted before, and is there as an older version, goes with the store.
+    // Object versions of blobs that were deleted earlier are erased with the store.
     let orphan = keepsake_core::BlobKey {
         blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
         ..setup.blob_key(&memory.memory.head)

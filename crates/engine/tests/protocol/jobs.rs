@@ -101,7 +101,7 @@ async fn run_of_a_dead_owner_is_resumed_after_its_lease(setup: TestEngine) {
         run(&setup.engine, DrainDeletions).await,
         RunOutcome::Ran(_)
     ));
-    // The dead comes back: its fence is old, and it can end nothing.
+    // The dead owner comes back, but its fence is outdated: it cannot finish the run.
     let ended = setup
         .index
         .job_runs

@@ -91,7 +91,7 @@ fn any_tree() -> impl Strategy<Value = Tree> {
         })
 }
 
-/// What a plain look at all paths lists.
+/// The expected items of a listing, computed from all paths.
 fn listed<'a>(paths: impl Iterator<Item = &'a String>, prefix: &str, depth: u64) -> Vec<String> {
     let below = paths.filter_map(|path| Some((path, path.strip_prefix(prefix)?)));
     let items: BTreeSet<_> = below

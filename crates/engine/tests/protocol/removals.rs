@@ -153,7 +153,7 @@ async fn erasure_deletes_object_versions_of_expired_blobs() {
         "both contents of the kept memory, and the orphan"
     );
     assert_eq!(setup.content_of(&kept).await, "two");
-    // The orphan goes for good at its own time.
+    // The orphan's tombstone ends after its retention.
     setup.clock.advance(RETENTION);
     run(&setup, &setup.engine, DrainDeletions).await;
     assert_eq!(bucket.objects(&setup).await, 2);

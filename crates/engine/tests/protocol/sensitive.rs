@@ -1,4 +1,4 @@
-//! What a store's policy makes of secrets, whichever way they come.
+//! A store's sensitive-data policy on every kind of write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -207,7 +207,7 @@ async fn deletion_leaves_no_object_version_of_deleted_blobs() {
         (1, bucket.either(versions(3, 0), versions(0, 1)))
     );
 
-    // What comes late, and was removed again by who brought it.
+    // A late blob that its writer removed again.
     orphan(&setup, 3).await;
     setup.blobs.inner().delete(&orphan_key(&setup, 3)).await.unwrap();
     setup.clock.advance(Duration::from_hours(1));

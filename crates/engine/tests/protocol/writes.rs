@@ -193,7 +193,8 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(setup: TestEngine) {
     setup.blobs.before_put(move |_| {
         let (blobs, index, races) = (Arc::clone(&blobs), index.clone(), Arc::clone(&counted));
         async move {
-            // One that heeds no claim moves the memory between each read and commit.
+            // Another writer ignores claims and changes the memory between each read and
+            // commit.
             races.fetch_add(1, Ordering::SeqCst);
             crate::writes::move_head(&index, &**blobs.inner(), tenant_id, store_id).await;
             Ok(())

@@ -26,7 +26,7 @@ fn all() -> AuditListing {
     }
 }
 
-/// What was done, the first entry first, without what `Place` did.
+/// The audit entries, oldest first, without those of `Place`.
 async fn told(place: &Place) -> Vec<(String, Uuid, Option<StoreId>)> {
     let mut entries = listed(place, &all()).await;
     entries.sort_by_key(|entry| entry.id);
@@ -310,7 +310,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
             .await;
         pruned.unwrap()
     };
-    // Of each tenant the two entries of `Place`, and those before the time.
+    // For each tenant, the two entries of `Place` and the entries before the time.
     assert_eq!(prune(4, true).await, 10);
     assert_eq!([prune(4, false).await, prune(4, false).await], [4, 4]);
     assert_eq!([prune(4, false).await, prune(4, false).await], [2, 0]);

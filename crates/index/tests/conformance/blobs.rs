@@ -98,7 +98,7 @@ pub(crate) async fn blob_of_a_version_is_not_condemned(subject: &Subject) {
     place.change(vec![edited(&first, 2)]).await;
     let second = place.memory("/a").await;
     place.change(vec![deleted(&second)]).await;
-    // Versions that are no longer a head name theirs all the same.
+    // Versions that are no longer a head still name their blobs.
     for head in [first, second] {
         assert!(
             !place

@@ -221,7 +221,7 @@ pub(crate) async fn memories_created_after_the_request_are_kept(subject: &Subjec
     let erasure_id = ask(&place, below(&place, "/p/")).await;
     place.create("/p/new", 4).await;
     place.change(vec![renamed(&outside, "/p/moved")]).await;
-    // Moved away and changed, it goes all the same.
+    // A memory that is moved away and edited is erased too.
     place.change(vec![renamed(&head, "/elsewhere")]).await;
     let moved = place.memory("/elsewhere").await;
     place.change(vec![edited(&moved, 9)]).await;

@@ -433,7 +433,7 @@ pub(crate) async fn slowest_replica_determines_how_far_reads_are_written(subject
     beat(3, seconds(LIVES_FOR.as_secs() + 1), seconds(300)).await;
     beat(4, seconds(FORGOTTEN_AFTER.as_secs() + 1), seconds(9_000)).await;
     assert_eq!(flush().await, expected(seconds(300), false));
-    // One that lives and does not get to write.
+    // A live replica that cannot write its reads.
     beat(2, seconds(5), seconds(LIVES_FOR.as_secs() + 1)).await;
     assert_eq!(flush().await, expected(seconds(300), true));
     for replica in 1..=4 {

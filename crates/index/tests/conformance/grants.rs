@@ -159,7 +159,7 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
         ));
     }
 
-    // What one store gives up, another can use, to the byte.
+    // Bytes that one store frees are available to another, exactly.
     let head = second.memory("/a").await;
     second.change(vec![deleted(&head)]).await;
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 81 });

@@ -68,7 +68,7 @@ pub(crate) fn new_key(tenant_id: TenantId) -> ApiKey {
     }
 }
 
-/// `NOW` and so many seconds.
+/// `NOW` plus this number of seconds.
 pub(crate) fn after_seconds(seconds: i64) -> Timestamp {
     Timestamp::from_micros(NOW.as_micros() + seconds * 1_000_000)
 }

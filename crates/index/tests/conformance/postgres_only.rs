@@ -1,4 +1,4 @@
-//! What Postgres does besides: row-level security, roles, migrations.
+//! Facts of Postgres only: row-level security, roles, migrations.
 
 use std::collections::BTreeSet;
 

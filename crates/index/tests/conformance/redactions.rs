@@ -121,7 +121,7 @@ pub(crate) async fn redacting_twice_changes_nothing(subject: &Subject) {
         RedactionOutcome::AlreadyRedacted
     );
     assert_eq!((place.rows().await, counters(&place).await), (rows, counted));
-    // Nor does a blob that is gone come back into the queue.
+    // A removed blob is not queued again.
     let queued = queue(&place).await;
     assert!(place.queue().finish(&queued, NOW, None).await.unwrap());
     redact(&place, first.version_id).await;
@@ -184,7 +184,7 @@ pub(crate) async fn path_of_a_deleted_memory_is_removed_with_its_last_version(su
     assert_eq!(version(&place, delete.version_id).await.path, None);
     assert_eq!(counters(&place).await, [2, 0]);
 
-    // It is deleted all the same, and may come back.
+    // The memory is still deleted, and can be restored.
     let found = place
         .index
         .memories

@@ -1,4 +1,4 @@
-//! What refuses a commit, and that a refusal has changed nothing.
+//! The refusals of a commit: their reasons, and that a refused commit changes nothing.
 
 use keepsake_core::{SensitiveDataPolicy, StoreId};
 use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal, StoreChange};

@@ -1,4 +1,4 @@
-//! Memories that come back, pins, and commits that name older content.
+//! Restored memories, pins, and commits that use older content.
 
 use keepsake_core::VersionId;
 use keepsake_index::{
@@ -165,7 +165,7 @@ pub(crate) async fn first_line_is_kept_unless_it_is_given(subject: &Subject) {
         let lines = "SELECT first_line FROM memory WHERE tenant_id = $1 AND store_id = $2";
         place.raw.rows(lines, &place.ids()).await[0][0].clone()
     };
-    // Content that comes back from an older version brings its line along.
+    // Content that is restored from an older version has its first line again.
     let mut restore = renamed(&head, "/a");
     restore.after.as_mut().unwrap().first_line = Some("of old".to_owned());
     place.change(vec![restore]).await;

@@ -1,4 +1,4 @@
-//! What SQLite does besides: a full disk, one file.
+//! Facts of SQLite only: a full disk, one file.
 
 use futures::future::join_all;
 use keepsake_index::{IndexError, SqliteIndex};

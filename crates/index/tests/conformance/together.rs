@@ -184,7 +184,7 @@ async fn commits_of_one_store_share_a_transaction() {
     let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
     let there = place.create("/there", 1).await;
     place.create("/full", 1).await;
-    // What a transaction would wait for at its end, and which it is.
+    // Records `synchronous_commit` and the id of each transaction at its end.
     for statement in [
         "CREATE TABLE durability (setting text, xid text)",
         "GRANT INSERT ON durability TO PUBLIC",

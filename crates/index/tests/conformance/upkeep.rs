@@ -1,4 +1,4 @@
-//! Upkeep: names of blobs, recounts of counters, and the end of old rows.
+//! Upkeep: listing of named blobs, recounts of counters, and pruning of old rows.
 
 use futures::future::join_all;
 use keepsake_core::{BlobKey, Timestamp, VersionId};
@@ -36,7 +36,7 @@ async fn redact(place: &Place, version_id: VersionId) {
     );
 }
 
-/// Every row that names a blob, read so many at a time.
+/// Every row that names a blob, read in pages of `limit` rows.
 async fn named(place: &Place, limit: u32) -> Vec<NamedBlob> {
     let mut all: Vec<NamedBlob> = Vec::new();
     loop {

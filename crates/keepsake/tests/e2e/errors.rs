@@ -183,7 +183,7 @@ async fn missing_and_foreign_objects_get_the_same_404() {
         message(answer, 404, "not_found_error");
         assert_eq!(without_request(answer), told);
     }
-    // The other tenant's store stands and is empty.
+    // The other tenant's store still exists and is empty.
     let listing = server.client(&other).tool_ok(&other, &view).await;
     assert!(listing.ends_with("0B\t/memories"), "{listing}");
 }

@@ -70,7 +70,7 @@ async fn answered_one_of(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u
     );
 }
 
-/// What is wrong before any body.
+/// Malformed request heads.
 async fn heads(server: &Server) {
     const END: &str = "Host: x\r\nConnection: close\r\n\r\n";
     let large = |bytes: usize| "x".repeat(bytes);
@@ -220,7 +220,7 @@ async fn frames(server: &Server, tenant: &Tenant) {
     answered_one_of(server, get("authorization: Bearer other"), &[401]).await;
 }
 
-/// Those who take their time.
+/// Clients that send or read slowly.
 async fn slow_clients(server: &Server, tenant: &Tenant) {
     let trickle = async |bytes: &'static [u8], repeated: &'static [u8]| {
         let begun = Instant::now();

@@ -55,7 +55,7 @@ async fn create(client: &Client, tenant: &Tenant, path: &str) {
     client.tool_ok(tenant, &input).await;
 }
 
-/// Limits of a tenant whose store may have so many memories.
+/// Limits of a tenant whose store may have this number of memories.
 fn holding(memories: u64) -> LimitOverrides {
     LimitOverrides {
         memories_per_store: Some(memories),

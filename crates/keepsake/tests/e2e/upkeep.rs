@@ -61,7 +61,7 @@ async fn kills_at_each_step_leave_only_sweepable_blobs(pair: Pair) {
     let _ = call.await;
     server.restart().await;
 
-    // Wherever they are: at a put, a commit, an answer, a removal.
+    // The kills hit any step: a put, a commit, an answer, a removal.
     for round in 0..KILLS_UNDER_LOAD {
         let writers: Vec<_> = (0..8)
             .map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer)))
@@ -270,7 +270,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     database.close().await;
 }
 
-/// What is missing stays so.
+/// The job corrects the counters; missing blobs stay missing.
 async fn assert_job_mends_what_was_counted(server: &Server) {
     let config = server.config_file();
     let config = config.to_str().unwrap();

@@ -84,7 +84,7 @@ async fn stores_with_the_same_name_have_separate_directories(setup: TestEngine) 
     let made = setup.open(&stores).await;
     let slugs: Vec<_> = made.session.attachments.iter().map(|a| a.slug.as_str()).collect();
     assert_eq!(slugs, ["notes", "notes-2", "notes-3", "memory"]);
-    // One that goes leaves its name to the next.
+    // A detached store frees its directory name.
     let id = made.session.session_id;
     let second = AttachmentName::Store(stores[1].0);
     setup

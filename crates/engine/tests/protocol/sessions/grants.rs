@@ -126,7 +126,7 @@ async fn token_of_a_reading_key_never_writes(setup: TestEngine) {
     assert_eq!(setup.operations().await, Vec::<&str>::new());
 }
 
-/// A replica that trusts an issuer, and a token of it that ends in so many seconds.
+/// A replica that trusts an issuer, and the principal of a token with this remaining time.
 async fn issued(setup: &TestEngine, scope: &str, ends_in_secs: i64) -> (Engine, Arc<Principal>) {
     let key = IssuerKey::ed25519();
     let engine = setup.replica_with(|options| options.issuers = trusting(&key, Subject::User));
@@ -314,7 +314,7 @@ async fn session_is_shown_only_with_a_read_scope(setup: TestEngine) {
         engine.sessions.get(&setup.principal, id).await.unwrap(),
         made.session
     );
-    // What answers nothing of the session needs no more than the scope to change it.
+    // Calls that return nothing of the session need only the scope to change it.
     engine.attachments.detach(&blind, id, name).await.unwrap();
     engine.sessions.delete(&blind, id).await.unwrap();
     assert!(matches!(setup.principal.actor, Actor::ApiKey(_)));

@@ -1,4 +1,4 @@
-//! Whose objects a credential sees, and what it may do with them.
+//! The objects that a credential sees, and its permissions.
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};

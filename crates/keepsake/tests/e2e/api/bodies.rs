@@ -1,4 +1,4 @@
-//! What comes in a body, and what of it is refused.
+//! Request bodies: accepted and refused values.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
     ] {
         invalid(&client.post(path, &list).await, "");
     }
-    // What follows a good value makes it no good one.
+    // A valid value with trailing text is refused.
     for (path, value) in [
         (STORES, json!({"name": "b"})),
         (&store.path, json!({"name": "b"})),
@@ -313,7 +313,7 @@ pub(super) async fn bodies_of_archive_redact_and_restore_may_be_left_out(place: 
     refused(&send(request).await, 409, "memory_precondition_failed_error");
 }
 
-/// A body with spaces behind it, of so many bytes in all.
+/// A body with trailing spaces, of `bytes` bytes in total.
 fn padded(body: &Value, bytes: usize) -> String {
     let body = body.to_string();
     let spaces = " ".repeat(bytes - body.len());

@@ -1,4 +1,4 @@
-//! What holds on every route: names, objects, ids, times, null.
+//! Conventions of every route: names, objects, ids, times, null.
 
 use std::collections::BTreeSet;
 

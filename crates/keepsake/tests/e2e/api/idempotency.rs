@@ -47,7 +47,7 @@ pub(super) async fn memory_is_made_once(place: Place) {
     let new = json!({"path": "/a", "content": "one"});
     let first = ok(&post(client, "k", &store.memories(), &new).await);
     assert_eq!(ok(&post(client, "k", &store.memories(), &new).await), first);
-    // Whatever came of it since.
+    // The first answer is repeated even after later changes of the memory.
     store
         .update(&first, &json!({"content": "two", "path": "/b"}))
         .await;

@@ -8,7 +8,7 @@ fn segments(count: usize) -> String {
     "/s".repeat(count)
 }
 
-/// A path of so many bytes in few segments.
+/// A path of this number of bytes in one segment.
 fn of_bytes(bytes: usize) -> String {
     format!("/{}", "p".repeat(bytes - 1))
 }

@@ -1,4 +1,4 @@
-//! What comes in a query, and what of it is refused.
+//! Query parameters: accepted and refused values.
 
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};

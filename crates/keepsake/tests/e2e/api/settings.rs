@@ -1,4 +1,4 @@
-//! What stores and memories tell beyond the SDK's fields.
+//! Fields of stores and memories that the SDK does not have.
 
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};

@@ -336,7 +336,7 @@ pub(super) async fn restore_of_a_version_without_content_is_refused(place: Place
             409,
             "conflict_error",
         );
-        // Whatever is expected of the memory.
+        // A precondition makes no difference.
         let expecting = json!({"precondition": holds("three")});
         refused(
             &store.try_restore(version, &expecting).await,
@@ -371,7 +371,7 @@ pub(super) async fn restore_needs_its_precondition_and_a_free_path(place: Place)
     // Sent again it finds what it asks for.
     let again = ok(&store.try_restore(&versions[0], &on("three")).await);
     assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
-    // What is deleted holds nothing.
+    // A deleted memory has no content, so the precondition fails.
     store.delete(&made).await;
     let error = refused(
         &store.try_restore(&versions[2], &on("one")).await,

@@ -372,7 +372,7 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
     let old = holder_of(&session["token"]);
     let issued = async || ok(&client.post(&format!("{path}/token"), &json!({})).await)["token"].clone();
 
-    // One that is planned ends no token.
+    // A planned rotation ends no token.
     let rotated = sides.remote("token-key rotate -o json").await.json();
     assert_eq!(
         (&rotated["type"], &rotated["id"]),
