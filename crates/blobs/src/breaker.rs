@@ -70,7 +70,7 @@ impl Decorator for BreakerBlobs {
     }
 }
 
-/// A call under way; a probe whose caller goes away leaves its place to the next.
+/// A running call. If the caller of a probe is dropped, the next call is a probe.
 struct Pending<'a> {
     store: &'a BreakerBlobs,
     admission: Option<Admission>,
@@ -181,7 +181,7 @@ impl Breaker {
         }
     }
 
-    /// The caller of a probe went away: the next call is one.
+    /// The caller of a probe was dropped: the next call is a probe.
     fn probe_abandoned(&mut self, now: Instant) {
         if let Self::HalfOpen { pause, .. } = *self {
             *self = Self::Open { until: now, pause };

@@ -395,7 +395,7 @@ impl Import<'_> {
     }
 }
 
-/// Whether an error is none of the client's.
+/// Whether the server caused an error.
 const fn is_of_the_server(error: &EngineError) -> bool {
     matches!(
         error,

@@ -289,7 +289,7 @@ async fn preconditions_are_checked_against_the_stored_content(setup: TestEngine)
     setup.not_done("memory_edit", edit("other")).await;
     setup.done("memory_edit", edit("one")).await;
     setup.done("memory_append", write("three", &holds("two"))).await;
-    // A retry of a write that was made finds what it asks for.
+    // A retry of a write that already took effect succeeds.
     setup
         .done("memory_write", write("four", &holds("two\nthree\n")))
         .await;

@@ -1,5 +1,5 @@
-//! Content in the index: it comes with its version and goes with it, so there are
-//! no orphans.
+//! Content in the index: it is stored and removed with its version, so there are no
+//! orphans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -489,7 +489,7 @@ async fn bound_key_erases_only_in_its_stores(setup: TestEngine) {
     assert_eq!(seen.items.len(), 1);
 }
 
-/// An erasure of all whose older versions the bucket lets not be seen.
+/// The bucket does not allow listing of object versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipt_reports_versions_that_could_not_be_counted() {
     let setup = TestEngine::sqlite_and_s3().await;

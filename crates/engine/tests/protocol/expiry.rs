@@ -479,7 +479,7 @@ async fn read_in_the_last_tenth_of_the_period_is_written_at_once(setup: TestEngi
         setup.make("/viewed.txt", "a").await,
         setup.make("/found.txt", "zebras at the lake").await,
     );
-    // A replica that never flushes by itself, and would die with what it knows.
+    // A replica without periodic flushes: if it died, it would lose its unwritten reads.
     let other = setup.replica();
     let read = async |memory: &ShownMemory| {
         let memory_id = memory.memory.head.memory_id;

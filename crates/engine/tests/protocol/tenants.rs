@@ -230,11 +230,11 @@ async fn deletion_reports_versions_that_it_could_not_delete() {
         kept: seen,
         ..VersionCounts::default()
     };
-    // Nothing can be seen of them: at least the blob that just went has some.
+    // Versions cannot be listed: at least the blob that was just removed has some.
     setup.blobs.keep_versions(Some(0));
     assert_eq!(run(&setup).await["settling"], 1);
     assert_eq!(report(&setup).await.object_versions, kept(1));
-    // Two can be seen, and are held.
+    // Two versions can be listed, but not deleted.
     setup.blobs.keep_versions(Some(2));
     setup.clock.advance(Duration::from_hours(1));
     let counts = run(&setup).await;

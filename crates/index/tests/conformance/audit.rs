@@ -1,5 +1,4 @@
-//! The audit of what tenants do: what leaves an entry, who finds it, and when it
-//! goes.
+//! The audit of tenants: which actions have an entry, filters, and pruning.
 
 use keepsake_core::{Actor, ApiKeyId, SensitiveDataPolicy, SessionId, StoreId, TenantId};
 use keepsake_index::{

@@ -241,7 +241,7 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
         .unwrap();
     done(&place, key, Orphan, 3600).await;
 
-    // The slow write that brought it comes to commit after all.
+    // The slow write of this blob commits after all.
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);

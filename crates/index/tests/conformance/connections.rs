@@ -86,7 +86,7 @@ async fn cancelled_transactions_lose_no_later_write() {
     let (tenant, audited) = (new_tenant(), audited());
     for millis in (30..1_000).step_by(40) {
         let call = proxied.measured.tenants.create(&tenant, &audited);
-        // Whether it came to its end does not matter.
+        // The outcome of the call does not matter.
         drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
     }
     proxied.proxy.heal().await;

@@ -123,7 +123,7 @@ async fn deletion(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
     found.unwrap().unwrap()
 }
 
-/// Purges to the end; answers the rows that went and the batches it took.
+/// Purges to the end; returns the number of removed rows and of batches.
 async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64) {
     let (mut rows, mut batches) = (0, 0);
     loop {

@@ -47,7 +47,7 @@ async fn purge(place: &Place, limit: u32) -> StorePurge {
         .unwrap()
 }
 
-/// Purges to the end; answers the rows and blobs that went, and the batches.
+/// Purges to the end; returns the number of removed rows, of blobs and of batches.
 async fn purge_all(place: &Place, limit: u32) -> (u64, u64, u64) {
     let (mut rows, mut blobs, mut batches) = (0, 0, 0);
     loop {
@@ -341,7 +341,7 @@ pub(crate) async fn interrupted_purge_is_resumed(subject: &Subject) {
     assert_eq!((first.rows, first.is_done), (5, false));
     let waiting = place.index.store_deletions.due(10).await.unwrap();
     assert_eq!(waiting, [(place.tenant_id, place.store_id)]);
-    // The blobs of the first batch are gone by the time that it goes on.
+    // The blobs of the first batch are removed before the purge continues.
     let listed = place.queue().due(NOW, 1000).await.unwrap();
     assert!(place.queue().finish(&listed, NOW, None).await.unwrap());
     let gone: Vec<_> = listed.into_iter().map(|due| due.key).collect();

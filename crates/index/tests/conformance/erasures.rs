@@ -182,7 +182,7 @@ pub(crate) async fn memories_below_the_prefix_are_erased_and_others_kept(subject
         ),
         (1, 4)
     );
-    // A read that was not written yet comes too late.
+    // A read that is flushed after the erasure is dropped.
     read(&place, inside.memory_id).await;
     assert_eq!(count(&place, "memory_access").await, 1);
 }

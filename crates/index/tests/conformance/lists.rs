@@ -161,7 +161,8 @@ pub(crate) async fn unchanged_memories_are_listed_once_during_changes(subject: &
                 break;
             }
             seen.extend(items.iter().map(path_of));
-            // One goes, the cursor's own among them, and others come on both sides.
+            // A memory is deleted, at times the cursor's own, and another one is created
+            // before the cursor.
             if let Some(head) = goes.pop() {
                 place.change(vec![deleted(&head)]).await;
             }

@@ -45,7 +45,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The path that goes, if any, and the path and size that come.
+/// The removed path and the added path with its size, if any.
 type Move = (Option<MemoryPath>, Option<(MemoryPath, u64)>);
 
 /// The files of a store and their sizes.

@@ -495,7 +495,7 @@ pub(crate) async fn refused_action_is_not_in_the_audit(subject: &Subject) {
 
 pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    // Several at one moment: their ids tell them apart.
+    // Several entries have the same time and are ordered by their ids.
     for number in 0..9 {
         let audited = audited_by(Auditor::OperatorCli, after_seconds(number / 3));
         let renaming = TenantChange {

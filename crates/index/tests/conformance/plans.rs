@@ -1,5 +1,5 @@
-//! How Postgres means to run the queries of the lists, asked of a session that
-//! serves requests. SQLite's plans are held to the same beside its queries.
+//! Postgres's plans of the list queries, explained in a session that serves requests.
+//! SQLite's plans are checked beside its queries.
 
 use keepsake_index::PostgresIndex;
 use sqlx::{AssertSqlSafe, Connection as _};

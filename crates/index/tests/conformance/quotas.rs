@@ -224,7 +224,7 @@ pub(crate) async fn racing_changes_do_not_pass_the_daily_audit_limit(subject: &S
     // A clock that lags behind does not begin an older day.
     assert_eq!(create(-DAY_SECONDS).await, refused);
     assert_eq!(create(DAY_SECONDS).await, StoreCreation::Created);
-    // The operator and other tenants are not held to it.
+    // The limit does not apply to the operator and to other tenants.
     let by_operator = index
         .stores
         .create(tenant_id, &new_store(), PLENTY, None, &audited())

@@ -34,7 +34,7 @@ pub(crate) async fn redact(place: &Place, version_id: VersionId) -> RedactionOut
         .unwrap()
 }
 
-/// Redacts what nothing keeps; answers the blob that went.
+/// Redacts a version, which must succeed; returns the condemned blob.
 async fn redacted(place: &Place, version_id: VersionId) -> Option<VersionId> {
     match redact(place, version_id).await {
         RedactionOutcome::Redacted { condemned } => condemned,

@@ -1,4 +1,4 @@
-//! Search terms: in step with every change, and told to whom knows less.
+//! Search terms: written with every change, and returned as changes since a position.
 
 use std::collections::BTreeMap;
 
@@ -297,7 +297,8 @@ pub(crate) async fn memories_without_terms_are_found_and_written(subject: &Subje
     // A second run writes nothing.
     assert_eq!(index.search.put(tenant_id, store_id, &written).await.unwrap(), 0);
     assert_eq!(unindexed(&place, ANALYSER, 100).await, []);
-    // No version was made: whoever knew them without asks for them.
+    // No version was created, so a reader that knew these memories without terms asks
+    // for them by id.
     assert_eq!(told(&place, &since(&known)).await.memories, []);
     let asking = SearchSince {
         unindexed: vec![older.memory_id, stale.memory_id, gone.memory_id],

@@ -183,7 +183,7 @@ pub(crate) async fn session_is_found_only_by_its_tenant(subject: &Subject) {
         .unwrap();
     assert_eq!(events(&mine, made.session_id, &ALL).await, [""; 0]);
     assert_eq!(events(&theirs, made.session_id, &ALL).await, ["/a"]);
-    // A store of another tenant is none that can be attached.
+    // A store of another tenant cannot be attached.
     let foreign = new_session(&[theirs.store_id], NOW);
     let refused = mine
         .index

@@ -314,7 +314,7 @@ pub(crate) async fn updated_at_moves_only_with_name_description_and_metadata(sub
         ..at(5)
     };
     assert_eq!(updated(&place, &metadata).await.updated_at, after_seconds(5));
-    // A clock that goes back moves nothing back.
+    // `updated_at` does not decrease if the clock goes back.
     let earlier = StoreChange {
         name: Some("earlier".to_owned()),
         ..at(-9)

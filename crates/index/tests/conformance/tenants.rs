@@ -37,7 +37,7 @@ async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCre
     made.unwrap()
 }
 
-/// What the change feed tells, in its order.
+/// The entries of the change feed, in their order.
 async fn told(subject: &Subject) -> Vec<String> {
     let rows = subject
         .raw

@@ -26,7 +26,7 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(subject: &Subject) 
         change.after.as_mut().unwrap().blob_id = there.version_id;
         change
     };
-    // The first goes at once; all others wait for it, and go together.
+    // The first commit starts at once; all others wait for it and form one batch.
     let commits = [
         created("/0", 1),
         created("/1", 1),

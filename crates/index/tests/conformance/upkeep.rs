@@ -514,7 +514,7 @@ pub(crate) async fn late_orphan_is_removed_again(subject: &Subject) {
     let removed = due(0).await;
     assert!(place.queue().finish(&removed, month, None).await.unwrap());
     assert_eq!(due(1000).await, [], "it is gone, and stays condemned");
-    // The write that brought it was slow: it is there once more.
+    // A slow write put the blob again.
     assert!(
         place
             .queue()

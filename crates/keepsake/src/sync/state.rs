@@ -33,7 +33,7 @@ pub(super) struct State {
     exists: bool,
 }
 
-/// What tells an unchanged file without reading it.
+/// Attributes of a file that show that it is unchanged, without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hint {

@@ -136,7 +136,7 @@ impl FolderEvents {
     }
 }
 
-/// Whether an event may be an edit: reading is none, and the own folder has none.
+/// Whether an event may be an edit. Reads and changes in the private folder are not.
 fn is_change(event: &Event, private: &Path) -> bool {
     let is_read = matches!(event.kind, EventKind::Access(_));
     let is_own = !event.paths.is_empty() && event.paths.iter().all(|path| path.starts_with(private));

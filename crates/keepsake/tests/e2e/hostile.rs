@@ -43,7 +43,7 @@ async fn hostile_requests_harm_nothing(pair: Pair) {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Sends bytes and tells the status of the first answer, and all that came.
+/// Sends bytes and returns the status of the first answer, and everything received.
 async fn exchange(server: &Server, bytes: &[u8]) -> (u16, String) {
     let exchanged = tokio::time::timeout(PATIENCE, async {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();

@@ -81,7 +81,7 @@ async fn every_call_becomes_an_event_without_content(setup: TestEngine) {
                 "insert_text": {"size_bytes": 4}}),
             json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2]}),
             json!({"command": "rename", "old_path": "/memories/notes/a.md", "new_path": "/memories/notes/b.md"}),
-            // It leads nowhere: no erasure could tell what it names.
+            // This is no path, so an erasure could not match it.
             json!({"command": "view", "path": {"size_bytes": 26}}),
             json!({"command": "view", "path": "/memories"}),
             json!({"command": "view", "path": "/memories/b.md"}),

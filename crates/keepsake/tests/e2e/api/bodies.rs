@@ -173,7 +173,7 @@ pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
             invalid(&post_text(client, path, body.clone()).await, "");
         }
     }
-    // Fields have names: a list of their values is none of them.
+    // A list of field values is not an object.
     for (path, list) in [
         (STORES, json!(["a", "b", null, null, null])),
         (STORES, json!(["a", "b", {}, 60, "off"])),

@@ -101,7 +101,8 @@ pub(super) async fn content_precondition_is_checked_against_the_stored_content(p
         edit
     };
     let two = store.update(&made, &on("one", json!({"content": "two"}))).await;
-    // Sent again it finds what it asks for, whatever it expected.
+    // Sent again, the update succeeds although its precondition no longer holds: it
+    // already took effect.
     let again = store.update(&made, &on("one", json!({"content": "two"}))).await;
     assert_eq!(head(&again), head(&two));
     for late in [

@@ -131,7 +131,7 @@ pub(super) async fn cursor_is_valid_only_for_its_query(place: Place) {
             }
         }
     }
-    // The other tenant's stores, asked for alike.
+    // The same list of another tenant's stores.
     let theirs = cursor(&place.stranger, &format!("{STORES}?limit=1")).await;
     invalid(&client.get(&format!("{STORES}?page={theirs}")).await, "page");
     invalid(
@@ -262,7 +262,7 @@ pub(super) async fn unchanged_prefixes_are_listed_once_while_others_change(place
         page = format!("&page={next}");
         let round = listed.len();
         assert!(round < 100, "the listing does not end");
-        // The directory at the cursor gets other files, or goes.
+        // The directory at the cursor gets other files, or is removed.
         let path = listed.last().unwrap();
         if let Some(directory) = path.strip_suffix("-passing/") {
             let below = format!("{}?path_prefix={directory}-passing/", store.memories());

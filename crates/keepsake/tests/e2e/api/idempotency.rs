@@ -265,7 +265,7 @@ pub(super) async fn refusal_is_not_recorded(place: Place) {
     );
     assert_eq!(store.read(&made).await["content"], "three");
 
-    // The head of a memory is redacted once it is none any more.
+    // A version can be redacted only when it is no longer a head.
     let redact = format!("{}/redact", store.version(&made["memory_version_id"]));
     let live = store.create("/live", "secret").await;
     let live_redact = format!("{}/redact", store.version(&live["memory_version_id"]));

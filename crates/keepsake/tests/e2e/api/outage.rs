@@ -1,5 +1,5 @@
-//! The object store or the database is not reachable: what needs none of it
-//! goes on.
+//! Outages of the object store and of the database: calls that do not need them
+//! succeed.
 
 use std::time::Duration;
 

@@ -368,7 +368,7 @@ pub(super) async fn restore_needs_its_precondition_and_a_free_path(place: Place)
     store.delete(&other).await;
     let restored = ok(&store.try_restore(&versions[0], &on("three")).await);
     assert_eq!(restored["path"], "/first");
-    // Sent again it finds what it asks for.
+    // Sent again, it succeeds: it already took effect.
     let again = ok(&store.try_restore(&versions[0], &on("three")).await);
     assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
     // A deleted memory has no content, so the precondition fails.

@@ -142,8 +142,8 @@ async fn sign_in_replaces_a_planted_cookie() {
     let forged = [("name", "forged"), ("token", before.as_str())];
     assert_eq!(browser.post("/console/stores", &forged).await.status, 403);
 
-    // The cookie of the form that asks for a credential is none of a sign-in, and a
-    // form needs the cookie that came with it.
+    // The cookie of the sign-in form does not sign in, and the form needs the cookie of
+    // its own page.
     let mut stranger = Browser::new(&server.url());
     let form = stranger.open("/console/sign-in").await;
     let cookie = stranger.cookies["keepsake_sign_in"].clone();

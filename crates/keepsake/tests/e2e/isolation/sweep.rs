@@ -446,7 +446,7 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
 }
 
 /// Sends every operation for own objects with idempotency keys that other tenants
-/// used: the answers contain nothing of theirs.
+/// used: the answers contain no data of other tenants.
 pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], listed: &[Value]) {
     for operation in operations {
         let mut target = Target {
