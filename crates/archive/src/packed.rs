@@ -72,8 +72,8 @@ impl<W: Write> Writer<W> {
 pub struct UnpackLimit {
     /// Always allowed.
     pub bytes: u64,
-    /// Beyond that, so many times the packed size. Memories compress well, but not like a
-    /// file that was made to fill a disk.
+    /// Above `bytes`, the allowed multiple of the packed size. Memories compress well, but
+    /// not like a file that was made to fill a disk.
     pub ratio: u64,
 }
 

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_that_cannot_be_a_file_is_found() {
+    fn paths_that_cannot_be_files_are_detected() {
         let mut placement = Placement::default();
         let long = format!("/{}", "n".repeat(MAX_NAME_BYTES + 1));
         for (path, is_file) in [

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn archive_that_is_cut_off_or_no_archive_is_refused() {
+    fn truncated_or_invalid_archive_is_refused() {
         let whole = packed(&files_of(&[("/a.md", &"text ".repeat(1_000))]));
         for length in 0..whole.len() {
             assert!(

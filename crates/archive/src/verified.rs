@@ -17,8 +17,8 @@ use crate::report::{Class, Outcome, Report};
 /// The largest `keepsake.json`. The metadata of a store has at most 16 short pairs.
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
-/// The files of an archive. A method returns the reason if a file cannot be read, without
-/// its name.
+/// The files of an archive. If a file cannot be read, `open` and `content` return the
+/// reason without the file's name.
 pub trait Files {
     /// Opens a file that describes the archive.
     ///

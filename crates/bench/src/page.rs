@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_of_no_results_says_for_each_bar_that_it_is_not_measured() {
+    fn page_without_results_marks_every_bar_as_not_measured() {
         let page = fill(&Results::default()).unwrap();
         assert!(!page.contains("{{"), "{page}");
         assert!(page.contains("not measured"), "{page}");

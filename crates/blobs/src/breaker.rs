@@ -70,7 +70,7 @@ impl Decorator for BreakerBlobs {
     }
 }
 
-/// A call under way; a probe whose caller goes away leaves its place to the next.
+/// A running call. If the caller of a probe is dropped, the next call is a probe.
 struct Pending<'a> {
     store: &'a BreakerBlobs,
     admission: Option<Admission>,
@@ -181,7 +181,7 @@ impl Breaker {
         }
     }
 
-    /// The caller of a probe went away: the next call is one.
+    /// The caller of a probe was dropped: the next call is a probe.
     fn probe_abandoned(&mut self, now: Instant) {
         if let Self::HalfOpen { pause, .. } = *self {
             *self = Self::Open { until: now, pause };
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_between_does_not() {
+    fn only_consecutive_failures_open_the_breaker() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..10 {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_closes_it_or_opens_it_for_longer() {
+    fn single_probe_closes_the_breaker_or_prolongs_the_pause() {
         let now = Instant::now();
         let mut breaker = opened(now);
         let mut pause = FIRST_PAUSE;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_that_is_abandoned_or_slow_leaves_its_place() {
+    fn abandoned_or_slow_probe_is_replaced() {
         let now = Instant::now();
         let mut breaker = opened(now);
         let now = now + FIRST_PAUSE;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn late_failures_of_earlier_calls_change_nothing() {
+    fn late_failures_of_earlier_calls_are_ignored() {
         let now = Instant::now();
         let mut breaker = opened(now);
         let before = breaker;

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn index_has_one_spelling() {
+    fn index_url_has_one_spelling() {
         assert_eq!(BlobUrl::from_str("index:").unwrap(), BlobUrl::Index);
     }
 

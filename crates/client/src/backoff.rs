@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Attempts of a call, the first included.
 const MAX_ATTEMPTS: u32 = 6;
-/// The longest wait before the second attempt; each further one may be twice as long.
+/// The maximum wait before the second attempt; it doubles with each attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_end_and_waits_grow() {
+    async fn attempts_are_limited_and_waits_grow() {
         let (mut backoff, started) = (Backoff::new(), Instant::now());
         let mut waits = 0;
         while backoff.wait(None).await {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn server_sets_the_least_wait() {
+    async fn retry_after_is_the_minimum_wait() {
         let started = Instant::now();
         assert!(Backoff::new().wait(Some(Duration::from_secs(3))).await);
         assert_eq!(started.elapsed(), Duration::from_secs(3));

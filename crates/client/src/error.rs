@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_transient_errors_are_worth_another_attempt() {
+    fn only_transient_errors_may_be_retried() {
         for (status, headers, is_transient) in [
             (409, &[] as &[_], false),
             (429, &[("retry-after", "3")], true),

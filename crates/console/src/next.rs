@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_leads_home() {
+    fn other_targets_lead_to_the_start_page() {
         for next in [
             "",
             "/",

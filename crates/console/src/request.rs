@@ -1,4 +1,4 @@
-//! What a handler takes from a request: who calls, the ids, the fields.
+//! The inputs that handlers extract from a request: the caller, ids, fields and forms.
 
 use std::fmt::Write;
 use std::sync::Arc;

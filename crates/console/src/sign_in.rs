@@ -147,7 +147,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
     match opened(engine, audience, request.headers()).await {
         Ok(Some(opened)) => {
             let headers = request.headers_mut();
-            // The cookie alone says who calls.
+            // Only the cookie identifies the caller.
             headers.remove("x-api-key");
             headers.insert(header::AUTHORIZATION, opened.authorization);
             request.extensions_mut().insert(opened.form_token);
@@ -211,7 +211,7 @@ struct SignInPage {
     issuers: Vec<SignInIssuer>,
 }
 
-/// The form, with a new token of its own.
+/// The sign-in form, with a new form token.
 async fn form(
     engine: &Engine,
     options: &ConsoleOptions,
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_for_the_console_alone() {
+    fn cookies_are_limited_to_the_console() {
         let mut response = Response::default();
         set_cookie(&mut response, Audience::Tenant, "v", true);
         set_cookie(&mut response, Audience::AtIssuer, "v", false);

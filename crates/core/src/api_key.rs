@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_is_the_crc32_of_what_is_before_it() {
+    fn checksum_is_the_crc32_of_the_preceding_characters() {
         let key = ApiKeySecret::from_random([7; 32]);
         let (keyed, checksum) = key.expose().split_at(51);
         let padded = from_base62(checksum).unwrap();

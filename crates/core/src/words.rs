@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_are_words() {
+    fn schedules_are_shown_in_words() {
         for (pattern, seconds, words) in [
             ("0 * * * * *", 60, "every minute"),
             ("50 3/10 * * * *", 3_600, "hourly at minute 3"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_singular() {
+    fn count_of_one_is_singular() {
         assert_eq!(counted(1, "blob"), "1 blob");
         assert_eq!(counted(2_000, "blob"), "2,000 blobs");
     }

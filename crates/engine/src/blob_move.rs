@@ -37,7 +37,7 @@ pub struct Moved {
     pub present: u64,
     /// Originals that were removed, and leftovers of deleted content in both places.
     pub removed: u64,
-    /// Objects that are not this index's, and were left alone.
+    /// Objects that belong to no tenant of this index; they are kept.
     pub foreign: u64,
     /// Contents that are missing or damaged. Then nothing was removed.
     pub problems: Vec<Problem>,
@@ -70,8 +70,8 @@ impl BlobMove {
         Ok(self.index.replicas.live(now).await? > 0)
     }
 
-    /// Copies what is not there yet, `at_once` contents at the same time, and calls
-    /// `progress` with what was done so far.
+    /// Copies the contents that the target lacks, `at_once` at the same time, and calls
+    /// `progress` with the counts so far.
     ///
     /// # Errors
     /// [`EngineError`] if one of the stores fails.
@@ -142,8 +142,8 @@ impl BlobMove {
         }))
     }
 
-    /// Removes the originals of copied content, with their object versions, and from
-    /// both places what is left of content that was deleted. No server may run.
+    /// Removes the originals of copied content, with their object versions, and the
+    /// leftovers of deleted content in both places. No server may run.
     ///
     /// # Errors
     /// [`EngineError`] if one of the stores fails.

@@ -71,8 +71,8 @@ impl FollowedStore {
 pub struct Changes {
     context: Arc<Context>,
     watch: Arc<Watch<Place, Head>>,
-    /// A change that many readers hear of is read once. The key has what they heard, so
-    /// a page is never older than that.
+    /// A change that wakes many readers is read once. The key contains the head that they
+    /// saw, so a page is never older than that head.
     pages: Cache<(Place, State<Head>, i64), Arc<ChangePage>>,
 }
 

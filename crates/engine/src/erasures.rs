@@ -48,10 +48,7 @@ impl ErasureRequest {
             }
             (None, Some(_), _) => invalid("path_prefix", "must come with `memory_store_id`"),
             (Some(_), _, Some(_)) => invalid("store_metadata", "must not come with `memory_store_id`"),
-            (None, None, None) => invalid(
-                "memory_store_id",
-                "or `store_metadata` must say what is to be erased",
-            ),
+            (None, None, None) => invalid("memory_store_id", "or `store_metadata` is required"),
         }
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_that_waits_for_its_tenant_keeps_no_common_slot() {
+    async fn request_waiting_for_its_tenant_holds_no_shared_slot() {
         let (searches, loads) = (FairSlots::new(2, 1), FairSlots::new(2, 1));
         let searching = searches.take(tenant(1)).await.unwrap();
         let mut loading = Box::pin(loads.take_within(tenant(1), &searches));

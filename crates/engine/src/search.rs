@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_come_back_from_their_bytes() {
+    fn positions_round_trip_as_bytes() {
         for position in [after(0.0, 0, "/a"), after(12.345_678_9, 7, "/é/b")] {
             assert_eq!(After::of_bytes(&position.to_bytes()), Some(position));
         }

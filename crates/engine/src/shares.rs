@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_alone_takes_half_and_others_find_some() {
+    fn single_tenant_gets_half_and_leaves_the_rest_to_others() {
         let shares = FairShares::new(1_024);
         let mut first = take_all(&shares, 1);
         assert_eq!(first.len(), 512);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_tenants_come_to_equal_shares() {
+    fn greedy_tenants_converge_to_equal_shares() {
         let shares = FairShares::new(900);
         let mut held = [take_all(&shares, 0), Vec::new()];
         assert_eq!(held[0].len(), 450);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn share_comes_back_when_dropped() {
+    fn dropped_share_is_returned() {
         let shares = FairShares::new(0);
         let share = shares.take(tenant(1), 1).unwrap();
         assert!(shares.take(tenant(1), 1).is_none());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn amount_that_exceeds_the_share_keeps_new_requests_out() {
+    fn exceeded_share_blocks_new_requests() {
         let shares = FairShares::new(1_000);
         let share = shares.take(tenant(1), 0).unwrap();
         assert!(!share.try_set(600));

@@ -181,7 +181,7 @@ impl Versions {
     }
 
     /// Lists the other versions of the store with the same content, newest
-    /// first, at most 1,000: those that a redaction of this version leaves.
+    /// first, at most 1,000. A redaction of this version does not remove them.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],

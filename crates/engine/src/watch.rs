@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_reader_hears_of_a_change_once() {
+    async fn each_reader_is_woken_once_per_change() {
         let current = Arc::new(AtomicU32::new(1));
         let (watch, _) = watch_of(Arc::clone(&current));
         let mut readers = [watch.watch(TENANT, 1).unwrap(), watch.watch(TENANT, 1).unwrap()];
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tenant_has_a_share_of_the_readers() {
+    async fn readers_of_one_tenant_are_limited() {
         let (watch, _) = watch_of(Arc::default());
         let half = READERS / 2;
         let readers: Vec<_> = (0..half).map(|_| watch.watch(TENANT, 1).unwrap()).collect();

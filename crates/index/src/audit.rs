@@ -107,7 +107,7 @@ impl AuditLog {
     }
 }
 
-/// Where a page ends: before a place, or at the end of time.
+/// The upper bound of a page: the given place, or the largest time and id.
 fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
     before.map_or((i64::MAX, Uuid::max()), |(at, id)| (at.as_micros(), id))
 }

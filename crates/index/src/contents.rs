@@ -80,7 +80,7 @@ impl Contents {
     pub async fn insert(&self, key: &BlobKey, bytes: &[u8]) -> Result<bool, IndexError> {
         let role = Role::Job(Some(key.tenant_id));
         let mut tx = self.0.write("insert_content", role).await?;
-        // What queues blobs for deletion holds this lock too.
+        // Queueing blobs for deletion takes the same lock.
         lock_store(&mut tx, key.tenant_id, key.store_id).await?;
         let query = tx.query(INSERT).bind(key);
         let inserted = query.bind(bytes).execute().await?;

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grant_comes_in_chunks_while_there_is_room() {
+    fn grant_includes_a_chunk_if_there_is_room() {
         let account = Account { own: 0, others: 0 };
         assert_eq!(account.grant(10, 100 << 20), Some(10 + CHUNK_BYTES));
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_lowered_below_what_is_held_refuses_and_takes_nothing() {
+    fn lowered_limit_refuses_grants_and_revokes_nothing() {
         let account = Account { own: 50, others: 200 };
         assert_eq!(account.grant(51, 100), None);
         assert_eq!(account.total(), 250);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_after_the_end() {
+    fn span_after_the_directory_is_empty() {
         assert_eq!(Span::of(&listing("/a/", Some("/a0"))), None);
         assert_eq!(Span::of(&listing("/a/", Some("/b"))), None);
     }

@@ -89,7 +89,7 @@ pub enum Change {
         /// The content that it must have; `None`: any.
         expected: Option<String>,
     },
-    /// A version's content and path are written back.
+    /// A version's content and path are restored.
     Restore {
         /// The version.
         version_id: String,
@@ -144,7 +144,7 @@ pub enum Outcome {
     },
     /// It was refused: nothing was changed.
     Refused,
-    /// It may have landed.
+    /// There was no answer: it may or may not have taken effect.
     Unknown,
 }
 

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_rounds_of_the_same_number() {
+    fn ratios_compare_rounds_with_the_same_number() {
         let of = json!({"rounds": [{"x": 2.0}, {"x": 6.0}, {"x": 9.0}]});
         let to = json!({"rounds": [{"x": 1.0}, {"x": 2.0}, {"x": 1.0}]});
         assert_eq!(ratio_of_rounds(&of, &to, "x"), Some(3.0));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_and_differ() {
+    fn backoff_grows_and_has_jitter() {
         for tried in 1..=4 {
             let whole = FIRST_BACKOFF * 2_u32.pow(tried - 1);
             let waits: Vec<_> = (0..20).map(|_| backoff(tried)).collect();

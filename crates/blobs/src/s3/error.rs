@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_status_and_code() {
+    fn errors_are_distinguished_by_status_and_code() {
         for (status, code, expected) in [
             (500, "InternalError", "unavailable"),
             (503, "SlowDown", "unavailable"),

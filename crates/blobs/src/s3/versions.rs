@@ -436,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_is_believed_for_minutes() {
+    fn versioning_state_is_cached_for_minutes() {
         let (seen, now) = (Seen::default(), Instant::now());
         assert_eq!(seen.at(now), None);
         seen.remember(Versioning::Never, now);

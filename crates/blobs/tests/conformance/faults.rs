@@ -48,7 +48,7 @@ async fn took<T>(call: impl Future<Output = T>) -> (T, Duration) {
 }
 
 #[tokio::test]
-async fn pooled_connections_that_died_cost_no_error() {
+async fn dead_pooled_connections_cause_no_error() {
     let (store, proxy) = store_behind_a_proxy().await;
     proxy.reset_connections();
     for outcome in gets(&store).await {
@@ -63,7 +63,7 @@ async fn pooled_connections_that_died_cost_no_error() {
 }
 
 #[tokio::test]
-async fn silent_server_is_unavailable_within_seconds_and_back_at_once() {
+async fn silent_server_is_unavailable_within_seconds_and_recovers_at_once() {
     let (store, proxy) = store_behind_a_proxy().await;
     proxy.silence_all();
     let key = key(1, 1, 2);
@@ -108,7 +108,7 @@ async fn truncated_body_is_read_again() {
 }
 
 #[tokio::test]
-async fn server_that_asks_to_slow_down_is_asked_again() {
+async fn slow_down_answer_is_retried() {
     let asked = AtomicUsize::new(0);
     let (endpoint, requests) = server_that_tells(move |_| {
         if asked.fetch_add(1, Ordering::SeqCst) < 2 {
@@ -124,7 +124,7 @@ async fn server_that_asks_to_slow_down_is_asked_again() {
 }
 
 #[tokio::test]
-async fn larger_object_is_refused_by_its_length_and_without_one() {
+async fn oversized_object_is_refused_with_and_without_a_length() {
     let (endpoint, answered) = server_that_answers(
         "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\nConnection: close\r\n\r\nthe beginning",
     )

@@ -21,7 +21,7 @@ macro_rules! runs_the_suite {
 }
 
 runs_the_suite![
-    bytes_come_back_as_they_were,
+    stored_bytes_are_returned_unchanged,
     absent_blob_is_none,
     larger_blob_is_refused,
     delete_is_idempotent,
@@ -29,11 +29,11 @@ runs_the_suite![
     erased_store_is_empty_and_its_neighbours_stay,
     erased_tenant_is_empty_and_its_neighbours_stay,
     listing_is_in_key_order_and_pages,
-    listing_of_a_tenant_has_its_blobs_alone,
+    listing_of_a_tenant_has_only_its_blobs,
     listing_skips_foreign_objects,
     listing_shows_sizes_and_times,
     keys_of_two_tenants_never_mix,
-    concurrent_puts_all_arrive,
+    concurrent_puts_are_all_stored,
     reopened_store_finds_everything,
     check_of_a_usable_store_succeeds,
 ];

@@ -73,7 +73,7 @@ fn count(requests: &Mutex<Vec<String>>, of: &str) -> usize {
 }
 
 #[tokio::test]
-async fn bucket_without_versions_is_asked_once_in_minutes() {
+async fn unversioned_bucket_state_is_read_once_in_minutes() {
     let (endpoint, requests) = server_that_tells(|line| {
         if line.contains("versioning") {
             return http(
@@ -100,7 +100,7 @@ async fn bucket_without_versions_is_asked_once_in_minutes() {
 }
 
 #[tokio::test]
-async fn versions_that_may_not_be_seen_are_told_and_not_asked_for_each_time() {
+async fn forbidden_version_listing_is_reported_and_remembered() {
     let (endpoint, requests) = server_that_tells(|line| {
         let denied = "<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
         match line {
@@ -131,7 +131,7 @@ async fn versions_that_may_not_be_seen_are_told_and_not_asked_for_each_time() {
 }
 
 #[tokio::test]
-async fn versions_that_are_held_are_counted_and_the_others_go() {
+async fn locked_versions_are_counted_and_the_others_deleted() {
     let one = key(1, 1, 1);
     let options = options_for("http://127.0.0.1:1");
     let names: Vec<_> = (1..=3)
@@ -223,7 +223,7 @@ async fn unreachable_server_is_unavailable() {
 }
 
 #[tokio::test]
-async fn server_errors_are_tried_four_times_and_are_unavailable() {
+async fn server_errors_are_unavailable_after_four_attempts() {
     let (endpoint, answered) = server_that_answers(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     )
@@ -235,7 +235,7 @@ async fn server_errors_are_tried_four_times_and_are_unavailable() {
 }
 
 #[tokio::test]
-async fn body_that_breaks_off_is_never_taken_for_the_blob() {
+async fn truncated_body_is_never_returned_as_the_blob() {
     let (endpoint, _) =
         server_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this")
             .await;
@@ -262,7 +262,7 @@ async fn neighbouring_prefixes_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn listing_goes_on_past_the_longest_page_of_the_server() {
+async fn listing_continues_past_the_largest_page_of_the_server() {
     // A server answers at most 1,000 objects at once.
     const BLOBS: u128 = 1_050;
     let store = connect(s3_options(&unique_prefix())).await;
@@ -282,7 +282,7 @@ async fn listing_goes_on_past_the_longest_page_of_the_server() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_sense_are_refused() {
+async fn invalid_settings_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let no_certificates = folder.path().join("ca.pem");
     std::fs::write(&no_certificates, "not a certificate").unwrap();

@@ -25,7 +25,7 @@ async fn put_all(store: &dyn BlobStore, keys: &[BlobKey]) {
     }
 }
 
-pub(crate) async fn bytes_come_back_as_they_were(backend: &Backend) {
+pub(crate) async fn stored_bytes_are_returned_unchanged(backend: &Backend) {
     let store = backend.open().await;
     let every_byte: Vec<u8> = (0..=255).collect();
     let mebibyte: Vec<u8> = every_byte.iter().rev().copied().cycle().take(1 << 20).collect();
@@ -115,7 +115,7 @@ pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Back
     assert_eq!(again, deleted(0, None));
 }
 
-/// What a store that keeps no versions says.
+/// The result of a store without versions.
 const fn deleted(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     ErasedBatch {
         gone,
@@ -181,7 +181,7 @@ pub(crate) async fn listing_is_in_key_order_and_pages(backend: &Backend) {
     assert_eq!(keys(&*store, Some(&key(u128::MAX, 1, 1)), 1).await, []);
 }
 
-pub(crate) async fn listing_of_a_tenant_has_its_blobs_alone(backend: &Backend) {
+pub(crate) async fn listing_of_a_tenant_has_only_its_blobs(backend: &Backend) {
     let store = backend.open().await;
     let mine = [key(2, 1, 1), key(2, 1, 2), key(2, 7, 1), key(2, 7, 3)];
     put_all(&*store, &mine).await;
@@ -287,7 +287,7 @@ pub(crate) async fn keys_of_two_tenants_never_mix(backend: &Backend) {
     );
 }
 
-pub(crate) async fn concurrent_puts_all_arrive(backend: &Backend) {
+pub(crate) async fn concurrent_puts_are_all_stored(backend: &Backend) {
     let store = backend.open().await;
     let all: Vec<BlobKey> = (0..64).map(|n| key(1 + n % 2, 1 + n % 8, n)).collect();
     let puts = all.iter().map(|key| {

@@ -23,7 +23,7 @@ async fn assert_keeps_none() {
 }
 
 #[tokio::test]
-async fn erased_blob_goes_with_every_version() {
+async fn erasing_a_blob_deletes_all_its_versions() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
@@ -31,7 +31,7 @@ async fn erased_blob_goes_with_every_version() {
     for blob in [1, 2, 3] {
         put(&store, blob).await;
     }
-    // Deleted before, and there still.
+    // Deleted earlier; its versions still exist.
     store.delete(&key(1, 1, 1)).await.unwrap();
     assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     assert_eq!(place.versions().await, 4);
@@ -45,7 +45,7 @@ async fn erased_blob_goes_with_every_version() {
 }
 
 #[tokio::test]
-async fn erased_store_goes_with_what_was_deleted_before() {
+async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
@@ -66,7 +66,7 @@ async fn erased_store_goes_with_what_was_deleted_before() {
     assert_eq!(again, every_version(0, None));
 }
 
-/// What is said where all versions were seen and went.
+/// The result when all versions were listed and deleted.
 const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     ErasedBatch {
         gone,
@@ -77,7 +77,7 @@ const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
 }
 
 #[tokio::test]
-async fn erased_tenant_goes_in_batches_with_what_was_deleted_before() {
+async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
@@ -92,7 +92,7 @@ async fn erased_tenant_goes_in_batches_with_what_was_deleted_before() {
     ] {
         store.put(&of_tenant, text.clone()).await.unwrap();
     }
-    // Deleted before, one of them twice, and there still.
+    // Deleted earlier, one of them twice; their versions still exist.
     for of_tenant in [key(2, 1, 1), key(2, 5, 1), key(2, 5, 1)] {
         store.delete(&of_tenant).await.unwrap();
     }

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_and_no_formulas() {
+    fn cells_are_quoted_and_not_formulas() {
         assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
         assert_eq!(quoted("=1+1"), "\"'=1+1\"");
     }

@@ -230,8 +230,8 @@ pub(super) async fn save(
     }
 }
 
-/// The form again, with what somebody else wrote meanwhile. To save it is then
-/// to replace their text knowingly.
+/// The form after a conflict. It also shows the text that another author saved
+/// meanwhile; saving again replaces that text.
 async fn conflict(
     engine: &Engine,
     caller: &Caller,

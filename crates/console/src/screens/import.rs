@@ -38,8 +38,8 @@ use crate::request::{Form, Upload};
 
 /// Maximum bytes of a form with an archive.
 pub const MAX_UPLOAD_BYTES: u64 = 16 << 20;
-/// Maximum size of an archive when it is unpacked: so many times its packed size,
-/// within these bounds.
+/// Maximum size of an unpacked archive as a multiple of its packed size, within these
+/// bounds.
 const UNPACKED_RATIO: u64 = 50;
 const MIN_UNPACKED_BYTES: u64 = 16 << 20;
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
@@ -395,7 +395,7 @@ impl Import<'_> {
     }
 }
 
-/// Whether an error is none of the client's.
+/// Whether the server caused an error.
 const fn is_of_the_server(error: &EngineError) -> bool {
     matches!(
         error,

@@ -79,7 +79,7 @@ enum Author {
     Other,
 }
 
-/// A search that was refused because of what was typed.
+/// The result of a search: hits with the next page's cursor, or a problem of the query.
 enum Searched {
     Hits(Vec<Hit>, Option<String>),
     Problem(String),

@@ -1,4 +1,4 @@
-//! Usage against the quotas, over time, and what is no longer used.
+//! Usage: quotas, changes over time, and memories that are no longer used.
 
 use askama::Template;
 use axum::extract::{Path, State};

@@ -1,4 +1,4 @@
-//! Charts as SVG, without scripts or styles of their own.
+//! Charts as SVG, without scripts or inline styles.
 
 use std::fmt::Write;
 

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stand_beside_their_successors() {
+    fn changed_lines_are_paired_side_by_side() {
         let diff = Diff::of("1\n2\n3\n", "1\n2x\n3\n4\n");
         assert_eq!((diff.added, diff.removed, diff.hunks.len()), (2, 1, 1));
         let rows = &diff.hunks[0].rows;

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_have_parts() {
+    fn long_texts_are_split_into_parts() {
         let text = "<line>\n".repeat(20_000);
         let first = Lines::from(&text, 1);
         assert!(first.items.len() < MAX_BYTES + 1_000);

@@ -286,7 +286,7 @@ fn path_outside_memories_is_refused_first() {
 }
 
 #[test]
-fn own_messages_cut_the_path_and_exact_ones_do_not() {
+fn long_path_is_cut_except_in_exact_protocol_messages() {
     let long = format!("/memories/{}", "é".repeat(5000));
     let message = ToolPath::parse(&long).unwrap_err().to_string();
     let shown: String = long.chars().take(200).collect();
@@ -364,7 +364,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn nothing_accepted_steps_outside_however_often_it_is_decoded(rest in nearly_hostile()) {
+    fn accepted_path_has_no_dot_segment_after_repeated_decoding(rest in nearly_hostile()) {
         if let Ok(accepted) = MemoryPath::parse(&format!("/{rest}")) {
             let mut bytes = accepted.as_str().as_bytes().to_vec();
             loop {

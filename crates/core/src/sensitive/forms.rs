@@ -27,7 +27,7 @@ pub(super) enum Start {
     Word,
     /// At the anchor, which may be the end of a longer name.
     Label,
-    /// Before the anchor, at most so many letters, digits, `_`, `~`, `.`, `-`.
+    /// At most this many letters, digits, `_`, `~`, `.` or `-` before the anchor.
     Before(usize),
 }
 

@@ -56,7 +56,7 @@ fn finding_has_kind_line_and_range() {
 }
 
 #[test]
-fn secret_is_in_no_debug_text() {
+fn debug_text_hides_the_secret() {
     let token = github_token();
     let scanner = Scanner::default();
     let findings = scanner.scan(&token);
@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn redacted_text_has_nothing_more_to_find(parts in prop::collection::vec(0..PARTS.len(), 0..60), at in 0..60_usize) {
+    fn redacted_text_has_no_findings(parts in prop::collection::vec(0..PARTS.len(), 0..60), at in 0..60_usize) {
         let token = github_token();
         let mut parts: Vec<_> = parts.into_iter().map(|part| PARTS[part]).collect();
         parts.insert(at.min(parts.len()), &token);

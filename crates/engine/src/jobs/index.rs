@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_come_back_from_the_cursor() {
+    fn position_round_trips_through_the_cursor() {
         let id = |number| Uuid::from_u128(number);
         let place = (
             TenantId::from_uuid(id(1)),

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_survives_as_text() {
+    fn key_round_trips_as_text() {
         let key = (
             TenantId::from_uuid(Uuid::from_u128(7)),
             std::array::from_fn(|at| u8::try_from(at).unwrap()),

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_survives_as_text() {
+    fn position_round_trips_as_text() {
         let tenant_id = TenantId::from_uuid(Uuid::from_u128(1));
         let store_id = StoreId::from_uuid(Uuid::from_u128(2));
         for place in [

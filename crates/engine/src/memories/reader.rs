@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn life_runs_from_the_latest_sign_of_it() {
+    fn expiry_counts_from_the_latest_use() {
         let expiry = Expiry {
             unused_after_secs: Some(1_000_000),
             set_at: None,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn new_period_waits_a_day() {
+    fn new_period_takes_effect_after_a_day() {
         let expiry = Expiry {
             unused_after_secs: Some(60),
             set_at: Some(at(1000)),

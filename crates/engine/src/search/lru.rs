@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_that_is_weighed_again_counts_once() {
+    fn reweighed_entry_counts_once() {
         let cache = DividedLru::new(10_000);
         cache.get_or_insert(key(1, 1), || 1);
         cache.insert(key(1, 1), 1, 1_000);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_hold_nothing_are_bounded_too() {
+    fn empty_entries_are_bounded_too() {
         let cache = DividedLru::new(10 * ENTRY_BYTES);
         for store in 0..1_000 {
             cache.get_or_insert(key(1, store), || 0);

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn postings_are_waited_for_while_they_are_made_and_worth_it() {
+    async fn search_waits_for_postings_that_are_almost_built() {
         let store = SearchedStore::default();
         store.wait_for_postings().await; // no build is running
         store.is_soon_made.store(true, Ordering::Release);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_answered_as_the_same_object() {
+    fn every_form_of_an_agent_is_returned_as_the_same_object() {
         let bare = json!({
             "type": "agent", "id": "agent_1", "version": 0, "name": "", "description": null,
             "model": {"id": ""}, "system": null, "tools": [], "skills": [], "mcp_servers": [],
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_agent_is_refused_by_field() {
+    fn invalid_agent_is_refused_by_field() {
         for (given, field) in [
             (json!(7), "agent"),
             (json!(""), "agent.id"),

@@ -63,8 +63,8 @@ pub(super) fn watch(context: &Arc<Context>, activity: &Arc<Activity>) -> Session
     })
 }
 
-/// Counts the recent events of sessions: those that are written, and those that this
-/// replica has noted.
+/// Counts the recent events of sessions: events in the index, and events that this
+/// replica has not flushed yet.
 async fn recent_events(
     context: &Context,
     activity: &Activity,

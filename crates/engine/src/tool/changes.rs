@@ -27,7 +27,7 @@ pub(super) trait ToolChange: Send + Sync {
     /// The file or directory; the source of a rename.
     fn path(&self) -> &ToolPath;
 
-    /// The path that a file comes to.
+    /// The path of the file after the change.
     fn destination(&self) -> &ToolPath {
         self.path()
     }

@@ -134,7 +134,7 @@ impl Write<'_> {
                     if prepared.iter().any(|ready| ready.brings.is_some()) =>
                 {
                     self.context().metrics.retried(Retried::Blob);
-                    tracing::warn!("engine.commit: a blob was condemned before its commit; written anew");
+                    tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
                     prepared = prepare_all();
                     self.put_blobs(&prepared).await?;
                     continue;

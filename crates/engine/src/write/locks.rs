@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn second_lock_waits_for_the_first_and_nothing_is_left() {
+    async fn second_lock_waits_for_the_first_and_released_locks_are_removed() {
         let locks = PathLocks::default();
         let first = locks.lock(place("/a"), 0).await;
         let mut second = Box::pin(locks.lock(place("/a"), 0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lock_knows_whether_its_path_was_held_since() {
+    async fn lock_reports_whether_its_path_was_locked_in_between() {
         let locks = PathLocks::default();
         let before = locks.releases();
         drop(locks.lock(place("/a"), before).await);

@@ -54,7 +54,7 @@ async fn reads_of_a_failed_flush_are_written_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_of_a_flush_that_was_given_up_are_written_by_the_next() {
+async fn reads_of_a_cancelled_flush_are_written_by_the_next() {
     let setup = TestEngine::postgres_and_s3().await;
     let memory = setup.make("/a.txt", "a").await;
     setup.read(&memory, View::Full).await;
@@ -96,9 +96,9 @@ async fn replica_whose_heartbeats_hang_refuses_credentials() {
     assert!(setup.engine.health.check().await.has_index());
 }
 
-/// Another process would expire what this one serves before it is heard of.
+/// Before its first heartbeat, another process could expire memories that it serves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_is_heard_of_before_it_serves() {
+async fn replica_announces_itself_before_it_serves() {
     let setup = TestEngine::postgres_and_s3().await;
     let new = NewKey {
         tenant_id: setup.principal.tenant_id,

@@ -17,24 +17,24 @@ use crate::test_engine::{TestEngine, tool_call, view};
 
 crate::on_both_databases! {
     files_are_written_read_edited_appended_to_and_deleted,
-    listing_tells_what_each_file_begins_with_and_pages_tell_each_once,
-    directory_that_is_none_is_told_apart,
-    preconditions_are_held_against_what_is_there,
+    listing_shows_first_lines_and_pages_repeat_no_file,
+    missing_paths_files_and_directories_have_distinct_errors,
+    preconditions_are_checked_against_the_stored_content,
     long_file_is_read_in_parts,
     reads_count_as_access_and_lists_do_not,
     appends_of_two_replicas_all_take_effect,
-    same_block_sent_again_gets_the_same_answer_and_does_nothing_twice,
+    repeated_block_gets_the_same_answer_and_changes_nothing,
     answer_of_a_redacted_write_is_the_same_when_sent_again,
-    secrets_are_refused_or_redacted_as_the_policy_asks,
-    limits_are_told_to_the_model,
+    secrets_are_refused_or_redacted_by_policy,
+    limit_errors_name_the_limit,
     archived_store_can_only_be_read,
-    paths_lead_into_the_stores_of_a_session,
-    search_finds_what_was_written_and_no_more_than_the_paths_lead_to,
-    credential_that_may_not_is_refused_and_unknown_tools_are_told,
+    paths_address_the_stores_of_a_session,
+    search_covers_only_the_mounted_stores,
+    missing_scopes_and_unknown_tools_are_refused,
 }
 
 crate::with_object_store! {
-    write_whose_precondition_broke_meanwhile_is_refused,
+    write_with_an_outdated_precondition_is_refused,
 }
 
 /// Calls a tool as a block.
@@ -175,7 +175,7 @@ async fn files_are_written_read_edited_appended_to_and_deleted(setup: TestEngine
     assert_eq!(text, "Error: Cannot delete the /memories directory itself");
 }
 
-async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(setup: TestEngine) {
+async fn listing_shows_first_lines_and_pages_repeat_no_file(setup: TestEngine) {
     assert_eq!(setup.entries(json!({})).await, (vec![], None));
     for number in 0..7 {
         setup
@@ -213,7 +213,7 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(setup
     let deep = setup.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
     assert_eq!(deep.0, ["/memories/d/deep/x.md 1 x"]);
 
-    // A cursor is good for its own listing alone.
+    // A cursor is valid only for its own listing.
     let (_, next) = setup.entries(json!({"limit": 1})).await;
     let text = setup
         .not_done("memory_list", json!({"page": next, "depth": 1}))
@@ -224,7 +224,7 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(setup
     );
 }
 
-async fn directory_that_is_none_is_told_apart(setup: TestEngine) {
+async fn missing_paths_files_and_directories_have_distinct_errors(setup: TestEngine) {
     setup.create("/memories/d/a.md", "a").await;
     for (tool, input, text) in [
         (
@@ -263,7 +263,7 @@ async fn directory_that_is_none_is_told_apart(setup: TestEngine) {
     assert_eq!(setup.operations().await, ["created"]);
 }
 
-async fn preconditions_are_held_against_what_is_there(setup: TestEngine) {
+async fn preconditions_are_checked_against_the_stored_content(setup: TestEngine) {
     let not_exists = json!({"type": "not_exists"});
     let holds = |text: &str| json!({"type": "content_sha256", "content_sha256": hash(text)});
     let write = |content: &str, precondition: &Value| json!({"path": "/memories/a", "content": content, "precondition": precondition});
@@ -289,7 +289,7 @@ async fn preconditions_are_held_against_what_is_there(setup: TestEngine) {
     setup.not_done("memory_edit", edit("other")).await;
     setup.done("memory_edit", edit("one")).await;
     setup.done("memory_append", write("three", &holds("two"))).await;
-    // A retry of a write that was made finds what it asks for.
+    // A retry of a write that already took effect succeeds.
     setup
         .done("memory_write", write("four", &holds("two\nthree\n")))
         .await;
@@ -376,7 +376,7 @@ async fn appends_of_two_replicas_all_take_effect(setup: TestEngine) {
     assert_eq!(lines, expected);
 }
 
-async fn write_whose_precondition_broke_meanwhile_is_refused(setup: TestEngine) {
+async fn write_with_an_outdated_precondition_is_refused(setup: TestEngine) {
     setup.create("/memories/a", "one").await;
     let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let raced = Arc::new(AtomicU32::new(0));
@@ -404,7 +404,7 @@ async fn write_whose_precondition_broke_meanwhile_is_refused(setup: TestEngine) 
     assert_eq!(setup.content_at("/memories/a").await, "theirs");
 }
 
-async fn same_block_sent_again_gets_the_same_answer_and_does_nothing_twice(setup: TestEngine) {
+async fn repeated_block_gets_the_same_answer_and_changes_nothing(setup: TestEngine) {
     let edits = json!([{"old_str": "one", "new_str": "1"}]);
     let calls = [
         ("memory_write", write("/memories/a", "one\n")),
@@ -498,7 +498,7 @@ async fn answer_of_a_redacted_write_is_the_same_when_sent_again(setup: TestEngin
     assert_eq!(content.matches("[redacted:github_token]").count(), 3);
 }
 
-async fn secrets_are_refused_or_redacted_as_the_policy_asks(setup: TestEngine) {
+async fn secrets_are_refused_or_redacted_by_policy(setup: TestEngine) {
     setup
         .done("memory_write", write("/memories/old", &format!("{}\n", token())))
         .await;
@@ -510,7 +510,7 @@ async fn secrets_are_refused_or_redacted_as_the_policy_asks(setup: TestEngine) {
         text.contains("refuses github_token in line 2 of /memories/a") && !text.contains(&token()),
         "{text}"
     );
-    // What was there before is not judged again, in a whole content neither.
+    // Existing lines are not scanned again, even when the whole content is replaced.
     setup.done("memory_append", write("/memories/old", "more")).await;
     setup
         .done(
@@ -521,7 +521,7 @@ async fn secrets_are_refused_or_redacted_as_the_policy_asks(setup: TestEngine) {
     assert!(setup.head("/a").await.is_none());
 }
 
-async fn limits_are_told_to_the_model(setup: TestEngine) {
+async fn limit_errors_name_the_limit(setup: TestEngine) {
     let limits = LimitOverrides {
         bytes_per_memory: Some(20),
         memories_per_store: Some(2),
@@ -630,7 +630,7 @@ fn session_of(setup: &TestEngine, other: StoreId) -> Mounts {
     )
 }
 
-async fn paths_lead_into_the_stores_of_a_session(setup: TestEngine) {
+async fn paths_address_the_stores_of_a_session(setup: TestEngine) {
     let other = other_store(&setup).await;
     let mounts = session_of(&setup, other);
     let put = answer_of(
@@ -708,7 +708,7 @@ async fn paths_lead_into_the_stores_of_a_session(setup: TestEngine) {
     }
 }
 
-async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(setup: TestEngine) {
+async fn search_covers_only_the_mounted_stores(setup: TestEngine) {
     let other = other_store(&setup).await;
     for (store, path, content) in [
         (
@@ -797,7 +797,7 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(setup:
     .await;
     assert_eq!(in_one, [("/mnt/memory/handbook/rules.md".to_owned(), 1)]);
 
-    // What is gone is found no more.
+    // Deleted memories are no longer found.
     setup
         .done("memory_delete", json!({"path": "/memories/garden"}))
         .await;
@@ -805,7 +805,7 @@ async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(setup:
     assert_eq!(left.len(), 1);
 }
 
-async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(setup: TestEngine) {
+async fn missing_scopes_and_unknown_tools_are_refused(setup: TestEngine) {
     let principal_with = async |scopes: &[Scope]| {
         let new = NewKey {
             tenant_id: setup.principal.tenant_id,
@@ -826,7 +826,7 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(setup: Te
         (&reader, "memory_append", write("/memories/a", "x")),
         (&reader, "memory_edit", edit.clone()),
         (&reader, "memory_delete", json!({"path": "/memories/a"})),
-        // Its answer would show what is there.
+        // The answer of an edit would show existing content.
         (&writer, "memory_edit", edit),
         (&writer, "memory_read", json!({"path": "/memories/a"})),
         (&writer, "memory_list", json!({})),

@@ -1,6 +1,6 @@
-//! Random lives: whatever two replicas read, write and pin, and however late one
-//! of them writes what was read, no memory expires that was used within its time,
-//! and each that was not is gone after one run.
+//! Random histories of two replicas that read, write and pin memories; one of them
+//! records its reads late. A memory that was used within its period never expires,
+//! and every unused memory is deleted by the next run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, edit_of};
 
 crate::on_both_databases! {
-    whatever_happens_expiry_is_exact,
+    expiry_is_exact_for_random_histories,
 }
 
 const MEMORIES: usize = 4;
@@ -175,7 +175,7 @@ impl History<'_> {
     }
 }
 
-async fn whatever_happens_expiry_is_exact(setup: TestEngine) {
+async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
     let edit = StoreEdit {
         expires_unused_after: Some(PERIOD.as_secs()),
         ..StoreEdit::default()

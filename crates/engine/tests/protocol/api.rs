@@ -14,24 +14,24 @@ use keepsake_index::MemoryTarget;
 use crate::test_engine::{TestEngine, edit_of, insert, new_memory};
 
 crate::on_every_backend! {
-    precondition_is_held_before_a_pin_is_set,
-    rename_sent_again_overwrites_nothing,
-    refused_creation_removes_its_blob_and_names_what_is_in_the_way,
-    creation_is_replayed_as_it_was_whatever_came_after,
-    key_of_another_request_is_refused_and_changes_nothing,
-    duplicates_at_the_same_time_write_once,
-    update_of_nothing_is_remembered_too,
-    reading_content_is_noted_and_listing_without_it_is_not,
-    cursor_holds_for_its_own_query_alone,
-    expiry_is_told_but_nothing_expires,
+    precondition_is_checked_before_pinning,
+    repeated_rename_overwrites_nothing,
+    refused_creation_removes_its_blob_and_names_the_conflicting_path,
+    repeated_creation_returns_its_first_result,
+    idempotency_key_of_another_request_is_refused,
+    concurrent_duplicates_write_once,
+    repeated_no_op_update_is_not_applied,
+    only_reads_of_content_record_an_access_time,
+    cursor_is_valid_only_for_its_query,
+    expiry_time_is_shown_before_the_memory_expires,
 }
 
 crate::with_object_store! {
-    update_that_lost_a_race_is_made_on_a_fresh_read,
-    precondition_is_held_against_every_read,
-    tool_and_api_take_turns_at_one_memory,
-    store_deleted_under_a_write_keeps_nothing_of_it,
-    upsert_that_meets_another_replaces_it,
+    lost_update_is_retried_on_a_fresh_read,
+    precondition_is_checked_again_after_a_lost_race,
+    edits_of_one_memory_by_tool_and_api_are_serialized,
+    store_deletion_during_a_write_leaves_no_blob,
+    upsert_that_loses_a_race_replaces_the_winner,
     one_page_of_contents_is_one_query_and_cached_blobs,
 }
 
@@ -62,7 +62,7 @@ fn race_once(setup: &TestEngine, memory_id: keepsake_core::MemoryId, theirs: &'s
     puts
 }
 
-async fn update_that_lost_a_race_is_made_on_a_fresh_read(setup: TestEngine) {
+async fn lost_update_is_retried_on_a_fresh_read(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     let puts = race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(None, Some("/b.txt"), None);
@@ -78,7 +78,7 @@ async fn update_that_lost_a_race_is_made_on_a_fresh_read(setup: TestEngine) {
     assert_eq!(setup.operations().await, ["modified", "modified", "created"]);
 }
 
-async fn precondition_is_held_against_every_read(setup: TestEngine) {
+async fn precondition_is_checked_again_after_a_lost_race(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(Some("ours"), None, Some(Precondition::ContentSha256(hash("one"))));
@@ -101,7 +101,7 @@ async fn precondition_is_held_against_every_read(setup: TestEngine) {
     );
 }
 
-async fn precondition_is_held_before_a_pin_is_set(setup: TestEngine) {
+async fn precondition_is_checked_before_pinning(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     let other = Some(Precondition::ContentSha256(hash("other")));
     for content in [None, Some("one")] {
@@ -124,7 +124,7 @@ async fn precondition_is_held_before_a_pin_is_set(setup: TestEngine) {
     );
 }
 
-async fn rename_sent_again_overwrites_nothing(setup: TestEngine) {
+async fn repeated_rename_overwrites_nothing(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     let rename = edit_of(Some("ours"), Some("/b.txt"), Some(Precondition::NotExists));
     setup.update(&memory, rename.clone()).await.unwrap();
@@ -137,7 +137,7 @@ async fn rename_sent_again_overwrites_nothing(setup: TestEngine) {
     assert_eq!(setup.operations().await, ["modified", "modified", "created"]);
 }
 
-async fn tool_and_api_take_turns_at_one_memory(setup: TestEngine) {
+async fn edits_of_one_memory_by_tool_and_api_are_serialized(setup: TestEngine) {
     let memory = setup.make("/a.txt", "").await;
     let edits = (0..20).map(|number| {
         let (setup, memory) = (&setup, &memory);
@@ -151,12 +151,12 @@ async fn tool_and_api_take_turns_at_one_memory(setup: TestEngine) {
         }
     });
     futures::future::join_all(edits).await;
-    // Nobody lost a race, so nobody had to put a blob twice.
+    // No edit lost a race, so no edit put a blob twice.
     assert_eq!(setup.blobs.calls().put, 21);
     assert_eq!(setup.blobs.calls().delete, 0);
 }
 
-async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(setup: TestEngine) {
+async fn refused_creation_removes_its_blob_and_names_the_conflicting_path(setup: TestEngine) {
     let below = setup.make("/a/b.txt", "one").await;
     for path in ["/a/b.txt", "/a", "/a/b.txt/c"] {
         let refused = setup.try_make(new_memory(path, "two")).await.unwrap_err();
@@ -174,7 +174,7 @@ async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(setup: T
     assert_eq!(setup.blobs_there().await, [setup.blob_key(&below.memory.head)]);
 }
 
-async fn store_deleted_under_a_write_keeps_nothing_of_it(setup: TestEngine) {
+async fn store_deletion_during_a_write_leaves_no_blob(setup: TestEngine) {
     let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     setup.blobs.after_put(move |_| {
         let (other, principal) = (other.clone(), Arc::clone(&principal));
@@ -188,7 +188,7 @@ async fn store_deleted_under_a_write_keeps_nothing_of_it(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn creation_is_replayed_as_it_was_whatever_came_after(setup: TestEngine) {
+async fn repeated_creation_returns_its_first_result(setup: TestEngine) {
     let call = Some(setup.call_named("key", "body"));
     let new = NewMemory {
         idempotency: call,
@@ -210,7 +210,7 @@ async fn creation_is_replayed_as_it_was_whatever_came_after(setup: TestEngine) {
     assert_eq!(setup.operations().await, ["deleted", "modified", "created"]);
 }
 
-async fn key_of_another_request_is_refused_and_changes_nothing(setup: TestEngine) {
+async fn idempotency_key_of_another_request_is_refused(setup: TestEngine) {
     let new = NewMemory {
         idempotency: Some(setup.call_named("key", "body")),
         ..new_memory("/a.txt", "one")
@@ -234,7 +234,7 @@ async fn key_of_another_request_is_refused_and_changes_nothing(setup: TestEngine
     assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn duplicates_at_the_same_time_write_once(setup: TestEngine) {
+async fn concurrent_duplicates_write_once(setup: TestEngine) {
     let call = Some(setup.call_named("key", "body"));
     let new = NewMemory {
         idempotency: call,
@@ -257,7 +257,7 @@ async fn duplicates_at_the_same_time_write_once(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn update_of_nothing_is_remembered_too(setup: TestEngine) {
+async fn repeated_no_op_update_is_not_applied(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     let edit = MemoryEdit {
         idempotency: Some(setup.call_named("key", "body")),
@@ -275,7 +275,7 @@ async fn update_of_nothing_is_remembered_too(setup: TestEngine) {
     assert_eq!(setup.operations().await, ["modified", "created"]);
 }
 
-async fn upsert_that_meets_another_replaces_it(setup: TestEngine) {
+async fn upsert_that_loses_a_race_replaces_the_winner(setup: TestEngine) {
     let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let puts = AtomicU32::new(0);
     let puts = Arc::new(puts);
@@ -303,7 +303,7 @@ async fn upsert_that_meets_another_replaces_it(setup: TestEngine) {
     );
 }
 
-async fn reading_content_is_noted_and_listing_without_it_is_not(setup: TestEngine) {
+async fn only_reads_of_content_record_an_access_time(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     let query = MemoryQuery::default();
     for view in [View::Basic, View::Full] {
@@ -346,7 +346,7 @@ async fn reading_content_is_noted_and_listing_without_it_is_not(setup: TestEngin
     assert_eq!(elsewhere.last_accessed_at, Some(setup.clock.now()));
 }
 
-async fn cursor_holds_for_its_own_query_alone(setup: TestEngine) {
+async fn cursor_is_valid_only_for_its_query(setup: TestEngine) {
     for name in ["a", "b", "c"] {
         setup.make(&format!("/{name}"), name).await;
     }
@@ -444,7 +444,7 @@ async fn one_page_of_contents_is_one_query_and_cached_blobs(setup: TestEngine) {
     assert_eq!(setup.blobs.calls().get, 20);
 }
 
-async fn expiry_is_told_but_nothing_expires(setup: TestEngine) {
+async fn expiry_time_is_shown_before_the_memory_expires(setup: TestEngine) {
     let draft = keepsake_engine::StoreDraft {
         name: "short".to_owned(),
         expires_unused_after: Some(60),

@@ -16,8 +16,8 @@ crate::on_every_backend! {
     refused_operation_refuses_an_atomic_batch,
     refused_operations_are_left_out_of_a_batch_that_is_not_atomic,
     operations_on_one_memory_or_path_are_refused,
-    path_that_the_batch_frees_is_still_taken,
-    pin_is_set_only_on_what_was_read,
+    path_freed_by_a_batch_is_still_taken_within_it,
+    batch_pin_respects_its_precondition,
     batch_without_changes_writes_nothing,
 }
 
@@ -301,7 +301,7 @@ async fn operations_on_one_memory_or_path_are_refused(setup: TestEngine) {
     assert_eq!(setup.operations().await, before);
 }
 
-async fn path_that_the_batch_frees_is_still_taken(setup: TestEngine) {
+async fn path_freed_by_a_batch_is_still_taken_within_it(setup: TestEngine) {
     let memory = setup.make("/taken", "one").await;
     let below = setup.make("/dir/only", "two").await;
     let batch = vec![
@@ -322,7 +322,7 @@ async fn path_that_the_batch_frees_is_still_taken(setup: TestEngine) {
     assert_eq!(again, ["created /taken", "created /dir"]);
 }
 
-async fn pin_is_set_only_on_what_was_read(setup: TestEngine) {
+async fn batch_pin_respects_its_precondition(setup: TestEngine) {
     let one = setup.make("/one", "one").await;
     let other = setup.make("/other", "two").await;
     let expects = |text| Some(Precondition::ContentSha256(hash(text)));

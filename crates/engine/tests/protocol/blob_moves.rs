@@ -194,7 +194,7 @@ async fn content_deleted_between_two_passes_is_removed_from_the_copy(setup: Test
     assert_eq!(bucket.list(None, None, 10).await.unwrap().len(), 1);
 }
 
-async fn engine_notices_content_in_another_place(setup: TestEngine) {
+async fn content_outside_the_configured_location_is_detected(setup: TestEngine) {
     assert_eq!(setup.engine.verifier.misplaced_content().await.unwrap(), None);
     setup.create("/memories/a.txt", "text").await;
     let key = setup.blob_key(&setup.head("/a.txt").await.unwrap());
@@ -209,7 +209,7 @@ async fn engine_notices_content_in_another_place(setup: TestEngine) {
     assert_eq!(moved.verifier.misplaced_content().await.unwrap(), None);
 }
 
-async fn move_notices_running_servers(setup: TestEngine) {
+async fn move_detects_running_servers(setup: TestEngine) {
     let job = to_bucket(&setup, &bucket().await);
     // The test's own engine was here.
     let now = setup.engine_now().plus(Duration::from_mins(2));
@@ -230,6 +230,6 @@ crate::with_index_content! {
     damaged_copy_is_made_again,
     objects_without_a_version_are_removed_and_foreign_ones_stay,
     content_deleted_between_two_passes_is_removed_from_the_copy,
-    engine_notices_content_in_another_place,
-    move_notices_running_servers,
+    content_outside_the_configured_location_is_detected,
+    move_detects_running_servers,
 }

@@ -1,4 +1,4 @@
-//! What holds the jobs back where going on would lose something.
+//! The safety checks that stop jobs before they would lose data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use uuid::Uuid;
 use crate::test_engine::TestEngine;
 
 crate::on_both_databases! {
-    failed_run_of_the_schedule_is_tried_again_in_its_slot,
+    failed_scheduled_run_is_retried_in_its_slot,
 }
 
 crate::with_object_store! {
-    scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs,
-    scheduled_sweep_stops_where_most_blobs_are_unnamed,
-    sweep_that_was_interrupted_keeps_what_it_counted,
-    orphans_before_the_blobs_of_an_index_do_not_make_it_foreign,
-    sweep_that_found_foreign_blobs_begins_anew,
-    blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not,
+    scheduled_sweep_stops_if_the_index_names_no_blob,
+    scheduled_sweep_stops_if_most_blobs_are_unnamed,
+    interrupted_sweep_keeps_its_counts,
+    orphans_listed_first_do_not_stop_the_sweep,
+    sweep_stopped_by_foreign_blobs_starts_from_the_beginning,
+    only_redacted_blobs_are_removed_before_the_deletion_delay,
 }
 
 const DAY: Duration = Duration::from_hours(24);
@@ -68,7 +68,7 @@ fn assert_stopped(outcome: &RunOutcome) {
     assert!(error.contains("names too few of the blobs"), "{error}");
 }
 
-async fn scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs(setup: TestEngine) {
+async fn scheduled_sweep_stops_if_the_index_names_no_blob(setup: TestEngine) {
     plant(&setup, 1).await;
     let (engine, clock) = worker(&setup);
     assert_stopped(&run(&engine, SweepBlobs::default(), RunRequest::SCHEDULED).await);
@@ -79,7 +79,7 @@ async fn scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs(setup: Te
     assert!(matches!(&asked_for, RunOutcome::Ran(counts) if counts["condemned"] == 1));
 }
 
-async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(setup: TestEngine) {
+async fn scheduled_sweep_stops_if_most_blobs_are_unnamed(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     for blob in 1..=100 {
         plant(&setup, blob).await;
@@ -95,7 +95,7 @@ async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(setup: TestEngine) {
         plant(&setup, blob).await;
     }
     clock.advance(DAY);
-    // The hundred of before are condemned, and not removed yet: they are unnamed still.
+    // The first hundred blobs are condemned but not removed yet, so they count as unnamed.
     assert_stopped(&run(&engine, few, RunRequest::SCHEDULED).await);
 }
 
@@ -130,7 +130,7 @@ async fn named_blobs(setup: &TestEngine, many: u32) -> BlobKey {
     *setup.blobs_there().await.last().unwrap()
 }
 
-async fn sweep_that_was_interrupted_keeps_what_it_counted(setup: TestEngine) {
+async fn interrupted_sweep_keeps_its_counts(setup: TestEngine) {
     let last = named_blobs(&setup, 120).await;
     let (engine, _) = worker(&setup);
     let sweep = SweepBlobs { batch: 100 };
@@ -150,7 +150,7 @@ async fn sweep_that_was_interrupted_keeps_what_it_counted(setup: TestEngine) {
     );
 }
 
-async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(setup: TestEngine) {
+async fn orphans_listed_first_do_not_stop_the_sweep(setup: TestEngine) {
     for blob in 1..=105 {
         plant(&setup, blob).await;
     }
@@ -167,7 +167,7 @@ async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(setup: Test
     );
 }
 
-async fn sweep_that_found_foreign_blobs_begins_anew(setup: TestEngine) {
+async fn sweep_stopped_by_foreign_blobs_starts_from_the_beginning(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     for blob in 1..=101 {
         plant(&setup, blob).await;
@@ -191,7 +191,7 @@ async fn sweep_that_found_foreign_blobs_begins_anew(setup: TestEngine) {
     );
 }
 
-async fn blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not(setup: TestEngine) {
+async fn only_redacted_blobs_are_removed_before_the_deletion_delay(setup: TestEngine) {
     let delayed = setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
     setup.make("/a.txt", "one").await;
     let redacted = setup.make("/b.txt", "two").await;
@@ -247,11 +247,11 @@ impl Job for FailsOnce {
     }
 }
 
-async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(setup: TestEngine) {
+async fn failed_scheduled_run_is_retried_in_its_slot(setup: TestEngine) {
     let engine = &setup.engine;
     let failed = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert!(matches!(failed, RunOutcome::Failed(_)));
-    // At once would be in vain.
+    // A retry has to wait.
     assert_eq!(
         run(engine, FailsOnce, RunRequest::SCHEDULED).await,
         RunOutcome::NotOurs
@@ -273,10 +273,10 @@ async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(setup: TestEngine
     );
 }
 
-/// Of Postgres alone: there the pool that tells of a replica may fail while the
-/// one that serves does not.
+/// Only on Postgres: there the connection pool for heartbeats may fail while the pool
+/// for requests works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_that_the_others_do_not_hear_of_serves_nobody() {
+async fn replica_whose_heartbeats_fail_refuses_credentials() {
     let setup = TestEngine::postgres_and_s3().await;
     let new = NewKey {
         tenant_id: setup.principal.tenant_id,
@@ -309,7 +309,7 @@ async fn replica_that_the_others_do_not_hear_of_serves_nobody() {
     setup.engine.auth.authenticate(key).await.unwrap();
     setup.clock.advance(Duration::from_secs(2));
     assert!(setup.engine.health.check().await.has_index());
-    // A run that expires is one of a replica that is heard of.
+    // Expiry runs only on a replica with heartbeats.
     let counts = run(&setup.engine, ExpireUnused, RunRequest::SCHEDULED).await;
     assert!(matches!(counts, RunOutcome::Ran(_)), "{counts:?}");
 }

@@ -1,5 +1,5 @@
-//! Content in the index: it comes with its version and goes with it, so there are
-//! no orphans.
+//! Content in the index: it is stored and removed with its version, so there are no
+//! orphans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +22,13 @@ use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
 use crate::upkeep::{Worker, assert_all_is_well, write_until};
 
 crate::with_index_content! {
-    every_version_has_content_of_its_own,
+    every_new_content_is_stored_separately,
     refused_writes_leave_no_content,
-    versions_that_expire_take_their_content_at_once,
-    purged_store_takes_its_content_at_once,
-    redaction_takes_content_whatever_the_delay,
+    content_of_expired_versions_is_removed_at_once,
+    content_of_a_purged_store_is_removed_at_once,
+    redaction_removes_content_despite_the_delay,
     content_that_no_version_names_is_not_stored,
-    writes_beside_upkeep_leave_each_version_its_content,
+    upkeep_during_writes_removes_no_needed_content,
     deletion_of_a_tenant_counts_its_contents_as_rows,
 }
 
@@ -45,12 +45,12 @@ async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
     }
 }
 
-/// A replica that keeps objects of what was deleted for a week.
+/// A replica that delays the deletion of objects by a week.
 fn delaying(setup: &TestEngine) -> Engine {
     setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY)
 }
 
-async fn every_version_has_content_of_its_own(setup: TestEngine) {
+async fn every_new_content_is_stored_separately(setup: TestEngine) {
     setup.create("/memories/a.txt", "0\n").await;
     for line in 1..=5 {
         setup.call(insert("/memories/a.txt", 0, &line.to_string())).await;
@@ -115,7 +115,7 @@ async fn refused_writes_leave_no_content(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, there);
 }
 
-async fn versions_that_expire_take_their_content_at_once(setup: TestEngine) {
+async fn content_of_expired_versions_is_removed_at_once(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.delete(&memory, None).await.unwrap();
     setup.clock.advance(30 * DAY);
@@ -124,7 +124,7 @@ async fn versions_that_expire_take_their_content_at_once(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn purged_store_takes_its_content_at_once(setup: TestEngine) {
+async fn content_of_a_purged_store_is_removed_at_once(setup: TestEngine) {
     for number in 0..3 {
         setup.make(&format!("/{number}"), "text").await;
     }
@@ -140,7 +140,7 @@ async fn purged_store_takes_its_content_at_once(setup: TestEngine) {
     assert_eq!(run(&delaying, DrainDeletions).await["failed"], 0);
 }
 
-async fn redaction_takes_content_whatever_the_delay(setup: TestEngine) {
+async fn redaction_removes_content_despite_the_delay(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
     let harmless = setup
         .update(&memory, edit_of(Some("harmless"), None, None))
@@ -177,7 +177,7 @@ async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     );
 }
 
-async fn writes_beside_upkeep_leave_each_version_its_content(setup: TestEngine) {
+async fn upkeep_during_writes_removes_no_needed_content(setup: TestEngine) {
     let end = Instant::now() + Duration::from_secs(3);
     let worker = Worker::of(&setup);
     let is_over = AtomicBool::new(false);

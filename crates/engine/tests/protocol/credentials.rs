@@ -1,4 +1,4 @@
-//! Who is believed, for how long, and what finding out costs.
+//! Credentials: which ones are accepted, for how long, and the cost of checking them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, create, tool_call, view};
 
 crate::on_both_databases! {
-    flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out,
-    unknown_key_that_is_sent_again_and_again_is_looked_up_once,
-    key_that_came_late_is_found_however_often_it_was_tried,
-    change_of_a_tenant_is_felt_within_five_seconds,
-    token_of_an_issuer_is_believed_for_its_tenant,
-    token_of_our_own_is_good_on_every_replica,
+    flood_of_unknown_keys_costs_few_lookups_and_blocks_no_valid_key,
+    repeated_unknown_key_is_looked_up_once,
+    key_created_after_failed_attempts_is_found,
+    change_of_a_tenant_takes_effect_within_five_seconds,
+    issuer_token_is_accepted_for_its_tenant,
+    issued_token_is_valid_on_every_replica,
     token_sees_no_store_but_its_own,
-    first_key_is_one_for_all_replicas,
-    signing_key_changes_without_a_token_that_is_refused,
-    compromised_key_is_believed_nowhere_after_a_minute,
+    replicas_share_the_first_signing_key,
+    signing_key_rotation_refuses_no_valid_token,
+    compromised_key_is_refused_everywhere_after_a_minute,
     unknown_names_of_keys_are_refused,
-    secrets_are_wrapped_once_there_is_a_master_key,
-    wrong_master_key_is_told_from_the_start,
+    secrets_are_wrapped_when_a_master_key_is_set,
+    wrong_master_key_is_reported_at_the_start,
 }
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -44,7 +44,8 @@ fn made_up(number: u32) -> String {
     ApiKeySecret::from_random(random).expose().to_owned()
 }
 
-/// How many of so many made-up keys were looked up: those are told unknown.
+/// The number of made-up keys that were looked up; a lookup answers that the key is
+/// unknown.
 async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
     let tries = keys.map(|number| {
         let key = made_up(number);
@@ -62,7 +63,7 @@ async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
     join_all(tries).await.into_iter().sum()
 }
 
-async fn flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out(setup: TestEngine) {
+async fn flood_of_unknown_keys_costs_few_lookups_and_blocks_no_valid_key(setup: TestEngine) {
     let good = setup.key().await;
     setup.engine.auth.authenticate(&good).await.unwrap();
     for second in 0..5 {
@@ -70,13 +71,13 @@ async fn flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out(setup: Te
         assert!((1..=208).contains(&first), "{first}");
         let rest = looked_up(&setup.engine, second * 3000 + 1500..second * 3000 + 3000).await;
         assert!(first + rest <= 208, "{first} and {rest}");
-        // Looked up anew when it is no longer believed, flood or not.
+        // A valid key is looked up again after its cache entry ends, despite the flood.
         setup.engine.auth.authenticate(&good).await.unwrap();
         setup.clock.advance(Duration::from_secs(1));
     }
 }
 
-async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(setup: TestEngine) {
+async fn repeated_unknown_key_is_looked_up_once(setup: TestEngine) {
     for _ in 0..300 {
         assert_eq!(looked_up(&setup.engine, 0..1).await, 1);
     }
@@ -84,7 +85,7 @@ async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(setup: TestE
     assert_eq!(looked_up(&setup.engine, 1..9).await, 8);
 }
 
-async fn key_that_came_late_is_found_however_often_it_was_tried(setup: TestEngine) {
+async fn key_created_after_failed_attempts_is_found(setup: TestEngine) {
     let secret = ApiKeySecret::from_random([0x5A; 32]);
     for _ in 0..4 {
         let unknown = setup.engine.auth.authenticate(secret.expose()).await.unwrap_err();
@@ -120,7 +121,7 @@ async fn key_that_came_late_is_found_however_often_it_was_tried(setup: TestEngin
     }
 }
 
-async fn change_of_a_tenant_is_felt_within_five_seconds(setup: TestEngine) {
+async fn change_of_a_tenant_takes_effect_within_five_seconds(setup: TestEngine) {
     let key = setup.key().await;
     let token = setup.token(|_| {}).await;
     let allowed = async |credential: &str| {
@@ -167,7 +168,7 @@ pub(crate) fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
     Arc::new(Issuers::new(vec![settings]).unwrap())
 }
 
-async fn token_of_an_issuer_is_believed_for_its_tenant(setup: TestEngine) {
+async fn issuer_token_is_accepted_for_its_tenant(setup: TestEngine) {
     let key = IssuerKey::ed25519();
     let engine = setup.replica_with(|options| options.issuers = trusting(&key, Subject::ServiceAccount));
     let now_secs = setup.engine_now().as_micros() / 1_000_000;
@@ -238,7 +239,7 @@ fn worker() -> Actor {
     Actor::ServiceAccount("worker".to_owned())
 }
 
-async fn token_of_our_own_is_good_on_every_replica(setup: TestEngine) {
+async fn issued_token_is_valid_on_every_replica(setup: TestEngine) {
     let token = setup.token(|_| {}).await;
     let replica = setup.replica();
     let principal = replica.auth.authenticate(&token).await.unwrap();
@@ -304,7 +305,7 @@ async fn token_sees_no_store_but_its_own(setup: TestEngine) {
     );
 }
 
-async fn first_key_is_one_for_all_replicas(setup: TestEngine) {
+async fn replicas_share_the_first_signing_key(setup: TestEngine) {
     let replicas: Vec<_> = (0..6).map(|_| setup.replica()).collect();
     let issued = replicas
         .iter()
@@ -318,7 +319,7 @@ async fn first_key_is_one_for_all_replicas(setup: TestEngine) {
     assert_eq!(setup.key_names().await, ["token-1"]);
 }
 
-async fn signing_key_changes_without_a_token_that_is_refused(setup: TestEngine) {
+async fn signing_key_rotation_refuses_no_valid_token(setup: TestEngine) {
     let other = setup.replica();
     let believed = async |token: &str| {
         for engine in [&setup.engine, &other] {
@@ -355,7 +356,7 @@ async fn signing_key_changes_without_a_token_that_is_refused(setup: TestEngine) 
     assert_eq!(setup.key_names().await, ["token-2", "token-3"]);
 }
 
-async fn compromised_key_is_believed_nowhere_after_a_minute(setup: TestEngine) {
+async fn compromised_key_is_refused_everywhere_after_a_minute(setup: TestEngine) {
     let other = setup.replica();
     let token = setup.token(|_| {}).await;
     for engine in [&setup.engine, &other] {
@@ -410,7 +411,7 @@ fn vault(current: u8, previous: Option<u8>) -> Vault {
     Vault::new(Some(master(current)), previous.map(master))
 }
 
-async fn secrets_are_wrapped_once_there_is_a_master_key(setup: TestEngine) {
+async fn secrets_are_wrapped_when_a_master_key_is_set(setup: TestEngine) {
     for number in 0..3 {
         let name = format!("store {number}");
         let operator = &setup.engine.operator;
@@ -446,7 +447,7 @@ async fn secrets_are_wrapped_once_there_is_a_master_key(setup: TestEngine) {
     for vault in [vault(1, None), vault(2, Some(1)), vault(2, None)] {
         let engine = setup.replica_with(|options| options.vault = vault);
         engine.prepare_secrets().await.unwrap();
-        // The secrets are the same: what was signed with them stays good.
+        // The secrets are the same: signed tokens and cursors stay valid.
         engine.auth.authenticate(&token).await.unwrap();
         engine.stores.list(&setup.principal, &second).await.unwrap();
         assert_eq!(setup.stored_sizes().await, [61, 61]);
@@ -456,7 +457,7 @@ async fn secrets_are_wrapped_once_there_is_a_master_key(setup: TestEngine) {
     }
 }
 
-async fn wrong_master_key_is_told_from_the_start(setup: TestEngine) {
+async fn wrong_master_key_is_reported_at_the_start(setup: TestEngine) {
     let first = setup.replica_with(|options| options.vault = vault(1, None));
     first.prepare_secrets().await.unwrap();
     let stored = setup.stored().await;

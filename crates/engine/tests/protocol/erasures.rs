@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use crate::test_engine::{TestEngine, create, edit_of, new_memory};
 
 crate::on_every_backend! {
-    erasure_is_done_soon_after_it_was_asked_for,
+    erasure_runs_without_waiting_for_the_job,
     erased_content_is_served_from_no_cache,
-    writes_beside_an_erasure_are_not_lost,
-    request_that_says_too_little_or_too_much_is_refused,
+    writes_during_an_erasure_are_not_lost,
+    incomplete_or_contradictory_request_is_refused,
     erasures_are_paged,
-    key_of_some_stores_erases_of_those_alone,
+    bound_key_erases_only_in_its_stores,
 }
 
 crate::with_object_store! {
-    blobs_that_cannot_be_removed_keep_it_running,
-    run_that_dies_is_gone_on_with,
-    restoration_that_meets_an_erasure_finds_nothing,
-    edit_that_meets_an_erasure_finds_nothing,
-    blobs_that_no_row_names_go_with_their_store,
+    erasure_keeps_running_until_its_blobs_are_removed,
+    interrupted_erasure_is_resumed,
+    restore_during_an_erasure_finds_nothing,
+    edit_during_an_erasure_finds_nothing,
+    erasing_a_store_removes_orphan_blobs,
 }
 
 pub(crate) fn below(setup: &TestEngine, prefix: &str) -> ErasureRequest {
@@ -96,7 +96,7 @@ fn unavailable() -> Result<(), BlobError> {
     Err(BlobError::Unavailable("as the test wants it".to_owned()))
 }
 
-async fn erasure_is_done_soon_after_it_was_asked_for(setup: TestEngine) {
+async fn erasure_runs_without_waiting_for_the_job(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
     setup
         .update(&memory, edit_of(Some("another"), Some("/moved"), None))
@@ -137,7 +137,7 @@ async fn erased_content_is_served_from_no_cache(setup: TestEngine) {
     }
 }
 
-async fn blobs_that_cannot_be_removed_keep_it_running(setup: TestEngine) {
+async fn erasure_keeps_running_until_its_blobs_are_removed(setup: TestEngine) {
     setup.make("/p/a", "secret").await;
     setup.blobs.before_delete(|_| async { unavailable() });
     let erasure_id = ask(&setup, below(&setup, "/p/")).await;
@@ -160,7 +160,7 @@ async fn blobs_that_cannot_be_removed_keep_it_running(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn run_that_dies_is_gone_on_with(setup: TestEngine) {
+async fn interrupted_erasure_is_resumed(setup: TestEngine) {
     for number in 0..150 {
         setup.make(&format!("/p/{number}"), "secret").await;
     }
@@ -198,7 +198,7 @@ async fn run_that_dies_is_gone_on_with(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn restoration_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
+async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
     setup
         .update(&memory, edit_of(Some("newer"), Some("/moved"), None))
@@ -236,7 +236,7 @@ async fn restoration_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn edit_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
+async fn edit_during_an_erasure_finds_nothing(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
     let setup = Arc::new(setup);
     let erasing = Arc::clone(&setup);
@@ -263,7 +263,7 @@ async fn edit_that_meets_an_erasure_finds_nothing(setup: TestEngine) {
     assert_eq!(setup.head("/p/a").await, None);
 }
 
-async fn writes_beside_an_erasure_are_not_lost(setup: TestEngine) {
+async fn writes_during_an_erasure_are_not_lost(setup: TestEngine) {
     for number in 0..60 {
         setup.make(&format!("/p/{}/{number}", number % 4), "secret").await;
     }
@@ -302,7 +302,7 @@ async fn writes_beside_an_erasure_are_not_lost(setup: TestEngine) {
     assert_eq!(setup.head("/p/2/2").await, None);
 }
 
-async fn blobs_that_no_row_names_go_with_their_store(setup: TestEngine) {
+async fn erasing_a_store_removes_orphan_blobs(setup: TestEngine) {
     let memory = setup.make("/a", "secret").await;
     let orphan = keepsake_core::BlobKey {
         blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
@@ -320,7 +320,7 @@ async fn blobs_that_no_row_names_go_with_their_store(setup: TestEngine) {
     assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
 }
 
-async fn request_that_says_too_little_or_too_much_is_refused(setup: TestEngine) {
+async fn incomplete_or_contradictory_request_is_refused(setup: TestEngine) {
     let metadata = |value: Value| match value {
         Value::Object(pairs) => Some(pairs),
         other => panic!("{other}"),
@@ -387,7 +387,7 @@ async fn erasures_are_paged(setup: TestEngine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
+async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     let memory = setup.make("/p/a", "secret").await;
     setup
@@ -421,7 +421,7 @@ async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
         bucket.either((2, 2, 0), (2, 0, 2))
     );
     assert_eq!(bucket.objects(&setup).await, 1);
-    // What was deleted before, and is there as an older version, goes with the store.
+    // Object versions of blobs that were deleted earlier are erased with the store.
     let orphan = keepsake_core::BlobKey {
         blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
         ..setup.blob_key(&memory.memory.head)
@@ -443,7 +443,7 @@ async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
     assert_eq!(bucket.objects(&setup).await, 0);
 }
 
-async fn key_of_some_stores_erases_of_those_alone(setup: TestEngine) {
+async fn bound_key_erases_only_in_its_stores(setup: TestEngine) {
     let operator = &setup.engine.operator;
     let other = operator
         .create_store(setup.principal.tenant_id, "other")
@@ -489,9 +489,9 @@ async fn key_of_some_stores_erases_of_those_alone(setup: TestEngine) {
     assert_eq!(seen.items.len(), 1);
 }
 
-/// An erasure of all whose older versions the bucket lets not be seen.
+/// The bucket does not allow listing of object versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receipt_tells_of_versions_that_could_not_be_counted() {
+async fn receipt_reports_versions_that_could_not_be_counted() {
     let setup = TestEngine::sqlite_and_s3().await;
     setup.blobs.keep_versions(Some(0));
     let whole = ErasureRequest {

@@ -1,4 +1,4 @@
-//! Expiry: never what was read within its time, always what is past it.
+//! Expiry: memories past their period are deleted, memories read within it never.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +18,24 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, edit_of, new_memory, view};
 
 crate::on_every_backend! {
-    memory_past_its_period_is_deleted_by_nobody_and_comes_back,
-    memory_that_was_read_or_written_lives_on,
+    expired_memory_is_deleted_without_an_author_and_can_be_restored,
+    read_or_written_memory_does_not_expire,
     nothing_expires_by_default,
-    reads_that_another_replica_has_not_written_are_waited_for,
+    expiry_waits_for_unwritten_reads_of_other_replicas,
     replica_that_cannot_write_its_reads_stops_expiry,
-    replica_that_died_is_forgotten_after_a_while,
+    dead_replica_stops_delaying_expiry,
     pinned_memory_never_expires,
     memory_expires_at_its_time_even_if_it_is_used,
     expiry_time_is_kept_by_changes_and_cleared_by_a_deletion,
     expiry_time_is_in_the_future_and_not_of_a_pinned_memory,
-    read_in_the_last_tenth_of_a_life_is_written_at_once,
+    read_in_the_last_tenth_of_the_period_is_written_at_once,
     new_or_shorter_period_takes_effect_after_a_day,
-    tenants_period_holds_where_a_store_has_none,
-    dry_run_tells_and_changes_nothing,
-    run_that_was_stopped_is_gone_on_with,
-    deleted_memory_is_kept_for_the_retention_and_no_longer,
-    history_of_a_live_memory_goes_by_age_or_number_alone,
-    shared_blob_outlives_the_version_that_brought_it,
+    tenants_period_applies_to_stores_without_one,
+    dry_run_counts_and_changes_nothing,
+    stopped_run_is_resumed,
+    deleted_memory_is_kept_exactly_for_the_retention,
+    old_versions_of_a_live_memory_are_dropped_by_age_or_number,
+    shared_blob_outlives_its_first_version,
 }
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
@@ -129,7 +129,7 @@ pub(crate) async fn restore(setup: &TestEngine, memory: &ShownMemory) -> Result<
         .await
 }
 
-async fn memory_past_its_period_is_deleted_by_nobody_and_comes_back(setup: TestEngine) {
+async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: TestEngine) {
     with_period(&setup).await;
     let memory = setup.make("/a/b.txt", "kept").await;
     assert_eq!(memory.expires_at, Some(setup.clock.now().plus(PERIOD)));
@@ -174,7 +174,7 @@ async fn memory_past_its_period_is_deleted_by_nobody_and_comes_back(setup: TestE
     assert_eq!(expire(&setup).await, 1);
 }
 
-async fn memory_that_was_read_or_written_lives_on(setup: TestEngine) {
+async fn read_or_written_memory_does_not_expire(setup: TestEngine) {
     with_period(&setup).await;
     let read = setup.make("/read.txt", "a").await;
     let viewed = setup.make("/viewed.txt", "a").await;
@@ -211,19 +211,19 @@ async fn nothing_expires_by_default(setup: TestEngine) {
     assert!(lives(&setup, &memory).await);
 }
 
-async fn reads_that_another_replica_has_not_written_are_waited_for(setup: TestEngine) {
+async fn expiry_waits_for_unwritten_reads_of_other_replicas(setup: TestEngine) {
     with_period(&setup).await;
     let (unread, read) = (
         setup.make("/unread.txt", "a").await,
         setup.make("/b.txt", "a").await,
     );
     let other = setup.replica();
-    // Its last sign of life comes before the memories' time is up, and nothing of
-    // what was read there since is written.
+    // Its last heartbeat comes before the end of the memories' period. Reads after it
+    // may not be written yet.
     setup.clock.advance(short_of(PERIOD, Duration::from_mins(1)));
     other.replica.flush().await.unwrap();
     setup.clock.advance(Duration::from_mins(2));
-    assert_eq!(expire(&setup).await, 0, "who knows what was read there");
+    assert_eq!(expire(&setup).await, 0, "the replica may have unwritten reads");
     let memory_id = read.memory.head.memory_id;
     other
         .memories
@@ -264,7 +264,7 @@ async fn replica_that_cannot_write_its_reads_stops_expiry(setup: TestEngine) {
     assert_eq!(expire(&setup).await, 1);
 }
 
-async fn replica_that_died_is_forgotten_after_a_while(setup: TestEngine) {
+async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
     with_period(&setup).await;
     setup.make("/a.txt", "a").await;
     setup.clock.advance(short_of(PERIOD, SECOND));
@@ -471,7 +471,7 @@ async fn expiry_time_is_in_the_future_and_not_of_a_pinned_memory(setup: TestEngi
     assert_eq!(expire(&setup).await, 1);
 }
 
-async fn read_in_the_last_tenth_of_a_life_is_written_at_once(setup: TestEngine) {
+async fn read_in_the_last_tenth_of_the_period_is_written_at_once(setup: TestEngine) {
     with_period(&setup).await;
     let (early, late, viewed, found) = (
         setup.make("/early.txt", "a").await,
@@ -479,7 +479,7 @@ async fn read_in_the_last_tenth_of_a_life_is_written_at_once(setup: TestEngine) 
         setup.make("/viewed.txt", "a").await,
         setup.make("/found.txt", "zebras at the lake").await,
     );
-    // A replica that never flushes by itself, and would die with what it knows.
+    // A replica without periodic flushes: if it died, it would lose its unwritten reads.
     let other = setup.replica();
     let read = async |memory: &ShownMemory| {
         let memory_id = memory.memory.head.memory_id;
@@ -563,7 +563,7 @@ async fn new_or_shorter_period_takes_effect_after_a_day(setup: TestEngine) {
     assert!(lives(&setup, &memory).await);
 }
 
-async fn tenants_period_holds_where_a_store_has_none(setup: TestEngine) {
+async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     let limits = |secs: u64| json!({"expires_unused_after": secs}).as_object().unwrap().clone();
     let set = async |secs: u64| {
         let edit = TenantEdit {
@@ -614,7 +614,7 @@ async fn tenants_period_holds_where_a_store_has_none(setup: TestEngine) {
     assert_eq!(made.expires_at, Some(setup.clock.now().plus(PERIOD)));
 }
 
-async fn dry_run_tells_and_changes_nothing(setup: TestEngine) {
+async fn dry_run_counts_and_changes_nothing(setup: TestEngine) {
     with_period(&setup).await;
     let memory = setup.make("/a.txt", "a").await;
     setup.clock.advance(PERIOD);
@@ -631,7 +631,7 @@ async fn dry_run_tells_and_changes_nothing(setup: TestEngine) {
     assert_eq!(expire(&setup).await, 1);
 }
 
-async fn run_that_was_stopped_is_gone_on_with(setup: TestEngine) {
+async fn stopped_run_is_resumed(setup: TestEngine) {
     with_period(&setup).await;
     let other = setup
         .engine
@@ -685,7 +685,7 @@ async fn run_that_was_stopped_is_gone_on_with(setup: TestEngine) {
     );
 }
 
-async fn deleted_memory_is_kept_for_the_retention_and_no_longer(setup: TestEngine) {
+async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.clock.advance(DAY * 100);
     let edited = setup
@@ -736,7 +736,7 @@ async fn deleted_memory_is_kept_for_the_retention_and_no_longer(setup: TestEngin
     assert_eq!(setup.content_of(&other).await, "other");
 }
 
-async fn history_of_a_live_memory_goes_by_age_or_number_alone(setup: TestEngine) {
+async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestEngine) {
     let with = async |limits: LimitOverrides| {
         let (principal, store_id) = setup.tenant_with(limits).await;
         let (engine, principal) = (&setup.engine, &principal);
@@ -805,7 +805,7 @@ async fn history_of_a_live_memory_goes_by_age_or_number_alone(setup: TestEngine)
     assert_eq!(shown.content.as_deref(), Some("3"));
 }
 
-async fn shared_blob_outlives_the_version_that_brought_it(setup: TestEngine) {
+async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     let limits = LimitOverrides {
         versions_per_memory: Some(1),
         version_retention_secs: Some(0),

@@ -1,4 +1,4 @@
-//! The removal of history: what goes, in which order, and what never comes back.
+//! The removal of history: redaction, deletion of stores, and their order with restores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,20 +16,20 @@ use crate::test_engine::{TestEngine, edit_of, new_memory};
 crate::on_every_backend! {
     redaction_removes_the_blob_and_keeps_who_did_what,
     content_of_a_live_memory_is_not_redacted,
-    shared_blob_goes_with_the_last_version_that_names_it,
-    restored_content_must_fit_the_limit_of_today,
-    deleted_memory_comes_back_under_its_id,
-    restoration_of_a_path_that_is_taken_names_what_is_there,
+    shared_blob_is_removed_with_its_last_version,
+    restored_content_must_fit_the_current_limit,
+    restored_memory_keeps_its_id,
+    restore_to_a_taken_path_names_the_other_memory,
     tool_and_api_write_one_history,
     deleted_store_is_gone_at_once_and_purged_in_batches,
-    purge_that_was_stopped_is_gone_on_with,
+    stopped_purge_is_resumed,
 }
 
 crate::with_object_store! {
-    redaction_whose_blob_stays_is_finished_by_the_queue,
+    failed_blob_removal_of_a_redaction_is_queued,
     redacted_content_is_served_from_no_cache,
-    restoration_that_meets_a_redaction_is_refused,
-    restorations_and_edits_of_one_memory_queue,
+    restore_during_a_redaction_is_refused,
+    restores_and_edits_of_one_memory_are_serialized,
 }
 
 async fn versions(setup: &TestEngine) -> Vec<ShownVersion> {
@@ -98,7 +98,7 @@ async fn redaction_removes_the_blob_and_keeps_who_did_what(setup: TestEngine) {
     assert_eq!(setup.content_of(&memory).await, "harmless");
 }
 
-async fn redaction_whose_blob_stays_is_finished_by_the_queue(setup: TestEngine) {
+async fn failed_blob_removal_of_a_redaction_is_queued(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
     setup
         .update(&memory, edit_of(Some("harmless"), None, None))
@@ -150,7 +150,7 @@ async fn content_of_a_live_memory_is_not_redacted(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, []);
 }
 
-async fn shared_blob_goes_with_the_last_version_that_names_it(setup: TestEngine) {
+async fn shared_blob_is_removed_with_its_last_version(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
     let renamed = setup
         .update(&memory, edit_of(None, Some("/b.txt"), None))
@@ -228,7 +228,7 @@ async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
     assert_eq!(setup.blobs.calls().get - before, 2);
 }
 
-async fn restored_content_must_fit_the_limit_of_today(setup: TestEngine) {
+async fn restored_content_must_fit_the_current_limit(setup: TestEngine) {
     let memory = setup.make("/a.txt", "123456789").await;
     setup
         .update(&memory, edit_of(Some("tiny"), None, None))
@@ -254,7 +254,7 @@ async fn restored_content_must_fit_the_limit_of_today(setup: TestEngine) {
     assert_eq!(setup.content_of(&memory).await, "123456789");
 }
 
-async fn restoration_that_meets_a_redaction_is_refused(setup: TestEngine) {
+async fn restore_during_a_redaction_is_refused(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
     setup
         .update(&memory, edit_of(None, Some("/b.txt"), None))
@@ -287,7 +287,7 @@ async fn restoration_that_meets_a_redaction_is_refused(setup: TestEngine) {
     assert_eq!(setup.content_of(&memory).await, "harmless");
 }
 
-async fn deleted_memory_comes_back_under_its_id(setup: TestEngine) {
+async fn restored_memory_keeps_its_id(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.clock.advance(Duration::from_mins(1));
     setup.delete(&memory, None).await.unwrap();
@@ -318,7 +318,7 @@ async fn deleted_memory_comes_back_under_its_id(setup: TestEngine) {
     assert_eq!(
         setup.blobs_there().await.len(),
         1,
-        "what comes back needs no new blob"
+        "a restored memory needs no new blob"
     );
     // Again, it is there.
     setup
@@ -330,7 +330,7 @@ async fn deleted_memory_comes_back_under_its_id(setup: TestEngine) {
     assert_eq!(setup.operations().await.len(), 3);
 }
 
-async fn restoration_of_a_path_that_is_taken_names_what_is_there(setup: TestEngine) {
+async fn restore_to_a_taken_path_names_the_other_memory(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.delete(&memory, None).await.unwrap();
     let newer = setup.make("/a.txt", "two").await;
@@ -356,7 +356,7 @@ async fn restoration_of_a_path_that_is_taken_names_what_is_there(setup: TestEngi
 }
 
 /// Each of them moves the memory away from the path that the others queue for.
-async fn restorations_and_edits_of_one_memory_queue(setup: TestEngine) {
+async fn restores_and_edits_of_one_memory_are_serialized(setup: TestEngine) {
     let memory = setup.make("/a.txt", "0").await;
     let first = memory.memory.head.version_id;
     setup
@@ -468,7 +468,7 @@ async fn deleted_store_is_gone_at_once_and_purged_in_batches(setup: TestEngine) 
     assert_eq!(run(&setup.engine, PurgeStores).await["rows"], 0);
 }
 
-async fn purge_that_was_stopped_is_gone_on_with(setup: TestEngine) {
+async fn stopped_purge_is_resumed(setup: TestEngine) {
     for number in 0..10 {
         setup.make(&format!("/{number}"), "text").await;
     }
@@ -478,7 +478,7 @@ async fn purge_that_was_stopped_is_gone_on_with(setup: TestEngine) {
         .delete(&setup.principal, setup.store_id)
         .await
         .unwrap();
-    // One that died between two batches, and one that is told to stop.
+    // One run died between two batches, and another is cancelled.
     let now = keepsake_engine::Clock::now(&*setup.clock);
     let tenant_id = setup.principal.tenant_id;
     let batch = setup

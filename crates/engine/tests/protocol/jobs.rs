@@ -18,11 +18,11 @@ use crate::test_engine::TestEngine;
 crate::on_both_databases! {
     slot_is_run_once_by_any_number_of_replicas,
     job_that_panics_leaves_a_record_and_frees_its_lease,
-    run_whose_owner_died_is_taken_up_after_its_lease,
+    run_of_a_dead_owner_is_resumed_after_its_lease,
 }
 
 crate::with_object_store! {
-    queued_blobs_are_removed_and_failed_removals_tried_again_later,
+    queued_blobs_are_removed_and_failed_removals_retried_later,
 }
 
 struct Panics;
@@ -84,7 +84,7 @@ async fn job_that_panics_leaves_a_record_and_frees_its_lease(setup: TestEngine) 
     ));
 }
 
-async fn run_whose_owner_died_is_taken_up_after_its_lease(setup: TestEngine) {
+async fn run_of_a_dead_owner_is_resumed_after_its_lease(setup: TestEngine) {
     let (now, name) = (setup.clock.now(), DrainDeletions.name());
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % 60_000_000);
     let until = now.plus(Duration::from_secs(30));
@@ -101,7 +101,7 @@ async fn run_whose_owner_died_is_taken_up_after_its_lease(setup: TestEngine) {
         run(&setup.engine, DrainDeletions).await,
         RunOutcome::Ran(_)
     ));
-    // The dead comes back: its fence is old, and it can end nothing.
+    // The dead owner comes back, but its fence is outdated: it cannot finish the run.
     let ended = setup
         .index
         .job_runs
@@ -111,7 +111,7 @@ async fn run_whose_owner_died_is_taken_up_after_its_lease(setup: TestEngine) {
     assert!(!ended);
 }
 
-async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(setup: TestEngine) {
+async fn queued_blobs_are_removed_and_failed_removals_retried_later(setup: TestEngine) {
     setup.create("/memories/a.txt", "kept").await;
     let kept = setup.blob_key(&setup.head("/a.txt").await.unwrap());
     let orphans = [1_u128, 2, 3].map(|number| BlobKey {

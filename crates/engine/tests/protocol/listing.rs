@@ -91,7 +91,7 @@ fn any_tree() -> impl Strategy<Value = Tree> {
         })
 }
 
-/// What a plain look at all paths lists.
+/// The expected items of a listing, computed from all paths.
 fn listed<'a>(paths: impl Iterator<Item = &'a String>, prefix: &str, depth: u64) -> Vec<String> {
     let below = paths.filter_map(|path| Some((path, path.strip_prefix(prefix)?)));
     let items: BTreeSet<_> = below
@@ -161,7 +161,7 @@ async fn is_listed_whole(setup: &TestEngine, tree: Tree) {
             break;
         };
         page = Some(next);
-        // Something comes or goes that is not among those that stay.
+        // A memory outside the permanent ones is created or deleted between two pages.
         if let Some(path) = changes.next() {
             if passing.remove(path) {
                 remove(setup, path).await;

@@ -44,7 +44,7 @@ macro_rules! on_backend {
 }
 pub(crate) use on_backend;
 
-/// For facts that do not depend on where content is.
+/// For facts that do not depend on the location of content.
 macro_rules! on_both_databases {
     ($($fact:ident,)*) => {
         crate::on_backend! { sqlite, on_sqlite, $($fact,)* }
@@ -53,7 +53,7 @@ macro_rules! on_both_databases {
 }
 pub(crate) use on_both_databases;
 
-/// For facts that depend on where content is.
+/// For facts that depend on the location of content.
 macro_rules! on_every_backend {
     ($($fact:ident,)*) => {
         crate::on_both_databases! { $($fact,)* }

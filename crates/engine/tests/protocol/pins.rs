@@ -10,9 +10,9 @@ use keepsake_index::Idempotency;
 use crate::test_engine::{TestEngine, edit_of};
 
 crate::with_object_store! {
-    update_that_changes_nothing_keeps_a_pin_set_meanwhile,
-    restore_that_changes_nothing_keeps_a_pin_set_meanwhile,
-    update_that_changes_nothing_keeps_what_was_unpinned_meanwhile,
+    no_op_update_keeps_a_concurrent_pin,
+    no_op_restore_keeps_a_concurrent_pin,
+    no_op_update_keeps_a_concurrent_unpin,
 }
 
 async fn set_pin(setup: &TestEngine, engine: &Engine, memory_id: MemoryId, pinned: bool) {
@@ -69,7 +69,7 @@ fn move_onto_taken(idempotency: Idempotency) -> MemoryEdit {
     }
 }
 
-async fn update_that_changes_nothing_keeps_a_pin_set_meanwhile(setup: TestEngine) {
+async fn no_op_update_keeps_a_concurrent_pin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.make("/taken.txt", "other").await;
     let is_pinned = pin_meanwhile(&setup, &memory, true);
@@ -82,7 +82,7 @@ async fn update_that_changes_nothing_keeps_a_pin_set_meanwhile(setup: TestEngine
     assert_eq!(setup.operations().await, ["created", "created"]);
 }
 
-async fn update_that_changes_nothing_keeps_what_was_unpinned_meanwhile(setup: TestEngine) {
+async fn no_op_update_keeps_a_concurrent_unpin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.make("/taken.txt", "other").await;
     set_pin(&setup, &setup.engine, memory.memory.head.memory_id, true).await;
@@ -95,7 +95,7 @@ async fn update_that_changes_nothing_keeps_what_was_unpinned_meanwhile(setup: Te
     assert_pinned(&setup, &answer, false).await;
 }
 
-async fn restore_that_changes_nothing_keeps_a_pin_set_meanwhile(setup: TestEngine) {
+async fn no_op_restore_keeps_a_concurrent_pin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup
         .update(&memory, edit_of(Some("two"), Some("/b.txt"), None))

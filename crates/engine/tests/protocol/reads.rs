@@ -25,7 +25,7 @@ async fn cached_content_costs_no_call_of_the_blob_store(setup: TestEngine) {
     for _ in 0..3 {
         assert_eq!(setup.text_at(&setup.engine, "/memories/a.txt").await, "hello");
     }
-    assert_eq!(setup.blobs.calls().get, 0, "what was just written is in memory");
+    assert_eq!(setup.blobs.calls().get, 0, "content just written is cached");
     let other = setup.replica();
     for _ in 0..3 {
         assert_eq!(setup.text_at(&other, "/memories/a.txt").await, "hello");

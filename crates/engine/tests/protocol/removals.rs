@@ -19,9 +19,9 @@ use crate::erasures::{below, erase};
 use crate::test_engine::{TestEngine, edit_of};
 
 crate::with_object_store! {
-    erasure_takes_blobs_that_retention_queued_before,
-    erasure_of_a_directory_leaves_tombstones_of_orphans,
-    drain_that_outlives_its_lease_leaves_tombstones,
+    erasure_removes_blobs_queued_by_retention,
+    erasure_of_a_directory_keeps_tombstones_of_orphans,
+    drain_past_its_lease_keeps_tombstones,
 }
 
 const DAY: Duration = Duration::from_hours(24);
@@ -70,7 +70,7 @@ async fn orphan(setup: &TestEngine) -> BlobKey {
     key
 }
 
-async fn erasure_takes_blobs_that_retention_queued_before(setup: TestEngine) {
+async fn erasure_removes_blobs_queued_by_retention(setup: TestEngine) {
     let delayed = setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
     expired_memory(&setup, &delayed, "/people/ada/notes.md").await;
     let kept = setup.make("/kept.md", "kept").await;
@@ -84,7 +84,7 @@ async fn erasure_takes_blobs_that_retention_queued_before(setup: TestEngine) {
 }
 
 /// A slow commit that names the orphan must still find it condemned.
-async fn erasure_of_a_directory_leaves_tombstones_of_orphans(setup: TestEngine) {
+async fn erasure_of_a_directory_keeps_tombstones_of_orphans(setup: TestEngine) {
     let key = orphan(&setup).await;
     setup.make("/p/a.md", "secret").await;
     erase(&setup, below(&setup, "/p/")).await;
@@ -98,7 +98,7 @@ async fn erasure_of_a_directory_leaves_tombstones_of_orphans(setup: TestEngine) 
     assert_eq!(queued, [(key, DeletionReason::Orphan)]);
 }
 
-async fn drain_that_outlives_its_lease_leaves_tombstones(setup: TestEngine) {
+async fn drain_past_its_lease_keeps_tombstones(setup: TestEngine) {
     let key = orphan(&setup).await;
     let (second, clock) = (setup.replica(), Arc::clone(&setup.clock));
     let is_begun = Arc::new(AtomicBool::new(false));
@@ -131,7 +131,7 @@ async fn drain_that_outlives_its_lease_leaves_tombstones(setup: TestEngine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn erasure_takes_older_versions_of_what_retention_removed() {
+async fn erasure_deletes_object_versions_of_expired_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     expired_memory(&setup, &setup.engine, "/people/ada/notes.md").await;
     let kept = setup.make("/kept.md", "one").await;
@@ -153,7 +153,7 @@ async fn erasure_takes_older_versions_of_what_retention_removed() {
         "both contents of the kept memory, and the orphan"
     );
     assert_eq!(setup.content_of(&kept).await, "two");
-    // The orphan goes for good at its own time.
+    // The orphan's tombstone ends after its retention.
     setup.clock.advance(RETENTION);
     run(&setup, &setup.engine, DrainDeletions).await;
     assert_eq!(bucket.objects(&setup).await, 2);

@@ -1,5 +1,5 @@
-//! Search: in step with every write on every replica, and as if the store had
-//! been indexed anew.
+//! Search: results follow every write on every replica, and equal those of a newly
+//! built index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::test_engine::{TestEngine, create, edit_of};
 use crate::writes::move_head;
 
 crate::on_both_databases! {
-    memory_is_found_once_it_is_written_and_not_once_it_is_deleted,
+    memory_is_found_after_its_write_and_not_after_its_deletion,
     every_replica_finds_what_another_wrote,
-    moved_and_restored_memories_are_found_where_they_are,
+    moved_and_restored_memories_are_found_at_their_new_paths,
     erased_memories_are_not_found,
     hit_shows_the_best_passage_and_counts_as_a_read,
-    damaged_content_keeps_no_other_from_being_found,
+    damaged_content_hides_no_other_hits,
     pages_hold_every_hit_once,
     stores_are_searched_together,
     ties_across_stores_are_ordered_by_store,
@@ -40,10 +40,10 @@ crate::on_both_databases! {
     queries_that_break_a_rule_are_refused_by_field,
     store_of_another_tenant_is_not_found,
     memories_of_an_earlier_release_are_indexed_by_the_job,
-    memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_them,
-    any_history_is_searched_as_if_indexed_anew,
-    store_that_the_cache_has_no_room_for_is_searched,
-    first_searches_at_the_same_time_load_a_store_once,
+    search_indexes_memories_of_an_earlier_release,
+    any_history_is_searched_like_a_new_index,
+    store_larger_than_the_cache_is_searched,
+    concurrent_first_searches_load_a_store_once,
 }
 
 crate::with_object_store! {
@@ -74,7 +74,7 @@ async fn paths(setup: &TestEngine, query: &str) -> Vec<String> {
     paths_on(&setup.engine, setup, query).await
 }
 
-async fn memory_is_found_once_it_is_written_and_not_once_it_is_deleted(setup: TestEngine) {
+async fn memory_is_found_after_its_write_and_not_after_its_deletion(setup: TestEngine) {
     assert_eq!(paths(&setup, "zebra").await, Vec::<String>::new());
     let memory = setup.make("/notes/a.md", "a zebra crossed the road").await;
     assert_eq!(paths(&setup, "zebras").await, ["/notes/a.md"]);
@@ -114,7 +114,7 @@ async fn every_replica_finds_what_another_wrote(setup: TestEngine) {
     assert_eq!(both.0, both.1);
 }
 
-async fn moved_and_restored_memories_are_found_where_they_are(setup: TestEngine) {
+async fn moved_and_restored_memories_are_found_at_their_new_paths(setup: TestEngine) {
     let memory = setup.make("/drafts/plan.md", "quarterly numbers").await;
     let edited = setup
         .update(&memory, edit_of(Some("yearly numbers"), None, None))
@@ -211,7 +211,7 @@ async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(setup: Test
     assert_eq!(paths_on(&other, &setup, "apple").await, Vec::<String>::new());
 }
 
-async fn damaged_content_keeps_no_other_from_being_found(setup: TestEngine) {
+async fn damaged_content_hides_no_other_hits(setup: TestEngine) {
     setup.make("/a.md", "zebra one").await;
     setup.make("/b.md", "zebra two").await;
     let key = setup.blob_key(&setup.head("/a.md").await.unwrap());
@@ -531,7 +531,7 @@ async fn search_of_too_many_stores_is_refused_by_field(setup: TestEngine) {
 
 /// Only on Postgres: a standby that was behind takes over while replicas run on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn store_of_a_restored_database_is_searched_as_it_is_now() {
+async fn search_follows_a_restored_database() {
     const TABLES: [&str; 5] = ["store", "memory", "version", "directory", "search_doc"];
     let setup = TestEngine::postgres_and_s3().await;
     let restore = async || {
@@ -664,7 +664,7 @@ async fn memories_of_an_earlier_release_are_indexed_by_the_job(setup: TestEngine
     }
 }
 
-async fn store_that_the_cache_has_no_room_for_is_searched(setup: TestEngine) {
+async fn store_larger_than_the_cache_is_searched(setup: TestEngine) {
     let other = setup.replica_with(|options| options.search_cache_bytes = 1_000);
     for number in 0..3 {
         setup
@@ -676,7 +676,7 @@ async fn store_that_the_cache_has_no_room_for_is_searched(setup: TestEngine) {
     }
 }
 
-async fn memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_them(setup: TestEngine) {
+async fn search_indexes_memories_of_an_earlier_release(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
     assert_eq!(paths(&setup, "one").await, ["/a.txt"]);
     move_the_head(&setup).await;
@@ -722,7 +722,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 40)
 }
 
-/// The hits of a store that is indexed anew.
+/// The hits of a newly built index.
 fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> Vec<(MemoryId, String, f64)> {
     let mut postings = Postings::default();
     for (memory, content) in memories.values() {
@@ -741,7 +741,7 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
         .collect()
 }
 
-async fn any_history_is_searched_as_if_indexed_anew(setup: TestEngine) {
+async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
     let replicas = [setup.replica(), setup.replica()];
     let seed = Seed::new();
     let mut runner = seed.runner(Config::default());
@@ -788,7 +788,7 @@ async fn any_history_is_searched_as_if_indexed_anew(setup: TestEngine) {
     }
 }
 
-async fn first_searches_at_the_same_time_load_a_store_once(setup: TestEngine) {
+async fn concurrent_first_searches_load_a_store_once(setup: TestEngine) {
     for number in 0..80 {
         setup
             .make(&format!("/n/{number:02}.md"), &format!("tea number {number}"))

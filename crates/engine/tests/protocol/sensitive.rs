@@ -1,4 +1,4 @@
-//! What a store's policy makes of secrets, whichever way they come.
+//! A store's sensitive-data policy on every kind of write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
 
 crate::on_both_databases! {
-    tool_refuses_secrets_where_the_policy_is_to_reject,
+    tool_refuses_secrets_under_the_reject_policy,
     tool_redacts_secrets_and_says_so,
     api_refuses_secrets_under_both_policies,
-    nothing_is_judged_where_the_policy_is_off,
-    only_lines_that_are_new_are_judged,
-    restored_content_is_judged_as_new,
-    redacted_call_sent_again_gets_the_same_answer,
-    limit_counts_what_is_stored,
+    content_is_not_scanned_when_the_policy_is_off,
+    only_new_lines_are_scanned,
+    restored_content_is_scanned_as_new,
+    repeated_redacted_call_gets_the_same_answer,
+    size_limit_applies_to_the_redacted_content,
 }
 
 crate::with_object_store! {
-    what_brings_no_content_is_not_judged,
-    policy_that_changes_meanwhile_is_the_one_that_holds,
+    changes_without_new_content_are_not_scanned,
+    policy_changed_during_a_write_applies_to_it,
 }
 
 /// A token of a known form, and a part of it that must show nowhere.
@@ -63,7 +63,7 @@ async fn blobs_hold(setup: &TestEngine, text: &str) -> bool {
     false
 }
 
-async fn tool_refuses_secrets_where_the_policy_is_to_reject(setup: TestEngine) {
+async fn tool_refuses_secrets_under_the_reject_policy(setup: TestEngine) {
     set_policy(&setup, "reject").await;
     setup.create("/memories/kept.md", "one\ntwo\n").await;
     let puts = Arc::new(AtomicBool::new(false));
@@ -177,7 +177,7 @@ async fn api_refuses_secrets_under_both_policies(setup: TestEngine) {
     assert!(!blobs_hold(&setup, &secret).await);
 }
 
-async fn nothing_is_judged_where_the_policy_is_off(setup: TestEngine) {
+async fn content_is_not_scanned_when_the_policy_is_off(setup: TestEngine) {
     let (token, _) = token();
     assert_eq!(
         setup.create("/memories/a.md", &token).await,
@@ -191,7 +191,7 @@ async fn nothing_is_judged_where_the_policy_is_off(setup: TestEngine) {
     assert_eq!(setup.content_of(&memory).await, format!("{token}\n{token}"));
 }
 
-async fn only_lines_that_are_new_are_judged(setup: TestEngine) {
+async fn only_new_lines_are_scanned(setup: TestEngine) {
     let (token, _) = token();
     let memory = setup.make("/old.md", &format!("head\n{token}\n")).await;
     set_policy(&setup, "reject").await;
@@ -224,7 +224,7 @@ async fn only_lines_that_are_new_are_judged(setup: TestEngine) {
     );
 }
 
-async fn restored_content_is_judged_as_new(setup: TestEngine) {
+async fn restored_content_is_scanned_as_new(setup: TestEngine) {
     let (token, _) = token();
     let memory = setup.make("/a.md", &token).await;
     setup
@@ -258,7 +258,7 @@ async fn restored_content_is_judged_as_new(setup: TestEngine) {
 
 /// Judging reads the content that was there before, which a replica with an empty
 /// cache has to fetch.
-async fn what_brings_no_content_is_not_judged(setup: TestEngine) {
+async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
     let (token, _) = token();
     for policy in ["reject", "redact"] {
         let memory = setup.make("/d/a.md", &token).await;
@@ -293,7 +293,7 @@ async fn what_brings_no_content_is_not_judged(setup: TestEngine) {
     }
 }
 
-async fn policy_that_changes_meanwhile_is_the_one_that_holds(setup: TestEngine) {
+async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
     let (token, secret) = token();
     let setup = Arc::new(setup);
     let memory = setup.make("/a.md", "one\n").await;
@@ -348,10 +348,10 @@ async fn policy_that_changes_meanwhile_is_the_one_that_holds(setup: TestEngine) 
     );
     assert!(
         !blobs_hold(&setup, &secret).await,
-        "what was put before is removed"
+        "the blob of the first attempt is removed"
     );
 
-    // To a laxer one: what was judged is judged again, and kept as it is.
+    // To a laxer policy: the content is scanned again, and stored unchanged.
     change_policy_at_the_next_put("off");
     assert_eq!(
         setup.create("/memories/d.md", &token).await,
@@ -360,7 +360,7 @@ async fn policy_that_changes_meanwhile_is_the_one_that_holds(setup: TestEngine) 
     assert_eq!(setup.text_at(&setup.engine, "/memories/d.md").await, token);
 }
 
-async fn redacted_call_sent_again_gets_the_same_answer(setup: TestEngine) {
+async fn repeated_redacted_call_gets_the_same_answer(setup: TestEngine) {
     set_policy(&setup, "redact").await;
     let (token, _) = token();
     let calls = [
@@ -400,7 +400,7 @@ async fn redacted_call_sent_again_gets_the_same_answer(setup: TestEngine) {
     assert_eq!(setup.operations().await.len(), 4);
 }
 
-async fn limit_counts_what_is_stored(setup: TestEngine) {
+async fn size_limit_applies_to_the_redacted_content(setup: TestEngine) {
     set_policy(&setup, "redact").await;
     let limit = usize::try_from(setup.principal.limits.bytes_per_memory).unwrap();
     let (token, _) = token();

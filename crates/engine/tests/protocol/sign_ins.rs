@@ -7,15 +7,15 @@ use keepsake_engine::{Audience, EngineError, SIGN_IN_LIFE};
 use crate::test_engine::TestEngine;
 
 crate::on_both_databases! {
-    cookie_is_read_on_every_replica_until_its_time_is_over,
-    cookie_that_was_changed_is_none,
-    cookie_is_for_one_console,
+    cookie_is_valid_on_every_replica_until_it_expires,
+    altered_cookie_is_invalid,
+    cookie_is_valid_for_one_console,
     credential_that_is_too_long_is_refused,
 }
 
 const CREDENTIAL: &str = "ks_live_not_a_real_one";
 
-async fn cookie_is_read_on_every_replica_until_its_time_is_over(setup: TestEngine) {
+async fn cookie_is_valid_on_every_replica_until_it_expires(setup: TestEngine) {
     let sign_ins = &setup.engine.sign_ins;
     let (signed_in, cookie) = sign_ins.begin(Audience::Tenant, CREDENTIAL).await.unwrap();
     assert!(!cookie.contains(CREDENTIAL) && cookie.is_ascii());
@@ -43,7 +43,7 @@ async fn cookie_is_read_on_every_replica_until_its_time_is_over(setup: TestEngin
     assert_eq!(sign_ins.open(Audience::Tenant, &cookie).await.unwrap(), None);
 }
 
-async fn cookie_that_was_changed_is_none(setup: TestEngine) {
+async fn altered_cookie_is_invalid(setup: TestEngine) {
     let sign_ins = &setup.engine.sign_ins;
     let (_, cookie) = sign_ins.begin(Audience::Tenant, CREDENTIAL).await.unwrap();
     for position in 0..cookie.len() {
@@ -72,7 +72,7 @@ async fn cookie_that_was_changed_is_none(setup: TestEngine) {
     }
 }
 
-async fn cookie_is_for_one_console(setup: TestEngine) {
+async fn cookie_is_valid_for_one_console(setup: TestEngine) {
     let sign_ins = &setup.engine.sign_ins;
     let all = [
         Audience::Tenant,

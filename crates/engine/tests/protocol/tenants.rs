@@ -18,16 +18,16 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, create};
 
 crate::on_every_backend! {
-    credentials_end_with_their_tenant,
-    key_gives_no_more_than_it_has,
-    key_bound_to_stores_sees_keys_of_those_alone,
+    credentials_of_a_deleted_tenant_are_refused,
+    key_grants_no_more_than_its_own_rights,
+    bound_key_sees_only_keys_of_its_stores,
     revoked_key_is_refused_on_every_replica_within_five_seconds,
 }
 
 crate::with_object_store! {
     deletion_leaves_no_row_and_no_blob,
-    deletion_goes_on_where_it_broke_off,
-    write_that_meets_the_deletion_leaves_nothing,
+    interrupted_deletion_is_resumed,
+    write_during_the_deletion_leaves_nothing,
 }
 
 async fn run(setup: &TestEngine) -> Value {
@@ -98,7 +98,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         .await
         .unwrap();
     delete(&setup).await;
-    // What else purges and drains leaves the counting to the deletion.
+    // Other purges and drains leave the counting to the deletion.
     setup
         .engine
         .jobs
@@ -129,7 +129,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
         (3, 3, 1)
     );
 
-    // Nothing is told to be done while a request of before may be under way.
+    // The deletion is not done while an earlier request may still be running.
     orphan(&setup, 2).await;
     setup.clock.advance(Duration::from_mins(59));
     assert_eq!(run(&setup).await["done"], 0);
@@ -167,7 +167,7 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!(run(&setup).await["done"], 0);
 }
 
-/// Blobs of which every version went, and those that had none; nothing is kept.
+/// Blobs whose versions were all deleted, and blobs without versions; none are kept.
 const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
     VersionCounts {
         deleted,
@@ -177,7 +177,7 @@ const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
+async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     setup.create("/memories/live", "12345").await;
     // As the queue removes what a deleted store had, long ago.
@@ -207,7 +207,7 @@ async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
         (1, bucket.either(versions(3, 0), versions(0, 1)))
     );
 
-    // What comes late, and was removed again by who brought it.
+    // A late blob that its writer removed again.
     orphan(&setup, 3).await;
     setup.blobs.inner().delete(&orphan_key(&setup, 3)).await.unwrap();
     setup.clock.advance(Duration::from_hours(1));
@@ -220,9 +220,9 @@ async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
     );
 }
 
-/// Credentials of the kind that may write and delete, and no more.
+/// With credentials of the object store that may only write and delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletion_tells_of_versions_that_it_could_not_delete() {
+async fn deletion_reports_versions_that_it_could_not_delete() {
     let setup = TestEngine::sqlite_and_s3().await;
     setup.create("/memories/live", "12345").await;
     delete(&setup).await;
@@ -230,11 +230,11 @@ async fn deletion_tells_of_versions_that_it_could_not_delete() {
         kept: seen,
         ..VersionCounts::default()
     };
-    // Nothing can be seen of them: at least the blob that just went has some.
+    // Versions cannot be listed: at least the blob that was just removed has some.
     setup.blobs.keep_versions(Some(0));
     assert_eq!(run(&setup).await["settling"], 1);
     assert_eq!(report(&setup).await.object_versions, kept(1));
-    // Two can be seen, and are held.
+    // Two versions can be listed, but not deleted.
     setup.blobs.keep_versions(Some(2));
     setup.clock.advance(Duration::from_hours(1));
     let counts = run(&setup).await;
@@ -246,7 +246,7 @@ async fn deletion_tells_of_versions_that_it_could_not_delete() {
     assert_eq!((done.state, done.object_versions), (DeletionState::Done, kept(2)));
 }
 
-async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
+async fn interrupted_deletion_is_resumed(setup: TestEngine) {
     for number in 0..6 {
         setup.create(&format!("/memories/{number}"), "12345").await;
     }
@@ -269,7 +269,7 @@ async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
     assert!(!setup.blobs_there().await.is_empty());
     assert_eq!(report(&setup).await.state, DeletionState::Removing);
 
-    // A worker that is told to stop ends after its batch.
+    // A cancelled worker ends after its batch.
     setup.clock.advance(Duration::from_mins(1));
     let stopping = CancellationToken::new();
     stopping.cancel();
@@ -289,7 +289,7 @@ async fn deletion_goes_on_where_it_broke_off(setup: TestEngine) {
     assert_eq!(report.rows["version"], 6);
 }
 
-async fn write_that_meets_the_deletion_leaves_nothing(setup: TestEngine) {
+async fn write_during_the_deletion_leaves_nothing(setup: TestEngine) {
     setup.create("/memories/before", "12345").await;
     let (engine, tenant_id) = (setup.engine.clone(), setup.principal.tenant_id);
     // All is removed between the look at the store and the content's arrival.
@@ -327,7 +327,7 @@ async fn write_that_meets_the_deletion_leaves_nothing(setup: TestEngine) {
     assert_eq!((done.blobs, done.rows["version"]), (2, 1));
 }
 
-async fn credentials_end_with_their_tenant(setup: TestEngine) {
+async fn credentials_of_a_deleted_tenant_are_refused(setup: TestEngine) {
     let other = setup.replica();
     let made = setup
         .engine
@@ -389,7 +389,7 @@ fn field(refused: &EngineError) -> &'static str {
     }
 }
 
-async fn key_gives_no_more_than_it_has(setup: TestEngine) {
+async fn key_grants_no_more_than_its_own_rights(setup: TestEngine) {
     let engine = &setup.engine;
     let end = setup.clock.now().plus(Duration::from_hours(1));
     let maker = made(
@@ -473,10 +473,10 @@ async fn key_gives_no_more_than_it_has(setup: TestEngine) {
         .list(&setup.principal, &PageRequest::default())
         .await
         .unwrap();
-    assert_eq!(all.items.len(), 4, "what was refused made nothing");
+    assert_eq!(all.items.len(), 4, "refused requests created no keys");
 }
 
-async fn key_bound_to_stores_sees_keys_of_those_alone(setup: TestEngine) {
+async fn bound_key_sees_only_keys_of_its_stores(setup: TestEngine) {
     let engine = &setup.engine;
     let bound = KeyDraft {
         store_ids: Some(vec![setup.store_id]),

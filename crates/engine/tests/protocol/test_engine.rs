@@ -17,24 +17,23 @@ use keepsake_testkit::postgres::TableLock;
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
 
-/// What keeps the backends alive while a test runs.
+/// Keeps the backends alive while a test runs.
 enum Backend {
     #[expect(dead_code, reason = "held, never read")]
     Folder(tempfile::TempDir),
     Database(TestDatabase),
 }
 
-/// What the bucket of a test keeps of objects that were deleted.
+/// The bucket of a test.
 pub(crate) enum Bucket {
-    /// Every version.
+    /// Keeps every version of deleted objects.
     Versioned(Box<VersionedPlace>),
-    /// Nothing.
+    /// Keeps nothing of deleted objects.
     Plain,
 }
 
 impl Bucket {
-    /// Objects that are there, with versions and delete markers where the bucket
-    /// keeps them.
+    /// The number of objects; in a versioned bucket, of versions and delete markers.
     pub(crate) async fn objects(&self, setup: &TestEngine) -> usize {
         match self {
             Self::Versioned(place) => place.versions().await,
@@ -53,7 +52,7 @@ impl Bucket {
 
 pub(crate) struct TestEngine {
     pub(crate) index: Index,
-    /// Where content is; without an object store, the engine's calls do not come here.
+    /// The object store; unused when content is in the index.
     pub(crate) blobs: Arc<HookedBlobs>,
     has_object_store: bool,
     pub(crate) clock: Arc<ManualClock>,
@@ -63,7 +62,7 @@ pub(crate) struct TestEngine {
     backend: Backend,
 }
 
-/// Where content is.
+/// The location of content.
 enum Content {
     /// In the index.
     Index,
@@ -155,7 +154,7 @@ impl TestEngine {
         database.lock_table(table).await
     }
 
-    /// Another replica: the same backends, caches and queues of its own.
+    /// Another replica on the same backends, with separate caches and queues.
     pub(crate) fn replica(&self) -> Engine {
         self.replica_with(|_| {})
     }
@@ -171,7 +170,7 @@ impl TestEngine {
         self.clock.now()
     }
 
-    /// Another tenant with limits of its own, and its store.
+    /// Another tenant with these limits, and its store.
     pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
         let tenant = new_tenant(&self.engine, limits).await;
         let store = self.engine.operator.create_store(tenant, "notes").await.unwrap();

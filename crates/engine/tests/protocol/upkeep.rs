@@ -1,4 +1,4 @@
-//! Upkeep: orphans are swept, nothing else is, and what is wrong is told.
+//! Upkeep: only orphans are swept, and problems are reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,26 +24,26 @@ use crate::brakes::interrupted_run;
 use crate::test_engine::{TestEngine, create, insert};
 
 crate::on_every_backend! {
-    blob_that_is_missing_or_damaged_is_told,
+    missing_or_damaged_blob_is_reported,
     slot_of_a_sweep_is_run_once_by_two_replicas,
     reconciliation_finds_no_drift_in_what_was_written,
-    totals_are_those_of_every_tenant,
+    totals_cover_every_tenant,
     interrupted_count_of_totals_is_continued,
-    prune_forgets_calls_that_cannot_be_repeated,
+    prune_deletes_records_of_old_calls,
     prune_drops_audit_entries_past_their_retention,
-    run_that_is_asked_for_is_refused_where_it_cannot_be,
+    impossible_manual_run_is_refused,
 }
 
 crate::with_object_store! {
     orphans_of_every_failed_step_are_swept_and_nothing_else,
-    orphans_of_tenants_and_stores_that_never_were_are_swept,
-    blob_that_may_be_a_requests_is_left_alone,
+    orphans_of_unknown_tenants_and_stores_are_swept,
+    blob_of_a_possibly_running_request_is_kept,
     dry_sweep_condemns_nothing,
-    write_under_way_while_its_blob_is_swept_is_made_anew,
-    sweep_of_a_killed_owner_is_gone_on_with_where_it_was,
-    sweep_that_was_stopped_is_taken_up_in_its_slot,
-    sweep_beside_full_write_load_leaves_nothing_wrong,
-    run_that_is_asked_for_is_recorded_beside_the_schedule,
+    write_whose_blob_was_swept_is_retried,
+    sweep_of_a_killed_owner_is_resumed,
+    stopped_sweep_is_resumed_in_its_slot,
+    sweep_during_full_write_load_causes_no_problems,
+    manual_run_is_recorded_beside_the_schedule,
 }
 
 /// How long the load beside a sweep is, in seconds, where it is to be longer.
@@ -141,7 +141,7 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngi
     let named = setup.blobs_there().await;
     assert_eq!(named.len(), 2);
 
-    // Nobody can take away what they brought.
+    // The failed writes cannot remove their blobs.
     setup.blobs.before_delete(|_| async { unavailable() });
     // The answer of the object store is lost.
     setup.blobs.after_put(|_| async { unavailable() });
@@ -195,7 +195,7 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngi
     );
 }
 
-async fn orphans_of_tenants_and_stores_that_never_were_are_swept(setup: TestEngine) {
+async fn orphans_of_unknown_tenants_and_stores_are_swept(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     let named = setup.blobs_there().await;
     let tenant = setup.principal.tenant_id.uuid().as_u128();
@@ -216,7 +216,7 @@ async fn orphans_of_tenants_and_stores_that_never_were_are_swept(setup: TestEngi
     assert_all_is_well(&worker.engine).await;
 }
 
-async fn blob_that_may_be_a_requests_is_left_alone(setup: TestEngine) {
+async fn blob_of_a_possibly_running_request_is_kept(setup: TestEngine) {
     let young = plant_here(&setup, 1).await;
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(20))));
     let engine = setup.replica_with(|options| options.clock = clock.clone());
@@ -243,7 +243,7 @@ async fn dry_sweep_condemns_nothing(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await.len(), 1);
 }
 
-async fn write_under_way_while_its_blob_is_swept_is_made_anew(setup: TestEngine) {
+async fn write_whose_blob_was_swept_is_retried(setup: TestEngine) {
     let worker = Arc::new(Worker::of(&setup));
     let swept = Arc::new(AtomicU64::new(0));
     let (sweeper, count) = (Arc::clone(&worker), Arc::clone(&swept));
@@ -270,7 +270,7 @@ async fn write_under_way_while_its_blob_is_swept_is_made_anew(setup: TestEngine)
     assert_all_is_well(&worker.engine).await;
 }
 
-async fn blob_that_is_missing_or_damaged_is_told(setup: TestEngine) {
+async fn missing_or_damaged_blob_is_reported(setup: TestEngine) {
     for path in ["/memories/a.txt", "/memories/b.txt", "/memories/c.txt"] {
         setup.create(path, "content").await;
     }
@@ -297,7 +297,7 @@ async fn blob_that_is_missing_or_damaged_is_told(setup: TestEngine) {
     assert!(found.problems.contains(&expected), "{:?}", found.problems);
     let path = worker.engine.verifier.path_of_blob(&missing).await.unwrap();
     assert_eq!(path.as_deref(), Some("/a.txt"));
-    // What belongs to a deleted store is no problem any more.
+    // Blobs of a deleted store are not reported as problems.
     setup
         .engine
         .stores
@@ -308,7 +308,7 @@ async fn blob_that_is_missing_or_damaged_is_told(setup: TestEngine) {
     assert_eq!(worker.run(small()).await["missing"], 0);
 }
 
-async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(setup: TestEngine) {
+async fn sweep_of_a_killed_owner_is_resumed(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     let worker = Worker::of(&setup);
     let [first, second, third] = [1, 2, 3].map(|blob| (1, 1, blob));
@@ -365,7 +365,7 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(setup: TestEngine)
     assert_eq!(all["blobs"], 4, "{all}");
 }
 
-async fn sweep_that_was_stopped_is_taken_up_in_its_slot(setup: TestEngine) {
+async fn stopped_sweep_is_resumed_in_its_slot(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     let worker = Worker::of(&setup);
     for blob in 1..=4 {
@@ -424,7 +424,7 @@ async fn slot_of_a_sweep_is_run_once_by_two_replicas(setup: TestEngine) {
     }
 }
 
-/// Writes, edits and deletes until it is told to stop; answers how often.
+/// Writes, edits and deletes until `is_over`; returns the number of successful calls.
 pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &AtomicBool) -> u64 {
     let engine = setup.replica();
     let mut done = 0;
@@ -439,7 +439,7 @@ pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &Atomi
             2 => insert(&format!("/memories/{writer}/again.txt"), 0, "a line"),
             _ => json!({"command": "delete", "path": format!("/memories/{writer}/again.txt")}),
         };
-        // What fails or is refused has changed nothing, or left an orphan.
+        // A failed or refused call changes nothing, or leaves an orphan.
         if let Ok(answer) = setup.call_on(&engine, None, input).await {
             done += u64::from(!answer.is_error);
         }
@@ -447,7 +447,7 @@ pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &Atomi
     done
 }
 
-async fn sweep_beside_full_write_load_leaves_nothing_wrong(setup: TestEngine) {
+async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
     let seconds = std::env::var(LOAD_SECONDS).map_or(4, |text| text.parse().unwrap());
     let end = Instant::now() + Duration::from_secs(seconds);
     let puts = AtomicU64::new(0);
@@ -501,7 +501,7 @@ async fn sweep_beside_full_write_load_leaves_nothing_wrong(setup: TestEngine) {
     );
 }
 
-async fn totals_are_those_of_every_tenant(setup: TestEngine) {
+async fn totals_cover_every_tenant(setup: TestEngine) {
     setup.create("/memories/a.txt", "text").await;
     setup.create("/memories/b.txt", "four").await;
     setup.call(insert("/memories/a.txt", 1, "more")).await;
@@ -565,7 +565,7 @@ async fn reconciliation_finds_no_drift_in_what_was_written(setup: TestEngine) {
     assert_eq!(counted, expected);
 }
 
-async fn prune_forgets_calls_that_cannot_be_repeated(setup: TestEngine) {
+async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
     let new = |key: &str, path: &str| {
         let mut new = crate::test_engine::new_memory(path, "text");
         new.idempotency = Some(setup.call_named(key, path));
@@ -634,7 +634,7 @@ async fn prune_drops_audit_entries_past_their_retention(setup: TestEngine) {
     assert_eq!(actions().await, ["memory_store.create"]);
 }
 
-async fn run_that_is_asked_for_is_recorded_beside_the_schedule(setup: TestEngine) {
+async fn manual_run_is_recorded_beside_the_schedule(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     let worker = Worker::of(&setup);
     plant_here(&setup, 1).await;
@@ -668,7 +668,7 @@ async fn run_that_is_asked_for_is_recorded_beside_the_schedule(setup: TestEngine
     assert!(sweep.can_be_dry && sweep.last_run.is_some());
 }
 
-async fn run_that_is_asked_for_is_refused_where_it_cannot_be(setup: TestEngine) {
+async fn impossible_manual_run_is_refused(setup: TestEngine) {
     let operator = &setup.engine.operator;
     let unknown = operator.jobs.run("make-coffee", false).await;
     assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");

@@ -98,7 +98,7 @@ async fn tool_results_hide_existing_content_from_a_write_only_key(setup: TestEng
         panic!("{both:?}")
     };
     assert_eq!(file.content_size_bytes, Some(80));
-    // A whole file that the key wrote shows the hash of its own content.
+    // The result of a write of a whole file has the hash of the written content.
     let whole = json!({"path": "/memories/a", "content": "mine"});
     let written = call(&setup, &writer, "memory_write", whole).await;
     let Some(AgentResult::Write(file)) = written.result else {

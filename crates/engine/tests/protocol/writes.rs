@@ -15,24 +15,24 @@ use uuid::Uuid;
 use crate::test_engine::{TestEngine, create, insert, tool_call, view};
 
 crate::on_every_backend! {
-    replica_that_lost_once_goes_first_next,
-    same_block_twice_does_it_once_and_answers_the_same,
-    bytes_of_a_tenant_are_exact_at_the_edge,
+    replica_that_lost_a_race_claims_the_memory,
+    repeated_block_is_applied_once_with_the_same_answer,
+    byte_limit_of_a_tenant_is_exact,
     directory_is_deleted_as_a_whole_or_not_at_all,
 }
 
 crate::with_object_store! {
-    blob_is_there_before_the_row_that_names_it,
-    put_that_fails_changes_nothing,
+    blob_is_stored_before_its_row,
+    failed_put_changes_nothing,
     refused_commit_removes_its_blob,
-    every_content_gets_a_key_of_its_own,
-    edit_that_lost_the_race_is_retried_from_a_fresh_read,
+    every_content_gets_its_own_key,
+    lost_edit_is_retried_on_a_fresh_read,
     edit_that_keeps_losing_ends_in_a_conflict,
-    blob_condemned_before_its_commit_is_written_anew,
-    client_that_goes_away_cancels_the_answer_alone,
+    blob_condemned_before_its_commit_is_written_again,
+    disconnected_client_cancels_only_the_answer,
 }
 
-async fn blob_is_there_before_the_row_that_names_it(setup: TestEngine) {
+async fn blob_is_stored_before_its_row(setup: TestEngine) {
     let (index, tenant_id, store_id) = (setup.index.clone(), setup.principal.tenant_id, setup.store_id);
     let steps = Arc::new(AtomicU32::new(0));
     let is_unnamed = move |_: &_| {
@@ -58,7 +58,7 @@ async fn blob_is_there_before_the_row_that_names_it(setup: TestEngine) {
     assert_eq!(setup.blobs.calls().put, 1);
 }
 
-async fn put_that_fails_changes_nothing(setup: TestEngine) {
+async fn failed_put_changes_nothing(setup: TestEngine) {
     // The answer is lost after the store took the blob: the worse half.
     setup
         .blobs
@@ -83,7 +83,7 @@ async fn refused_commit_removes_its_blob(setup: TestEngine) {
     assert_eq!(setup.blobs.keys_deleted().len(), 1);
 }
 
-/// Nothing of what was never told to be stored may be found in the bucket later.
+/// The bucket must not keep content whose write was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_commit_leaves_no_object_version() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
@@ -127,7 +127,7 @@ async fn refused_commit_leaves_no_object_version() {
     assert_eq!(bucket.objects(&setup).await, 1, "the store was gone");
 }
 
-async fn every_content_gets_a_key_of_its_own(setup: TestEngine) {
+async fn every_content_gets_its_own_key(setup: TestEngine) {
     setup.create("/memories/a.txt", "0\n").await;
     for line in 1..=5 {
         setup.call(insert("/memories/a.txt", 0, &line.to_string())).await;
@@ -147,7 +147,7 @@ async fn every_content_gets_a_key_of_its_own(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, keys);
 }
 
-async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(setup: TestEngine) {
+async fn lost_edit_is_retried_on_a_fresh_read(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
     let other = setup.replica();
     let (principal, store_id, raced) = (
@@ -193,7 +193,8 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(setup: TestEngine) {
     setup.blobs.before_put(move |_| {
         let (blobs, index, races) = (Arc::clone(&blobs), index.clone(), Arc::clone(&counted));
         async move {
-            // One that heeds no claim moves the memory between each read and commit.
+            // Another writer ignores claims and changes the memory between each read and
+            // commit.
             races.fetch_add(1, Ordering::SeqCst);
             crate::writes::move_head(&index, &**blobs.inner(), tenant_id, store_id).await;
             Ok(())
@@ -282,7 +283,7 @@ pub(crate) async fn move_head(
     blobs.put(&key, content.bytes().clone()).await.unwrap();
 }
 
-async fn replica_that_lost_once_goes_first_next(setup: TestEngine) {
+async fn replica_that_lost_a_race_claims_the_memory(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
     let other = setup.replica();
     let mut edits = Vec::new();
@@ -315,7 +316,7 @@ async fn replica_that_lost_once_goes_first_next(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await.len(), 41);
 }
 
-async fn blob_condemned_before_its_commit_is_written_anew(setup: TestEngine) {
+async fn blob_condemned_before_its_commit_is_written_again(setup: TestEngine) {
     let (index, clock) = (setup.index.clone(), Arc::clone(&setup.clock));
     let condemned = Arc::new(AtomicU32::new(0));
     setup.blobs.after_put(move |key| {
@@ -355,7 +356,7 @@ fn head_time() -> keepsake_core::Timestamp {
     keepsake_core::Timestamp::from_micros(1)
 }
 
-async fn client_that_goes_away_cancels_the_answer_alone(setup: TestEngine) {
+async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (at_put, released) = (Arc::clone(&reached), Arc::clone(&go_on));
     setup.blobs.before_put(move |_| {
@@ -395,7 +396,7 @@ async fn client_that_goes_away_cancels_the_answer_alone(setup: TestEngine) {
     assert!(setup.head("/a.txt").await.is_some());
 }
 
-async fn same_block_twice_does_it_once_and_answers_the_same(setup: TestEngine) {
+async fn repeated_block_is_applied_once_with_the_same_answer(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\ntwo\n").await;
     let other = setup.replica();
     let edit =
@@ -435,7 +436,7 @@ async fn same_block_twice_does_it_once_and_answers_the_same(setup: TestEngine) {
     );
 }
 
-async fn bytes_of_a_tenant_are_exact_at_the_edge(setup: TestEngine) {
+async fn byte_limit_of_a_tenant_is_exact(setup: TestEngine) {
     let limits = LimitOverrides {
         bytes_per_tenant: Some(1_000),
         ..LimitOverrides::default()
@@ -499,7 +500,7 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(setup: TestEngine) {
         .await;
     late.await.unwrap();
     let left = setup.try_call(view("/memories")).await.unwrap().content;
-    // Either the late file went with the rest, or it came after and is alone.
+    // Either the late file was deleted with the others, or it is the only one left.
     assert!(!left.contains("/memories/d/0/"), "{left}");
     let survivors = left.lines().filter(|line| line.ends_with("txt")).count();
     assert!(survivors <= 1, "{left}");

@@ -138,14 +138,16 @@ impl Tx {
         }
     }
 
-    /// A statement with lists: `column IN_IDS($n)` and `FROM_IDS($n)`, a table `ids`
-    /// with the column `id`, use the ids of [`Query::bind_ids`]; `column IN_NUMBERS($n)`,
-    /// `column IN_TEXTS($n)` and `FROM_TEXTS($n)`, a table `texts` with the column
-    /// `text`, use the JSON array bound to `$n`.
+    /// A statement with lists.
     ///
-    /// `EACH[memory m: condition]` after such a table finds the rows of each element by
-    /// itself, by its key. For `IN_…`, a table of which Postgres knows little is read
-    /// whole instead.
+    /// `column IN_IDS($n)` and `FROM_IDS($n)` use the ids of [`Query::bind_ids`].
+    /// `column IN_NUMBERS($n)`, `column IN_TEXTS($n)` and `FROM_TEXTS($n)` use the JSON
+    /// array bound to `$n`. `FROM_IDS` is a table `ids` with the column `id`, and
+    /// `FROM_TEXTS` a table `texts` with the column `text`.
+    ///
+    /// `EACH[memory m: condition]` after such a table looks up the rows of each element
+    /// by their key. With `IN_…`, Postgres reads a whole table that it has no statistics
+    /// of.
     pub(crate) fn query_with_lists(&mut self, sql: &str) -> Query<'_> {
         let text = with_lists(sql, self.is_postgres());
         self.query(AssertSqlSafe(text))

@@ -116,10 +116,9 @@ pub enum Outdated {
     Superseded {
         /// The time.
         by: Timestamp,
-        /// Only versions created by this time, or beyond the limit below.
+        /// Only versions created by this time, or with `beyond` newer versions.
         made_by: Option<Timestamp>,
-        /// Only versions with at least so many newer versions, or older than the limit
-        /// above.
+        /// Only versions with at least this many newer versions, or created by `made_by`.
         beyond: Option<u64>,
     },
 }

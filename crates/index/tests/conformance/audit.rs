@@ -1,5 +1,4 @@
-//! The audit of what tenants do: what leaves an entry, who finds it, and when it
-//! goes.
+//! The audit of tenants: which actions have an entry, filters, and pruning.
 
 use keepsake_core::{Actor, ApiKeyId, SensitiveDataPolicy, SessionId, StoreId, TenantId};
 use keepsake_index::{
@@ -26,7 +25,7 @@ fn all() -> AuditListing {
     }
 }
 
-/// What was done, the first entry first, without what `Place` did.
+/// The audit entries, oldest first, without those of `Place`.
 async fn told(place: &Place) -> Vec<(String, Uuid, Option<StoreId>)> {
     let mut entries = listed(place, &all()).await;
     entries.sort_by_key(|entry| entry.id);
@@ -310,7 +309,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
             .await;
         pruned.unwrap()
     };
-    // Of each tenant the two entries of `Place`, and those before the time.
+    // For each tenant, the two entries of `Place` and the entries before the time.
     assert_eq!(prune(4, true).await, 10);
     assert_eq!([prune(4, false).await, prune(4, false).await], [4, 4]);
     assert_eq!([prune(4, false).await, prune(4, false).await], [2, 0]);
@@ -327,7 +326,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
     assert_eq!(by_operator.len(), 2, "the operator's audit is kept");
 }
 
-pub(crate) async fn job_is_in_the_audit_of_no_credential(subject: &Subject) {
+pub(crate) async fn audit_entries_of_jobs_do_not_count_towards_the_daily_limit(subject: &Subject) {
     let tenant_id: TenantId = new_tenant(subject).await;
     let object = AuditObject::new(next_uuid());
     let index = &subject.index;

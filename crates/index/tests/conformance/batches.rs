@@ -86,7 +86,7 @@ pub(crate) async fn ten_thousand_files_are_renamed_at_once(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn directory_moves_into_one_that_is_there(subject: &Subject) {
+pub(crate) async fn directory_moves_into_an_existing_one(subject: &Subject) {
     let place = Place::new(subject).await;
     for at in [
         "/from/a",
@@ -136,7 +136,7 @@ pub(crate) async fn commit_mixes_every_kind_of_change(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn directory_whose_files_are_exchanged_stays(subject: &Subject) {
+pub(crate) async fn directory_whose_files_are_all_replaced_is_kept(subject: &Subject) {
     let place = Place::new(subject).await;
     let old = place.create("/d/sub/old", 3).await;
     place.change(vec![deleted(&old), created("/d/sub/new", 3)]).await;
@@ -151,7 +151,7 @@ pub(crate) async fn directory_whose_files_are_exchanged_stays(subject: &Subject)
     place.assert_recount().await;
 }
 
-pub(crate) async fn commit_of_nothing_changes_nothing(subject: &Subject) {
+pub(crate) async fn empty_commit_changes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     assert_eq!(place.change(Vec::new()).await, 1);

@@ -92,13 +92,13 @@ pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
     assert_eq!(place.rows().await, before);
 }
 
-pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject) {
+pub(crate) async fn blob_of_a_version_is_not_condemned(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = place.create("/a", 1).await;
     place.change(vec![edited(&first, 2)]).await;
     let second = place.memory("/a").await;
     place.change(vec![deleted(&second)]).await;
-    // Versions that are no longer a head name theirs all the same.
+    // Versions that are no longer a head still name their blobs.
     for head in [first, second] {
         assert!(
             !place
@@ -241,7 +241,7 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
         .unwrap();
     done(&place, key, Orphan, 3600).await;
 
-    // The slow write that brought it comes to commit after all.
+    // The slow write of this blob commits after all.
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);
@@ -330,7 +330,7 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
 }
 
 /// The failure that a slower run reports does not end a tombstone early.
-pub(crate) async fn failed_removal_leaves_a_tombstone_alone(subject: &Subject) {
+pub(crate) async fn failed_removal_does_not_end_a_tombstone(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = orphan(&place);
     place

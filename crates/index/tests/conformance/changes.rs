@@ -68,7 +68,7 @@ pub(crate) async fn heads_are_those_of_the_watched_stores(subject: &Subject) {
     assert_eq!(none, []);
 }
 
-pub(crate) async fn sessions_have_as_many_recent_events_as_are_written(subject: &Subject) {
+pub(crate) async fn recent_events_of_sessions_are_counted(subject: &Subject) {
     let place = Place::new(subject).await;
     let session = make(&place, &new_session(&[place.store_id], NOW))
         .await

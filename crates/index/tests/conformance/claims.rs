@@ -72,7 +72,7 @@ pub(crate) async fn claim_covers_one_memory(subject: &Subject) {
     assert!(claim(&place, "/b", OTHER, 0).await);
 }
 
-pub(crate) async fn claim_on_a_memory_that_is_not_there_is_refused(subject: &Subject) {
+pub(crate) async fn claim_on_a_missing_memory_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let nothing = MemoryId::from_uuid(next_uuid());
     let claim = place.index.memories.claim_edit(

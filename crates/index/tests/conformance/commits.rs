@@ -72,7 +72,7 @@ pub(crate) async fn versions_of_a_memory_are_one_unbroken_chain(subject: &Subjec
     place.assert_recount().await;
 }
 
-pub(crate) async fn version_tells_its_blob_and_hash(subject: &Subject) {
+pub(crate) async fn version_has_its_blob_and_hash(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = place.create("/a", 10).await;
     place.change(vec![renamed(&first, "/b")]).await;
@@ -270,7 +270,7 @@ pub(crate) async fn text_is_kept_character_by_character(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn store_shows_what_commits_made_of_it(subject: &Subject) {
+pub(crate) async fn store_counts_follow_its_commits(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 10).await;
     place.create("/b", 5).await;
@@ -319,7 +319,7 @@ pub(crate) async fn largest_sizes_are_counted_exactly(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn commit_tells_the_epoch_of_the_last_purge(subject: &Subject) {
+pub(crate) async fn commit_returns_the_epoch_of_the_last_purge(subject: &Subject) {
     let place = Place::new(subject).await;
     assert_eq!(place.try_changes(vec![created("/a", 1)]).await, committed(1));
     place

@@ -79,14 +79,14 @@ fn new_tenant() -> Tenant {
 
 /// A heartbeat inside a leaked transaction would be rolled back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_transactions_swallow_no_later_write() {
+async fn cancelled_transactions_lose_no_later_write() {
     let proxied = Proxied::start(Duration::from_secs(10)).await;
     proxied.beat(next_uuid()).await.unwrap();
     proxied.proxy.delay(Duration::from_millis(75));
     let (tenant, audited) = (new_tenant(), audited());
     for millis in (30..1_000).step_by(40) {
         let call = proxied.measured.tenants.create(&tenant, &audited);
-        // Whether it came to its end does not matter.
+        // The outcome of the call does not matter.
         drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
     }
     proxied.proxy.heal().await;
@@ -122,7 +122,7 @@ async fn silent_connections_cost_one_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_on_silent_connections_end_and_say_whether_they_may_have_landed() {
+async fn calls_on_silent_connections_end_and_report_a_possible_commit() {
     let proxied = Proxied::start(CALL_TIMEOUT).await;
     proxied.beat(next_uuid()).await.unwrap();
     proxied.proxy.silence_connections();
@@ -143,7 +143,7 @@ async fn calls_on_silent_connections_end_and_say_whether_they_may_have_landed() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_connections_cost_no_read_and_no_transaction() {
+async fn broken_connections_fail_no_read_and_no_transaction() {
     let proxied = Proxied::start(CALL_TIMEOUT).await;
     proxied.open_connections().await;
     proxied.proxy.reset_connections();

@@ -33,7 +33,7 @@ async fn read(place: &Place, blob_id: VersionId) -> Option<String> {
     Some(String::from_utf8(bytes).unwrap())
 }
 
-pub(crate) async fn content_is_there_with_its_commit(subject: &Subject) {
+pub(crate) async fn content_is_stored_with_its_commit(subject: &Subject) {
     let place = Place::new(subject).await;
     let text = "café \u{1f980}\n";
     let first = with_content(created("/a", 0), text);
@@ -46,7 +46,7 @@ pub(crate) async fn content_is_there_with_its_commit(subject: &Subject) {
     assert_eq!(read(&place, brings(&first)).await.as_deref(), Some(text));
 }
 
-pub(crate) async fn every_change_of_a_commit_brings_its_content(subject: &Subject) {
+pub(crate) async fn every_change_of_a_commit_stores_its_content(subject: &Subject) {
     let place = Place::new(subject).await;
     let long = "0123456789".repeat(20_000);
     let texts = ["one", "", "\u{0}\u{1}".trim_matches('\u{0}'), &long];
@@ -108,7 +108,7 @@ pub(crate) async fn redaction_deletes_content_in_its_transaction(subject: &Subje
     assert_eq!(read(&place, brings(&second)).await.as_deref(), Some("harmless"));
 }
 
-pub(crate) async fn content_that_a_rename_shares_stays(subject: &Subject) {
+pub(crate) async fn content_shared_by_a_rename_is_kept(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = with_content(created("/a", 0), "shared");
     place.change(vec![first.clone()]).await;
@@ -130,7 +130,7 @@ pub(crate) async fn erasure_deletes_content(subject: &Subject) {
     assert_eq!(read(&place, brings(&outside)).await.as_deref(), Some("stays"));
 }
 
-pub(crate) async fn content_from_elsewhere_needs_a_version(subject: &Subject) {
+pub(crate) async fn inserted_content_needs_a_version(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 7).await;
     let key = place.blob(head.blob_id);

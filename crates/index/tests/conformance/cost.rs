@@ -391,7 +391,7 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
 /// A store grows while the sessions that serve it keep the plans they made when
 /// its tables were empty.
 #[tokio::test]
-async fn postgres_plans_of_empty_tables_stay_good_when_they_fill() {
+async fn postgres_plans_made_for_empty_tables_stay_efficient() {
     let (mut watched, place, _database) = watched_postgres().await;
     watched.use_lists(&place, false).await;
     watched.use_heads(&place, 0).await;

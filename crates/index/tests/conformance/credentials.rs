@@ -40,7 +40,7 @@ pub(crate) async fn secrets_of_a_purpose_come_in_the_order_of_their_times(subjec
     assert_eq!(index.secrets.list("token").await.unwrap(), [later]);
 }
 
-pub(crate) async fn of_racing_secrets_of_one_name_one_is_kept(subject: &Subject) {
+pub(crate) async fn one_of_racing_secrets_with_the_same_name_is_kept(subject: &Subject) {
     let candidates: Vec<_> = (10..22)
         .map(|byte| secret("token-1", "token", byte, i64::from(byte)))
         .collect();
@@ -57,7 +57,7 @@ pub(crate) async fn of_racing_secrets_of_one_name_one_is_kept(subject: &Subject)
     assert_eq!(subject.index.secrets.list("token").await.unwrap(), winners);
 }
 
-pub(crate) async fn secret_is_wrapped_anew_only_from_the_form_that_was_read(subject: &Subject) {
+pub(crate) async fn secret_is_rewrapped_only_if_unchanged_since_the_read(subject: &Subject) {
     let index = &subject.index;
     let old = secret("cursor", "cursor", 1, 0);
     index.secrets.add(&old).await.unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn secret_is_wrapped_anew_only_from_the_form_that_was_read(subj
     assert_eq!(index.secrets.list("cursor").await.unwrap(), [new]);
 }
 
-pub(crate) async fn secret_is_retired_no_later_than_it_was(subject: &Subject) {
+pub(crate) async fn retirement_of_a_secret_never_moves_later(subject: &Subject) {
     let index = &subject.index;
     index
         .secrets

@@ -123,7 +123,7 @@ async fn deletion(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
     found.unwrap().unwrap()
 }
 
-/// Purges to the end; answers the rows that went and the batches it took.
+/// Purges to the end; returns the number of removed rows and of batches.
 async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64) {
     let (mut rows, mut batches) = (0, 0);
     loop {
@@ -141,7 +141,7 @@ async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64)
     }
 }
 
-pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
+pub(crate) async fn tenant_marked_for_deletion_accepts_nothing_new(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let index = &subject.index;
     let key = new_key(tenant_id);
@@ -178,7 +178,7 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
     assert_eq!(revoked.unwrap(), None);
 }
 
-pub(crate) async fn deletion_that_is_asked_for_twice_is_one(subject: &Subject) {
+pub(crate) async fn repeated_deletion_request_is_one_deletion(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let asked = join_all((0..4).map(|_| mark(subject, tenant_id))).await;
     assert!(asked.iter().all(|begun| *begun == asked[0]), "{asked:?}");
@@ -258,7 +258,7 @@ pub(crate) async fn purge_counts_the_same_in_batches_of_any_size(subject: &Subje
     }
 }
 
-pub(crate) async fn purges_at_the_same_time_count_every_row_once(subject: &Subject) {
+pub(crate) async fn concurrent_purges_count_every_row_once(subject: &Subject) {
     let tenant_id = tenant_with_everything(subject).await;
     mark(subject, tenant_id).await;
     let mut there = rows_by_table(&subject.raw, tenant_id).await;
@@ -267,7 +267,7 @@ pub(crate) async fn purges_at_the_same_time_count_every_row_once(subject: &Subje
     assert_eq!(deletion(subject, tenant_id).await.rows, there);
 }
 
-pub(crate) async fn stores_end_before_their_rows(subject: &Subject) {
+pub(crate) async fn stores_refuse_commits_before_their_rows_are_removed(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     mark(subject, place.tenant_id).await;
@@ -288,7 +288,7 @@ pub(crate) async fn stores_end_before_their_rows(subject: &Subject) {
     assert_eq!(count(&subject.raw, "version", place.tenant_id).await, 0);
 }
 
-pub(crate) async fn stores_of_a_tenant_that_goes_are_not_purged_by_themselves(subject: &Subject) {
+pub(crate) async fn stores_of_a_deleted_tenant_are_not_purged_separately(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     for place in [&mine, &theirs] {
         let by = by_tenant(NOW);
@@ -305,7 +305,7 @@ pub(crate) async fn stores_of_a_tenant_that_goes_are_not_purged_by_themselves(su
     );
 }
 
-pub(crate) async fn tenant_that_stays_is_not_purged(subject: &Subject) {
+pub(crate) async fn live_tenant_is_not_purged(subject: &Subject) {
     let tenant_id = tenant_with_everything(subject).await;
     let before = rows_by_table(&subject.raw, tenant_id).await;
     assert_eq!(purge(subject, tenant_id, 1000).await, (0, 1));
@@ -321,7 +321,7 @@ pub(crate) async fn tenant_that_stays_is_not_purged(subject: &Subject) {
     assert_eq!(subject.index.tenant_deletions.due(NOW, 10).await.unwrap(), []);
 }
 
-pub(crate) async fn what_comes_late_is_removed_before_the_end(subject: &Subject) {
+pub(crate) async fn late_rows_are_removed_before_the_deletion_ends(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     mark(subject, tenant_id).await;
     purge(subject, tenant_id, 1000).await;

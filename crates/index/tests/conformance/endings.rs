@@ -47,7 +47,7 @@ async fn purge(place: &Place, limit: u32) -> StorePurge {
         .unwrap()
 }
 
-/// Purges to the end; answers the rows and blobs that went, and the batches.
+/// Purges to the end; returns the number of removed rows, of blobs and of batches.
 async fn purge_all(place: &Place, limit: u32) -> (u64, u64, u64) {
     let (mut rows, mut blobs, mut batches) = (0, 0, 0);
     loop {
@@ -182,7 +182,7 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
     assert_eq!(index.stores.list(me, &listing).await.unwrap(), []);
 }
 
-pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
+pub(crate) async fn deleted_store_accepts_no_changes(subject: &Subject) {
     let (place, _) = filled_of_its_own(subject).await;
     let head = place.memory("/e/1").await;
     assert!(delete(&place, 0).await);
@@ -239,7 +239,7 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
     );
 }
 
-pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subject) {
+pub(crate) async fn store_deletion_frees_the_quota_at_once(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::of_tenant(subject, place.tenant_id).await;
     let limit = 100;
@@ -277,7 +277,7 @@ pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subjec
     assert_eq!((stores, granted), (2, sum));
 }
 
-pub(crate) async fn deletion_is_told_to_the_caches(subject: &Subject) {
+pub(crate) async fn store_deletion_invalidates_the_caches(subject: &Subject) {
     let place = Place::new(subject).await;
     let told = async || {
         let told = "SELECT CAST(at AS TEXT), kind FROM change_feed WHERE tenant_id = $1 AND object_id = $2 \
@@ -292,7 +292,7 @@ pub(crate) async fn deletion_is_told_to_the_caches(subject: &Subject) {
     assert_eq!(place.raw.numbers(epoch, &place.ids()).await, [[1]]);
 }
 
-pub(crate) async fn deletion_among_commits_and_grants_keeps_the_account(subject: &Subject) {
+pub(crate) async fn deletion_during_commits_and_grants_keeps_the_byte_account_exact(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::of_tenant(subject, place.tenant_id).await;
     let writers = (0..16).map(|number| {
@@ -313,7 +313,7 @@ pub(crate) async fn deletion_among_commits_and_grants_keeps_the_account(subject:
     other.assert_recount().await;
 }
 
-pub(crate) async fn purge_takes_everything_in_batches_of_any_size(subject: &Subject) {
+pub(crate) async fn purge_removes_everything_in_batches_of_any_size(subject: &Subject) {
     for limit in [1, 5, 7, 26, 1000] {
         let (place, blobs) = filled_of_its_own(subject).await;
         let (other, _) = filled(subject, place.tenant_id).await;
@@ -334,14 +334,14 @@ pub(crate) async fn purge_takes_everything_in_batches_of_any_size(subject: &Subj
     }
 }
 
-pub(crate) async fn purge_goes_on_where_it_was_interrupted(subject: &Subject) {
+pub(crate) async fn interrupted_purge_is_resumed(subject: &Subject) {
     let (place, blobs) = filled_of_its_own(subject).await;
     delete(&place, 0).await;
     let first = purge(&place, 5).await;
     assert_eq!((first.rows, first.is_done), (5, false));
     let waiting = place.index.store_deletions.due(10).await.unwrap();
     assert_eq!(waiting, [(place.tenant_id, place.store_id)]);
-    // The blobs of the first batch are gone by the time that it goes on.
+    // The blobs of the first batch are removed before the purge continues.
     let listed = place.queue().due(NOW, 1000).await.unwrap();
     assert!(place.queue().finish(&listed, NOW, None).await.unwrap());
     let gone: Vec<_> = listed.into_iter().map(|due| due.key).collect();
@@ -354,7 +354,7 @@ pub(crate) async fn purge_goes_on_where_it_was_interrupted(subject: &Subject) {
     assert_eq!(rows_in_tables(&place).await, [0; 6]);
 }
 
-pub(crate) async fn purges_at_the_same_time_take_everything_once(subject: &Subject) {
+pub(crate) async fn concurrent_purges_remove_everything_once(subject: &Subject) {
     let (place, blobs) = filled_of_its_own(subject).await;
     delete(&place, 0).await;
     let racing = (0..4).map(|_| {

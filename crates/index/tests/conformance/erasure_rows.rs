@@ -19,7 +19,7 @@ fn call(scope: u8) -> Idempotency {
     }
 }
 
-pub(crate) async fn records_of_calls_go_with_what_they_made(subject: &Subject) {
+pub(crate) async fn idempotency_records_are_erased_with_their_objects(subject: &Subject) {
     let place = Place::new(subject).await;
     for number in 0..20 {
         let at = if number % 2 == 0 { "/p" } else { "/q" };
@@ -56,7 +56,7 @@ pub(crate) async fn records_of_calls_go_with_what_they_made(subject: &Subject) {
     assert_eq!(count(&place, "idempotency").await, 0);
 }
 
-pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject) {
+pub(crate) async fn repeated_call_returns_its_erasure(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/p/a", 1).await;
     let first = new_erasure(below(&place, "/p/"));
@@ -122,7 +122,7 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
     assert_eq!(index.erasures.list(tenant_id, &listing).await.unwrap().len(), 1);
 }
 
-pub(crate) async fn row_of_an_erasure_holds_no_path_at_its_end(subject: &Subject) {
+pub(crate) async fn finished_erasure_holds_no_path(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/private/a", 1).await;
     let erasure_id = ask(&place, below(&place, "/private/")).await;
@@ -238,7 +238,7 @@ pub(crate) async fn erasures_are_listed_newest_first_and_by_store(subject: &Subj
     assert_eq!(list(Some(Vec::new()), None, 10).await, []);
 }
 
-pub(crate) async fn erasure_is_one_workers_until_it_stops(subject: &Subject) {
+pub(crate) async fn erasure_belongs_to_one_worker_until_it_stops(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/p/a", 1).await;
     let erasure_id = ask(&place, below(&place, "/p/")).await;

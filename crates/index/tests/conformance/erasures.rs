@@ -139,7 +139,7 @@ async fn read(place: &Place, memory_id: MemoryId) {
     place.index.access_times.flush(&[read]).await.unwrap();
 }
 
-pub(crate) async fn memories_below_go_and_their_neighbours_stay(subject: &Subject) {
+pub(crate) async fn memories_below_the_prefix_are_erased_and_others_kept(subject: &Subject) {
     let place = Place::new(subject).await;
     let inside = place.create("/a/b/in", 10).await;
     place.change(vec![edited(&inside, 20)]).await;
@@ -182,12 +182,12 @@ pub(crate) async fn memories_below_go_and_their_neighbours_stay(subject: &Subjec
         ),
         (1, 4)
     );
-    // A read that was not written yet comes too late.
+    // A read that is flushed after the erasure is dropped.
     read(&place, inside.memory_id).await;
     assert_eq!(count(&place, "memory_access").await, 1);
 }
 
-pub(crate) async fn memory_that_once_stood_below_goes_wholly(subject: &Subject) {
+pub(crate) async fn memory_once_below_the_prefix_is_erased_completely(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/before", 1).await;
     place.change(vec![renamed(&head, "/p/inside")]).await;
@@ -214,14 +214,14 @@ pub(crate) async fn memory_that_once_stood_below_goes_wholly(subject: &Subject) 
     place.assert_recount_with_gaps().await;
 }
 
-pub(crate) async fn what_is_made_after_the_request_stays(subject: &Subject) {
+pub(crate) async fn memories_created_after_the_request_are_kept(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/p/old", 1).await;
     let outside = place.create("/outside", 2).await;
     let erasure_id = ask(&place, below(&place, "/p/")).await;
     place.create("/p/new", 4).await;
     place.change(vec![renamed(&outside, "/p/moved")]).await;
-    // Moved away and changed, it goes all the same.
+    // A memory that is moved away and edited is erased too.
     place.change(vec![renamed(&head, "/elsewhere")]).await;
     let moved = place.memory("/elsewhere").await;
     place.change(vec![edited(&moved, 9)]).await;
@@ -231,7 +231,7 @@ pub(crate) async fn what_is_made_after_the_request_stays(subject: &Subject) {
     place.assert_recount_with_gaps().await;
 }
 
-pub(crate) async fn erased_memory_takes_no_change_any_more(subject: &Subject) {
+pub(crate) async fn erased_memory_accepts_no_change(subject: &Subject) {
     let place = Place::new(subject).await;
     let live = place.create("/p/live", 1).await;
     let dead = place.create("/p/dead", 1).await;
@@ -266,7 +266,7 @@ pub(crate) async fn erased_memory_takes_no_change_any_more(subject: &Subject) {
     place.assert_recount_with_gaps().await;
 }
 
-pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject) {
+pub(crate) async fn erasure_owns_its_blobs_until_they_are_removed(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/p/a", 1).await;
     place.change(vec![edited(&head, 2)]).await;
@@ -311,7 +311,7 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
     place.assert_recount_with_gaps().await;
 }
 
-pub(crate) async fn store_goes_with_its_row(subject: &Subject) {
+pub(crate) async fn erasing_a_store_removes_its_rows(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::of_tenant(subject, place.tenant_id).await;
     other.create("/stays", 1).await;
@@ -343,7 +343,7 @@ pub(crate) async fn store_goes_with_its_row(subject: &Subject) {
     assert_eq!(place.raw.numbers(counts, &other.ids()).await, [[1, 0]]);
 }
 
-pub(crate) async fn store_that_was_deleted_before_is_erased(subject: &Subject) {
+pub(crate) async fn deleted_store_can_be_erased(subject: &Subject) {
     for (selects_prefix, deleted_first) in [(false, true), (true, true), (true, false)] {
         let place = Place::new(subject).await;
         place.create("/p/a", 1).await;
@@ -460,7 +460,7 @@ pub(crate) async fn stores_are_selected_by_all_their_pairs(subject: &Subject) {
     );
 }
 
-pub(crate) async fn two_workers_take_everything_once(subject: &Subject) {
+pub(crate) async fn two_workers_erase_everything_once(subject: &Subject) {
     let place = Place::new(subject).await;
     for number in 0..40 {
         let head = place.create(&format!("/p/{}/{number}", number % 3), 10).await;
@@ -534,7 +534,7 @@ async fn live(place: &Place, (made, moves): &History) -> Vec<(Option<Head>, BTre
     memories
 }
 
-pub(crate) async fn blobs_that_were_queued_before_go_with_any_directory(subject: &Subject) {
+pub(crate) async fn erasure_of_any_directory_claims_queued_blobs(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a/x", 1).await;
     let entries =
@@ -559,7 +559,7 @@ pub(crate) async fn blobs_that_were_queued_before_go_with_any_directory(subject:
 }
 
 /// Both erasures select the same memory, and the first one queued its blob.
-pub(crate) async fn erasure_does_not_end_before_another_of_its_store_has(subject: &Subject) {
+pub(crate) async fn erasure_waits_for_another_one_of_its_store(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a/x", 1).await;
     let [first, second] = [
@@ -578,7 +578,7 @@ pub(crate) async fn erasure_does_not_end_before_another_of_its_store_has(subject
     end(&place, second).await;
 }
 
-pub(crate) async fn forgotten_blobs_are_those_without_a_row(subject: &Subject) {
+pub(crate) async fn forgotten_blobs_have_no_row(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = place.create("/a", 1).await;
     place.change(vec![renamed(&first, "/b")]).await;
@@ -594,7 +594,7 @@ pub(crate) async fn forgotten_blobs_are_those_without_a_row(subject: &Subject) {
     assert_eq!(forgotten.unwrap(), [gone]);
 }
 
-pub(crate) async fn any_history_loses_what_ever_stood_below(subject: &Subject) {
+pub(crate) async fn erasure_of_any_history_removes_all_that_was_below_the_prefix(subject: &Subject) {
     let config = Config {
         cases: 40,
         failure_persistence: None,

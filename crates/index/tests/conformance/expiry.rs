@@ -88,7 +88,7 @@ async fn lives(place: &Place, memory_id: MemoryId) -> bool {
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
 
-pub(crate) async fn expiry_looks_again_before_it_deletes(subject: &Subject) {
+pub(crate) async fn expiry_checks_again_before_it_deletes(subject: &Subject) {
     let place = Place::new(subject).await;
     set_period(&place, Some(PERIOD_SECS)).await;
     let unused = place.create("/unused/a", 3).await;
@@ -232,7 +232,7 @@ pub(crate) async fn memories_are_due_at_their_expiry_time_page_by_page(subject: 
     assert_eq!(due(&place, late()).await, ids(&[4, 0]));
 }
 
-pub(crate) async fn due_memory_is_looked_at_again_before_it_is_deleted(subject: &Subject) {
+pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &Subject) {
     let place = Place::new(subject).await;
     let (due, other, pinned) = (
         place.create("/due", 3).await,
@@ -271,7 +271,7 @@ pub(crate) async fn due_memory_is_looked_at_again_before_it_is_deleted(subject: 
     place.assert_recount().await;
 }
 
-pub(crate) async fn lives_come_page_by_page_with_their_latest_sign(subject: &Subject) {
+pub(crate) async fn memories_are_paged_with_their_latest_use(subject: &Subject) {
     let place = Place::new(subject).await;
     let mut heads = Vec::new();
     for number in 0..5 {
@@ -306,7 +306,7 @@ pub(crate) async fn lives_come_page_by_page_with_their_latest_sign(subject: &Sub
     assert_eq!(found, expected);
 }
 
-pub(crate) async fn stores_are_looked_at_once_something_may_be_past_its_time(subject: &Subject) {
+pub(crate) async fn stores_are_listed_once_a_memory_may_have_expired(subject: &Subject) {
     let place = Place::new(subject).await;
     let of_tenant = Place::of_tenant(subject, place.tenant_id).await;
     let without = Place::new(subject).await;
@@ -409,7 +409,7 @@ pub(crate) async fn stores_with_a_history_come_page_by_page(subject: &Subject) {
     assert_eq!(found, expected);
 }
 
-pub(crate) async fn slowest_replica_tells_how_far_reads_are_written(subject: &Subject) {
+pub(crate) async fn slowest_replica_determines_how_far_reads_are_written(subject: &Subject) {
     let index = &subject.index;
     let flush = async || index.unused.access_flush(late()).await.unwrap();
     assert_eq!(flush().await, AccessFlush::default());
@@ -433,7 +433,7 @@ pub(crate) async fn slowest_replica_tells_how_far_reads_are_written(subject: &Su
     beat(3, seconds(LIVES_FOR.as_secs() + 1), seconds(300)).await;
     beat(4, seconds(FORGOTTEN_AFTER.as_secs() + 1), seconds(9_000)).await;
     assert_eq!(flush().await, expected(seconds(300), false));
-    // One that lives and does not get to write.
+    // A live replica that cannot write its reads.
     beat(2, seconds(5), seconds(LIVES_FOR.as_secs() + 1)).await;
     assert_eq!(flush().await, expected(seconds(300), true));
     for replica in 1..=4 {
@@ -469,7 +469,7 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
     }
 }
 
-pub(crate) async fn deleted_memories_go_in_batches_of_any_size(subject: &Subject) {
+pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject: &Subject) {
     for limit in [1, 2, 3, 100] {
         let place = Place::new(subject).await;
         let stays = place.create("/stays", 5).await;
@@ -521,7 +521,7 @@ pub(crate) async fn retention_is_counted_from_the_deletion(subject: &Subject) {
     assert_eq!(taken(101).await, 0);
 }
 
-pub(crate) async fn current_version_of_a_live_memory_never_goes(subject: &Subject) {
+pub(crate) async fn current_version_of_a_live_memory_is_never_removed(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 10).await;
     place.change(vec![edited(&head, 20)]).await;
@@ -541,7 +541,7 @@ pub(crate) async fn current_version_of_a_live_memory_never_goes(subject: &Subjec
     assert_eq!(place.raw.numbers(counters, &place.ids()).await, [[1, 20]]);
 }
 
-pub(crate) async fn usage_tells_who_used_what_last(subject: &Subject) {
+pub(crate) async fn usage_lists_unused_memories_with_their_last_reader(subject: &Subject) {
     let place = Place::new(subject).await;
     let read_one = place.create("/a", 1).await;
     let (unread, other) = (place.create("/b", 2).await, place.create("/c", 3).await);

@@ -92,7 +92,7 @@ pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) 
     assert_eq!(outcome, committed(3));
 }
 
-pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subject) {
+pub(crate) async fn grant_exceeds_the_need_if_there_is_room(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 10).await;
     let commit = place.commit_of(vec![created("/b", 1000)]);
@@ -106,7 +106,7 @@ pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subj
     assert_account_is_sound(&place, i64::try_from(PLENTY).unwrap()).await;
 }
 
-pub(crate) async fn grant_to_a_store_that_is_not_there_is_refused(subject: &Subject) {
+pub(crate) async fn grant_to_a_missing_store_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
     assert_eq!(
@@ -159,7 +159,7 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
         ));
     }
 
-    // What one store gives up, another can use, to the byte.
+    // Bytes that one store frees are available to another, exactly.
     let head = second.memory("/a").await;
     second.change(vec![deleted(&head)]).await;
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 81 });
@@ -187,7 +187,7 @@ pub(crate) async fn refused_grant_says_what_the_tenant_would_hold(subject: &Subj
     assert_account_is_sound(&first, 100).await;
 }
 
-pub(crate) async fn limit_lowered_below_what_is_held_takes_nothing_away(subject: &Subject) {
+pub(crate) async fn lowered_limit_revokes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 60).await;
     let refused = place
@@ -211,7 +211,7 @@ pub(crate) async fn tenants_do_not_share_their_bytes(subject: &Subject) {
     assert_eq!(account(&theirs).await.0, 1000);
 }
 
-pub(crate) async fn writers_racing_at_the_tenants_edge_end_exactly_on_it(subject: &Subject) {
+pub(crate) async fn racing_writers_stop_exactly_at_the_tenants_limit(subject: &Subject) {
     const WRITERS: usize = 64;
     const CREATES_PER_WRITER: usize = 4;
     const SIZE_BYTES: u64 = 7;

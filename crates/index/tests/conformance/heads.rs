@@ -48,7 +48,7 @@ pub(crate) async fn deleted_store_is_none(subject: &Subject) {
     );
 }
 
-pub(crate) async fn path_of_nothing_is_missing(subject: &Subject) {
+pub(crate) async fn unused_path_is_missing(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/notes/today.md", 3).await;
     for at in [
@@ -106,7 +106,7 @@ pub(crate) async fn root_of_an_empty_store_is_an_empty_directory(subject: &Subje
     assert_eq!(place.target("/", 10).await, Target::Directory(empty));
 }
 
-pub(crate) async fn directory_goes_with_its_last_file(subject: &Subject) {
+pub(crate) async fn directory_is_removed_with_its_last_file(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a/b/c", 5).await;
     place.create("/a/x", 5).await;
@@ -116,7 +116,7 @@ pub(crate) async fn directory_goes_with_its_last_file(subject: &Subject) {
     assert_eq!(place.target("/a/b/c", 0).await, Target::Missing);
 }
 
-pub(crate) async fn archived_store_says_so(subject: &Subject) {
+pub(crate) async fn archived_store_is_marked(subject: &Subject) {
     let place = Place::new(subject).await;
     let state = async || {
         place

@@ -78,7 +78,7 @@ pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
     let mut late = named(place.commit_of(vec![created("/b", 1)]), 1, after_seconds(0));
     late.now = after_seconds(10);
     assert_eq!(place.run(&late).await, committed_at(2, after_seconds(10)));
-    // The name now stands for the second call.
+    // The key now belongs to the second call.
     assert_eq!(
         replayed(after_seconds(0)).await.and_then(|found| found.seq),
         Some(2)
@@ -170,7 +170,7 @@ pub(crate) async fn concurrent_duplicates_commit_once(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn name_used_for_another_request_writes_nothing(subject: &Subject) {
+pub(crate) async fn idempotency_key_of_another_request_writes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     let since = a_day_before(after_seconds(0));
     place

@@ -175,7 +175,7 @@ pub(crate) async fn claims_do_not_reach_another_tenant(subject: &Subject) {
     assert_eq!(theirs.memory("/theirs").await, head);
 }
 
-pub(crate) async fn store_of_the_same_id_is_another_store(subject: &Subject) {
+pub(crate) async fn same_store_id_in_another_tenant_is_another_store(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let same = NewStore {
         store_id: theirs.store_id,
@@ -287,7 +287,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
     }
 }
 
-pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &Subject) {
+pub(crate) async fn store_of_another_tenant_is_not_changed_or_deleted(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let head = theirs.memory("/theirs").await;
     theirs.change(vec![edited(&head, 1)]).await;

@@ -112,7 +112,7 @@ pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
     assert_eq!(access_times(&place).await, [access(30, 3)]);
 }
 
-pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
+pub(crate) async fn concurrent_flushes_are_all_stored(subject: &Subject) {
     let place = Place::new(subject).await;
     let memories = memories(&place, 200).await;
     let flushes = (0..8).map(|flush: i64| {
@@ -159,7 +159,7 @@ pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
     assert_eq!(replicas, [row("all", 5, 4), row("serve", 2, 1)]);
 }
 
-pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subject) {
+pub(crate) async fn gateway_is_live_until_it_ends_or_its_heartbeats_stop(subject: &Subject) {
     let index = &subject.index;
     let beat = async |replica, role, seconds| {
         let now = after_seconds(seconds);
@@ -215,7 +215,7 @@ pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subje
     assert!(second > first);
 }
 
-pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
+pub(crate) async fn finished_slot_is_not_run_again(subject: &Subject) {
     let index = &subject.index;
     let first = claim(index, 0, ONE, 0).await.unwrap();
     assert!(finish(index, 0, first, 10).await);
@@ -226,7 +226,7 @@ pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
     assert!(second > first);
 }
 
-pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
+pub(crate) async fn slot_of_a_dead_owner_is_run_again(subject: &Subject) {
     let index = &subject.index;
     let first = claim(index, 0, ONE, 0).await.unwrap();
     let second = claim(index, 0, OTHER, 61).await.unwrap();
@@ -265,7 +265,7 @@ pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
     assert!(claim(index, 60, OTHER, 600).await.unwrap() > fence);
 }
 
-pub(crate) async fn lease_that_was_given_back_is_not_renewed(subject: &Subject) {
+pub(crate) async fn released_lease_is_not_renewed(subject: &Subject) {
     let index = &subject.index;
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     assert!(finish(index, 0, fence, 5).await);
@@ -327,7 +327,7 @@ pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
     }
 }
 
-pub(crate) async fn due_time_of_a_job_is_told_to_the_microsecond(subject: &Subject) {
+pub(crate) async fn due_time_of_a_job_is_exact_to_the_microsecond(subject: &Subject) {
     let index = &subject.index;
     let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
     assert!(claim(index, 0, ONE, 0).await.is_some());

@@ -143,7 +143,7 @@ pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
     }
 }
 
-pub(crate) async fn what_stays_is_listed_once_while_others_come_and_go(subject: &Subject) {
+pub(crate) async fn unchanged_memories_are_listed_once_during_changes(subject: &Subject) {
     let place = Place::new(subject).await;
     let stays: Vec<_> = (0..20).map(|number| format!("/d{number:02}/stays")).collect();
     place
@@ -161,7 +161,8 @@ pub(crate) async fn what_stays_is_listed_once_while_others_come_and_go(subject: 
                 break;
             }
             seen.extend(items.iter().map(path_of));
-            // One goes, the cursor's own among them, and others come on both sides.
+            // A memory is deleted, at times the cursor's own, and another one is created
+            // before the cursor.
             if let Some(head) = goes.pop() {
                 place.change(vec![deleted(&head)]).await;
             }
@@ -242,7 +243,7 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     }
 }
 
-pub(crate) async fn deleted_memory_is_told_from_one_that_never_was(subject: &Subject) {
+pub(crate) async fn deleted_memory_is_distinguished_from_an_unknown_one(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     let delete = deleted(&head);
@@ -261,7 +262,7 @@ pub(crate) async fn deleted_memory_is_told_from_one_that_never_was(subject: &Sub
     assert_eq!(memory_of(&place, nobody).await.target, MemoryTarget::Missing);
 }
 
-pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &Subject) {
+pub(crate) async fn memories_and_lists_show_the_state_of_their_store(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     let period = StoreChange {
@@ -305,7 +306,7 @@ pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &S
     }
 }
 
-pub(crate) async fn store_that_is_not_there_has_no_memories_and_no_lists(subject: &Subject) {
+pub(crate) async fn missing_store_has_no_memories_and_no_lists(subject: &Subject) {
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
     let memory_id = MemoryId::from_uuid(next_uuid());

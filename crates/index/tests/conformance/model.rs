@@ -1,4 +1,4 @@
-//! Random histories, held against a model in memory after every step.
+//! Random histories, compared with a model in memory after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 use crate::place::{Place, created, deleted, edited, path, renamed};
 use crate::subject::Subject;
 
-/// Histories that are tried.
+/// The number of histories.
 const CASES: u32 = 20;
-/// Steps of one, at most.
+/// The maximum number of steps of a history.
 const STEPS: usize = 24;
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The path that goes, if any, and the path and size that come.
+/// The removed path and the added path with its size, if any.
 type Move = (Option<MemoryPath>, Option<(MemoryPath, u64)>);
 
 /// The files of a store and their sizes.
@@ -263,7 +263,7 @@ async fn assert_same(place: &Place, model: &Model) {
     }
 }
 
-pub(crate) async fn any_history_leaves_what_a_model_of_it_has(subject: &Subject) {
+pub(crate) async fn any_history_equals_its_model(subject: &Subject) {
     let config = Config {
         cases: CASES,
         failure_persistence: None,

@@ -79,7 +79,7 @@ pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subje
     );
 }
 
-pub(crate) async fn tenant_changes_in_what_is_given_alone(subject: &Subject) {
+pub(crate) async fn tenant_update_changes_only_the_given_fields(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let mut expected = tenant(subject, tenant_id).await;
     "Søn".clone_into(&mut expected.name);
@@ -150,7 +150,7 @@ pub(crate) async fn external_id_of_another_tenant_is_refused(subject: &Subject) 
     );
 }
 
-pub(crate) async fn changes_at_the_same_time_lose_nothing(subject: &Subject) {
+pub(crate) async fn concurrent_changes_lose_nothing(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let limits = [
         "bytes_per_memory",
@@ -167,7 +167,7 @@ pub(crate) async fn changes_at_the_same_time_lose_nothing(subject: &Subject) {
     assert!(limits.iter().all(|name| stored[*name] == 5), "{stored}");
 }
 
-pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
+pub(crate) async fn expired_or_revoked_key_creates_no_keys(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let index = &subject.index;
     let maker = ApiKey {
@@ -240,7 +240,7 @@ pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject)
     assert_eq!(found(foreign.api_key_id).await, None);
 }
 
-pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
+pub(crate) async fn second_revocation_keeps_the_first_time(subject: &Subject) {
     let (tenant_id, other) = (new_tenant(subject).await, new_tenant(subject).await);
     let key = new_key(tenant_id);
     let created = subject
@@ -292,7 +292,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     );
 }
 
-pub(crate) async fn key_call_that_is_sent_twice_makes_one_key(subject: &Subject) {
+pub(crate) async fn repeated_call_makes_one_key(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let call = |request| Idempotency {
         scope_sha256: [1; 32],
@@ -326,7 +326,7 @@ pub(crate) async fn key_call_that_is_sent_twice_makes_one_key(subject: &Subject)
     );
 }
 
-pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
+pub(crate) async fn usage_equals_the_written_data(subject: &Subject) {
     let place = Place::new(subject).await;
     let (tenant_id, index) = (place.tenant_id, &subject.index);
     let head = place.create("/a", 10).await;
@@ -459,7 +459,7 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
     assert_eq!(entries.iter().map(told).collect::<Vec<_>>(), expected);
 }
 
-pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
+pub(crate) async fn refused_action_is_not_in_the_audit(subject: &Subject) {
     let (mine, theirs) = (new_tenant(subject).await, new_tenant(subject).await);
     let index = &subject.index;
     let name = TenantChange {
@@ -495,7 +495,7 @@ pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
 
 pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    // Several at one moment: their ids tell them apart.
+    // Several entries have the same time and are ordered by their ids.
     for number in 0..9 {
         let audited = audited_by(Auditor::OperatorCli, after_seconds(number / 3));
         let renaming = TenantChange {

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::subject::{Raw, Subject, TextRow};
 
-/// When everything happens that is not told another time.
+/// The default time of every action.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 /// A limit that no test reaches.
 pub(crate) const PLENTY: u64 = 1 << 40;
@@ -68,7 +68,7 @@ pub(crate) fn new_key(tenant_id: TenantId) -> ApiKey {
     }
 }
 
-/// `NOW` and so many seconds.
+/// `NOW` plus this number of seconds.
 pub(crate) fn after_seconds(seconds: i64) -> Timestamp {
     Timestamp::from_micros(NOW.as_micros() + seconds * 1_000_000)
 }
@@ -311,7 +311,7 @@ impl Place {
         }
     }
 
-    /// Commits changes, whatever comes of it.
+    /// Commits changes and returns the outcome.
     pub(crate) async fn try_changes(&self, changes: Vec<Change>) -> CommitOutcome {
         self.run(&self.commit_of(changes)).await
     }

@@ -1,5 +1,5 @@
-//! How Postgres means to run the queries of the lists, asked of a session that
-//! serves requests. SQLite's plans are held to the same beside its queries.
+//! Postgres's plans of the list queries, explained in a session that serves requests.
+//! SQLite's plans are checked beside its queries.
 
 use keepsake_index::PostgresIndex;
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -99,7 +99,7 @@ async fn assert_plans(function: &str, variables: &[Variable], expected: &[&[&str
         // The two ranges of children are merged by a sort of what they gave.
         let is_merge = plan.contains("Append");
         assert!(is_merge || !plan.contains("Sort"), "{plan}");
-        // The only hash is the one that removes duplicates.
+        // A hash may only remove duplicates.
         let joins = plan.replace("HashAggregate", "");
         assert!(!plan.contains("Seq Scan") && !joins.contains("Hash"), "{plan}");
         assert!(!plan.contains("Join Filter"), "{plan}");
@@ -230,7 +230,7 @@ async fn lists_are_found_key_by_key() {
 
 /// The planner may prefer another index to one on an expression.
 #[tokio::test]
-async fn functions_look_no_row_up_by_an_expression() {
+async fn sql_functions_find_no_row_by_an_expression() {
     let (_index, raw, _database) = postgres_index().await;
     let sources = Raw::Postgres(raw)
         .rows(

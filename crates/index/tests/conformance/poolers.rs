@@ -1,4 +1,4 @@
-//! PgBouncer before Postgres: what works, and what is refused with the way to mend it.
+//! PgBouncer before Postgres: configurations that work, and refusals that name the fix.
 
 use futures::future::join_all;
 use keepsake_index::postgres::PostgresOptions;
@@ -13,7 +13,7 @@ use crate::place::NOW;
 /// More calls at the same time than the pooler has connections.
 const CALLS: usize = 8 * POOL_SIZE as usize;
 
-/// A migrated server of its own: logins are roles of the whole server.
+/// A separate migrated server, because logins are roles of the whole server.
 async fn postgres() -> OwnedPostgres {
     let postgres = OwnedPostgres::start().await;
     PostgresIndex::migrate(&postgres.url()).await.unwrap();

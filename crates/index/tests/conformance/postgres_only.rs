@@ -1,4 +1,4 @@
-//! What Postgres does besides: row-level security, roles, migrations.
+//! Facts of Postgres only: row-level security, roles, migrations.
 
 use std::collections::BTreeSet;
 
@@ -387,7 +387,7 @@ async fn execute(url: &str, statement: String) -> sqlx::Result<()> {
 }
 
 #[tokio::test]
-async fn login_without_the_roles_is_told_that_nothing_was_migrated() {
+async fn login_without_the_roles_is_reported_as_unmigrated() {
     let (_index, _raw, server) = postgres_index().await;
     let login = Login::create(&server).await;
     let database = fresh_database().await;
@@ -436,7 +436,7 @@ async fn bad_url_is_not_repeated_in_the_error() {
 }
 
 #[tokio::test]
-async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
+async fn migration_retries_when_a_table_is_locked() {
     const WAITING: &str =
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let (_index, raw, database) = postgres_index().await;
@@ -477,7 +477,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
             .unwrap()
     };
 
-    // The flush has looked whether the memory is there, and waits for this row.
+    // The flush finds the memory, and then waits for this uncommitted row.
     let mut in_the_way = raw.begin().await.unwrap();
     sqlx::query(
         "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
@@ -528,7 +528,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
 }
 
 #[tokio::test]
-async fn full_disk_is_told_from_a_database_that_is_away() {
+async fn full_disk_is_distinguished_from_an_unreachable_database() {
     let (index, raw, _database) = postgres_index().await;
     let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
     place.create("/there", 1).await;

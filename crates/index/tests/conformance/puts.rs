@@ -188,7 +188,7 @@ async fn put_writes_what_the_whole_commit_writes() {
     }
     assert_eq!(put.len(), whole.len());
 
-    // Of a put that fails, the time of the store is all that stays.
+    // A failed put changes only the store's time.
     let store_row = async || everything(&raw, &by_put).await.remove(0);
     let before = store_row().await;
     let mut taken = by_put.commit_of(vec![created("/b", 1)]);

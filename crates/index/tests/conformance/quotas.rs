@@ -65,7 +65,7 @@ pub(crate) async fn racing_sessions_do_not_pass_the_limit(subject: &Subject) {
     assert!(matches!(other, SessionCreation::Created(_)));
 }
 
-pub(crate) async fn session_that_is_deleted_makes_room_and_one_that_is_archived_does_not(subject: &Subject) {
+pub(crate) async fn only_a_deleted_session_frees_the_quota(subject: &Subject) {
     let place = Place::new(subject).await;
     let limits = three_sessions();
     let news: Vec<_> = (0..5).map(|_| new_session(&[place.store_id], NOW)).collect();
@@ -97,7 +97,7 @@ pub(crate) async fn session_that_is_deleted_makes_room_and_one_that_is_archived_
     assert_eq!((counters[0], &counters), (3, &rows));
 }
 
-pub(crate) async fn pruned_sessions_are_counted_no_more(subject: &Subject) {
+pub(crate) async fn pruned_sessions_no_longer_count(subject: &Subject) {
     let place = Place::new(subject).await;
     let news: Vec<_> = (0..3).map(|_| new_session(&[], NOW)).collect();
     for new in &news {
@@ -128,7 +128,7 @@ fn titled(title: &str) -> Detail {
     }
 }
 
-pub(crate) async fn descriptions_of_sessions_hold_so_many_bytes_together(subject: &Subject) {
+pub(crate) async fn total_bytes_of_session_descriptions_are_limited(subject: &Subject) {
     let place = Place::new(subject).await;
     let (first, second) = (new_session(&[], NOW), new_session(&[], NOW));
     create(&place, &UNLIMITED, &first).await;
@@ -206,7 +206,7 @@ fn limited(at: Timestamp, entries_per_day: u64) -> Audited {
     }
 }
 
-pub(crate) async fn racing_changes_do_not_pass_the_entries_of_a_day(subject: &Subject) {
+pub(crate) async fn racing_changes_do_not_pass_the_daily_audit_limit(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let index = &subject.index;
     let create = async |seconds| {
@@ -224,7 +224,7 @@ pub(crate) async fn racing_changes_do_not_pass_the_entries_of_a_day(subject: &Su
     // A clock that lags behind does not begin an older day.
     assert_eq!(create(-DAY_SECONDS).await, refused);
     assert_eq!(create(DAY_SECONDS).await, StoreCreation::Created);
-    // The operator and other tenants are not held to it.
+    // The limit does not apply to the operator and to other tenants.
     let by_operator = index
         .stores
         .create(tenant_id, &new_store(), PLENTY, None, &audited())
@@ -232,7 +232,7 @@ pub(crate) async fn racing_changes_do_not_pass_the_entries_of_a_day(subject: &Su
     assert_eq!(by_operator.unwrap(), StoreCreation::Created);
 }
 
-pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject: &Subject) {
+pub(crate) async fn revocations_and_deletions_ignore_the_daily_audit_limit(subject: &Subject) {
     let place = Place::new(subject).await;
     let (index, tenant_id, store_id) = (&place.index, place.tenant_id, place.store_id);
     let key = new_key(tenant_id);

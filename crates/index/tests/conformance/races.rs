@@ -131,7 +131,7 @@ pub(crate) async fn edits_that_retry_lose_none_of_sixteen(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn creates_racing_at_the_memory_limit_end_exactly_on_it(subject: &Subject) {
+pub(crate) async fn racing_creates_stop_exactly_at_the_memory_limit(subject: &Subject) {
     let place = Place::new(subject).await;
     let creates = (0..24).map(|number| {
         let place = place.clone();

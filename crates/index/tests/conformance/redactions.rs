@@ -34,7 +34,7 @@ pub(crate) async fn redact(place: &Place, version_id: VersionId) -> RedactionOut
         .unwrap()
 }
 
-/// Redacts what nothing keeps; answers the blob that went.
+/// Redacts a version, which must succeed; returns the condemned blob.
 async fn redacted(place: &Place, version_id: VersionId) -> Option<VersionId> {
     match redact(place, version_id).await {
         RedactionOutcome::Redacted { condemned } => condemned,
@@ -121,7 +121,7 @@ pub(crate) async fn redacting_twice_changes_nothing(subject: &Subject) {
         RedactionOutcome::AlreadyRedacted
     );
     assert_eq!((place.rows().await, counters(&place).await), (rows, counted));
-    // Nor does a blob that is gone come back into the queue.
+    // A removed blob is not queued again.
     let queued = queue(&place).await;
     assert!(place.queue().finish(&queued, NOW, None).await.unwrap());
     redact(&place, first.version_id).await;
@@ -145,7 +145,7 @@ pub(crate) async fn content_of_a_live_memory_is_not_redacted(subject: &Subject) 
     assert_eq!(redacted(&place, moved.version_id).await, Some(first.blob_id));
 }
 
-pub(crate) async fn blob_goes_with_the_last_version_that_names_it(subject: &Subject) {
+pub(crate) async fn blob_is_removed_with_its_last_version(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = place.create("/a", 10).await;
     place.change(vec![edited(&first, 5)]).await;
@@ -167,7 +167,7 @@ pub(crate) async fn blob_goes_with_the_last_version_that_names_it(subject: &Subj
     place.assert_recount().await;
 }
 
-pub(crate) async fn path_of_a_deleted_memory_goes_with_its_last_version(subject: &Subject) {
+pub(crate) async fn path_of_a_deleted_memory_is_removed_with_its_last_version(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/d/secret", 3).await;
     let delete = deleted(&head);
@@ -184,7 +184,7 @@ pub(crate) async fn path_of_a_deleted_memory_goes_with_its_last_version(subject:
     assert_eq!(version(&place, delete.version_id).await.path, None);
     assert_eq!(counters(&place).await, [2, 0]);
 
-    // It is deleted all the same, and may come back.
+    // The memory is still deleted, and can be restored.
     let found = place
         .index
         .memories
@@ -202,7 +202,7 @@ pub(crate) async fn path_of_a_deleted_memory_goes_with_its_last_version(subject:
     place.assert_recount().await;
 }
 
-pub(crate) async fn path_of_a_memory_that_came_back_stays(subject: &Subject) {
+pub(crate) async fn path_of_a_restored_memory_is_kept(subject: &Subject) {
     let place = Place::new(subject).await;
     let delete = deleted(&place.create("/a", 3).await);
     place.change(vec![delete.clone()]).await;
@@ -216,7 +216,7 @@ pub(crate) async fn path_of_a_memory_that_came_back_stays(subject: &Subject) {
     assert_eq!(place.paths_below("/").await, ["/a"]);
 }
 
-pub(crate) async fn operator_redacts_without_a_name(subject: &Subject) {
+pub(crate) async fn redaction_by_the_operator_has_no_author(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     place.change(vec![edited(&head, 1)]).await;
@@ -237,7 +237,7 @@ pub(crate) async fn operator_redacts_without_a_name(subject: &Subject) {
     );
 }
 
-pub(crate) async fn archived_store_is_redacted_all_the_same(subject: &Subject) {
+pub(crate) async fn versions_of_an_archived_store_can_be_redacted(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     place.change(vec![edited(&head, 1)]).await;
@@ -250,7 +250,7 @@ pub(crate) async fn archived_store_is_redacted_all_the_same(subject: &Subject) {
     redacted(&place, head.version_id).await;
 }
 
-pub(crate) async fn what_is_not_there_is_not_redacted(subject: &Subject) {
+pub(crate) async fn unknown_versions_are_not_redacted(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     let nothing = VersionId::from_uuid(next_uuid());
@@ -303,7 +303,7 @@ pub(crate) async fn content_is_either_redacted_or_restored(subject: &Subject) {
     assert_eq!(counters(&place).await[0], epoch);
 }
 
-pub(crate) async fn redaction_in_one_store_leaves_others_alone(subject: &Subject) {
+pub(crate) async fn redaction_in_one_store_does_not_affect_others(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::of_tenant(subject, place.tenant_id).await;
     let mut twin = created("/a", 1);

@@ -1,4 +1,4 @@
-//! What refuses a commit, and that a refusal has changed nothing.
+//! The refusals of a commit: their reasons, and that a refused commit changes nothing.
 
 use keepsake_core::{SensitiveDataPolicy, StoreId};
 use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal, StoreChange};
@@ -48,7 +48,7 @@ pub(crate) async fn deleted_store_is_refused(subject: &Subject) {
     assert_changes_refused(&place, vec![created("/a", 1)], Refusal::NoStore).await;
 }
 
-pub(crate) async fn head_that_moved_is_stale(subject: &Subject) {
+pub(crate) async fn changed_head_is_stale(subject: &Subject) {
     let place = Place::new(subject).await;
     let old = place.create("/a", 1).await;
     place.change(vec![edited(&old, 2)]).await;
@@ -57,7 +57,7 @@ pub(crate) async fn head_that_moved_is_stale(subject: &Subject) {
     }
 }
 
-pub(crate) async fn head_that_was_renamed_or_deleted_is_stale(subject: &Subject) {
+pub(crate) async fn renamed_or_deleted_head_is_stale(subject: &Subject) {
     let place = Place::new(subject).await;
     let old = place.create("/a", 1).await;
     place.change(vec![renamed(&old, "/b")]).await;
@@ -69,7 +69,7 @@ pub(crate) async fn head_that_was_renamed_or_deleted_is_stale(subject: &Subject)
     }
 }
 
-pub(crate) async fn head_that_never_was_is_stale(subject: &Subject) {
+pub(crate) async fn unknown_head_is_stale(subject: &Subject) {
     let (place, other) = (Place::new(subject).await, Place::new(subject).await);
     let elsewhere = other.create("/a", 1).await;
     for change in [
@@ -182,7 +182,7 @@ pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn commit_judged_under_another_policy_is_stale(subject: &Subject) {
+pub(crate) async fn commit_scanned_under_another_policy_is_stale(subject: &Subject) {
     let place = Place::new(subject).await;
     let judged = |policy, path: &str| Commit {
         policy: Some(policy),
@@ -268,7 +268,7 @@ pub(crate) async fn guard_refuses_when_a_file_was_added(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn guard_on_a_directory_that_is_gone_refuses(subject: &Subject) {
+pub(crate) async fn guard_refuses_when_its_directory_is_gone(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/b", 1).await;
     let mut commit = place.commit_of(vec![edited(&head, 2)]);
@@ -296,7 +296,7 @@ pub(crate) async fn condemned_blob_is_refused(subject: &Subject) {
     place.create("/a", 1).await;
 }
 
-pub(crate) async fn archived_store_takes_deletes_alone(subject: &Subject) {
+pub(crate) async fn archived_store_accepts_only_deletions(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = place.create("/1", 5).await;
     let second = place.create("/2", 5).await;
@@ -314,7 +314,7 @@ pub(crate) async fn archived_store_takes_deletes_alone(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn checks_answer_in_their_order(subject: &Subject) {
+pub(crate) async fn checks_run_in_a_fixed_order(subject: &Subject) {
     let place = Place::new(subject).await;
     let old = place.create("/a", 1).await;
     let there = place.create("/taken", 1).await;

@@ -1,4 +1,4 @@
-//! Memories that come back, pins, and commits that name older content.
+//! Restored memories, pins, and commits that use older content.
 
 use keepsake_core::VersionId;
 use keepsake_index::{
@@ -41,7 +41,7 @@ async fn deleted_memory(place: &Place) -> Change {
     delete
 }
 
-pub(crate) async fn memory_comes_back_with_its_id_and_age(subject: &Subject) {
+pub(crate) async fn restored_memory_keeps_its_id_and_creation_time(subject: &Subject) {
     let place = Place::new(subject).await;
     let delete = deleted_memory(&place).await;
     let revive = revived(&delete, "/e/b", 7);
@@ -69,7 +69,7 @@ pub(crate) async fn memory_comes_back_with_its_id_and_age(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn memory_comes_back_to_the_content_it_had(subject: &Subject) {
+pub(crate) async fn restore_brings_back_the_earlier_content(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 5).await;
     let delete = deleted(&head);
@@ -119,7 +119,7 @@ pub(crate) async fn only_the_deletion_that_was_read_is_undone(subject: &Subject)
     place.assert_recount().await;
 }
 
-pub(crate) async fn returning_memory_finds_its_path_taken(subject: &Subject) {
+pub(crate) async fn restore_to_a_taken_path_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let delete = deleted_memory(&place).await;
     let there = place.create("/d/a", 1).await;
@@ -137,7 +137,7 @@ pub(crate) async fn returning_memory_finds_its_path_taken(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn pin_comes_with_a_change_or_stays_as_it_was(subject: &Subject) {
+pub(crate) async fn change_sets_the_pin_or_keeps_it(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     let is_now_pinned = async || {
@@ -165,7 +165,7 @@ pub(crate) async fn first_line_is_kept_unless_it_is_given(subject: &Subject) {
         let lines = "SELECT first_line FROM memory WHERE tenant_id = $1 AND store_id = $2";
         place.raw.rows(lines, &place.ids()).await[0][0].clone()
     };
-    // Content that comes back from an older version brings its line along.
+    // Content that is restored from an older version has its first line again.
     let mut restore = renamed(&head, "/a");
     restore.after.as_mut().unwrap().first_line = Some("of old".to_owned());
     place.change(vec![restore]).await;
@@ -223,7 +223,7 @@ async fn is_pinned(place: &Place, head: &keepsake_index::Head) -> bool {
     }
 }
 
-pub(crate) async fn pin_is_set_and_taken_off_without_a_version(subject: &Subject) {
+pub(crate) async fn pin_is_set_and_removed_without_a_version(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     for wanted in [true, true, false] {
@@ -238,7 +238,7 @@ pub(crate) async fn pin_is_set_and_taken_off_without_a_version(subject: &Subject
     place.assert_recount().await;
 }
 
-pub(crate) async fn pin_of_a_head_that_moved_is_stale(subject: &Subject) {
+pub(crate) async fn pin_of_a_changed_head_is_stale(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     place.change(vec![edited(&head, 1)]).await;
@@ -253,7 +253,7 @@ pub(crate) async fn pin_of_a_head_that_moved_is_stale(subject: &Subject) {
     assert_eq!(set(&place, &of_deleted).await, PinOutcome::Stale);
 }
 
-pub(crate) async fn pin_needs_a_store_that_takes_changes(subject: &Subject) {
+pub(crate) async fn pin_needs_a_writable_store(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     let mut elsewhere = pin(&place, &head, true);
@@ -268,7 +268,7 @@ pub(crate) async fn pin_needs_a_store_that_takes_changes(subject: &Subject) {
     assert_eq!(set(&place, &pin(&place, &head, true)).await, PinOutcome::Archived);
 }
 
-pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
+pub(crate) async fn repeated_pin_is_set_once(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     let call = Idempotency {
@@ -299,7 +299,7 @@ pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
     assert_eq!(set(&place, &twice).await, PinOutcome::KeyReused);
 }
 
-pub(crate) async fn call_that_asks_for_no_pin_keeps_it(subject: &Subject) {
+pub(crate) async fn call_without_a_pin_keeps_it(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     for (number, wanted) in [(1, false), (2, true), (3, false)] {

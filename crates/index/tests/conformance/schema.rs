@@ -21,8 +21,8 @@ pub(crate) const GLOBAL_TABLES: [&str; 9] = [
 /// own name for a tenant.
 const ACROSS_TENANTS: (&str, &str) = ("tenant", "external_id");
 
-/// What an index of SQLite only carries, so that its table need not be read:
-/// table, keys, and the columns after them. Postgres has `INCLUDE` for this.
+/// Columns that an index of SQLite contains only to avoid reading the table: table,
+/// keys, and the columns after them. Postgres has `INCLUDE` for this.
 const CARRIED_BY_SQLITE: [(&str, &str, &str); 1] = [(
     "memory",
     "tenant_id store_id parent name",
@@ -170,7 +170,7 @@ async fn text_of_postgres_sorts_by_its_bytes() {
 }
 
 #[tokio::test]
-async fn tables_of_sqlite_hold_to_their_types() {
+async fn sqlite_tables_are_strict() {
     let (_index, sqlite, _folder) = sqlite_index().await;
     let loose = Raw::Sqlite(sqlite)
         .rows(

@@ -1,4 +1,4 @@
-//! Search terms: in step with every change, and told to whom knows less.
+//! Search terms: written with every change, and returned as changes since a position.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ pub(crate) async fn terms_follow_every_change(subject: &Subject) {
     );
 }
 
-pub(crate) async fn changes_of_one_commit_are_told_together(subject: &Subject) {
+pub(crate) async fn changes_of_one_commit_are_returned_together(subject: &Subject) {
     let place = Place::new(subject).await;
     let changes = (0..40).map(|number| with_terms(created(&format!("/d/{number}"), 1), &number.to_string()));
     place.change(changes.collect()).await;
@@ -165,7 +165,7 @@ pub(crate) async fn refused_commit_leaves_no_terms(subject: &Subject) {
     assert_eq!(rows(&place).await, 1);
 }
 
-pub(crate) async fn terms_of_other_content_are_not_told(subject: &Subject) {
+pub(crate) async fn terms_of_outdated_content_are_not_returned(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = create(&place, "/a", "one").await;
     // By a binary that knows no search.
@@ -183,7 +183,7 @@ pub(crate) async fn terms_of_other_content_are_not_told(subject: &Subject) {
     );
 }
 
-pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
+pub(crate) async fn whole_store_is_returned_after_a_purge(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = create(&place, "/a", "one").await;
     place.change(vec![with_terms(edited(&head, 6), "two")]).await;
@@ -221,7 +221,7 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
     assert_eq!(shown(&after), expected([("/a", Some("two"))]));
 }
 
-pub(crate) async fn stores_that_are_not_there_are_none(subject: &Subject) {
+pub(crate) async fn missing_and_deleted_stores_are_none(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::new(subject).await;
     create(&place, "/a", "one").await;
@@ -297,7 +297,8 @@ pub(crate) async fn memories_without_terms_are_found_and_written(subject: &Subje
     // A second run writes nothing.
     assert_eq!(index.search.put(tenant_id, store_id, &written).await.unwrap(), 0);
     assert_eq!(unindexed(&place, ANALYSER, 100).await, []);
-    // No version was made: whoever knew them without asks for them.
+    // No version was created, so a reader that knew these memories without terms asks
+    // for them by id.
     assert_eq!(told(&place, &since(&known)).await.memories, []);
     let asking = SearchSince {
         unindexed: vec![older.memory_id, stale.memory_id, gone.memory_id],
@@ -314,7 +315,7 @@ pub(crate) async fn memories_without_terms_are_found_and_written(subject: &Subje
     );
 }
 
-pub(crate) async fn late_terms_give_way_to_newer_content(subject: &Subject) {
+pub(crate) async fn late_terms_do_not_replace_newer_ones(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 5).await;
     place.change(vec![with_terms(edited(&head, 6), "new")]).await;
@@ -387,7 +388,7 @@ pub(crate) async fn large_terms_are_kept_byte_by_byte(subject: &Subject) {
 
 /// A restored database ends before the place that a replica knows, or has other
 /// versions there.
-pub(crate) async fn store_with_another_history_is_told_whole(subject: &Subject) {
+pub(crate) async fn whole_store_is_returned_if_its_history_differs(subject: &Subject) {
     let place = Place::new(subject).await;
     create(&place, "/a", "one").await;
     create(&place, "/b", "two").await;

@@ -154,7 +154,7 @@ async fn events(place: &Place, session_id: SessionId, listing: &EventListing) ->
     events.iter().map(named).collect()
 }
 
-pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject: &Subject) {
+pub(crate) async fn session_is_found_only_by_its_tenant(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     let made = open(&theirs).await;
     assert_eq!(found(&theirs, made.session_id).await.as_ref(), Some(&made));
@@ -183,7 +183,7 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
         .unwrap();
     assert_eq!(events(&mine, made.session_id, &ALL).await, [""; 0]);
     assert_eq!(events(&theirs, made.session_id, &ALL).await, ["/a"]);
-    // A store of another tenant is none that can be attached.
+    // A store of another tenant cannot be attached.
     let foreign = new_session(&[theirs.store_id], NOW);
     let refused = mine
         .index
@@ -277,7 +277,7 @@ pub(crate) async fn bound_credential_sees_sessions_of_its_own_stores_only(subjec
     }
 }
 
-pub(crate) async fn attachments_at_the_same_time_are_none_too_many(subject: &Subject) {
+pub(crate) async fn concurrent_attachments_stay_within_the_limit(subject: &Subject) {
     let place = Place::new(subject).await;
     let session = make(&place, &new_session(&[], NOW)).await;
     let mut stores = Vec::new();
@@ -307,7 +307,7 @@ pub(crate) async fn attachments_at_the_same_time_are_none_too_many(subject: &Sub
     assert_eq!(slugs.len(), 8, "each has its own directory");
 }
 
-pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subject) {
+pub(crate) async fn deleted_store_is_no_longer_attached(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::of_tenant(subject, place.tenant_id).await;
     let session = make(&place, &new_session(&[place.store_id, other.store_id], NOW)).await;
@@ -397,7 +397,7 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
     assert_eq!(rows, [[3]]);
 }
 
-pub(crate) async fn erasure_takes_the_events_that_name_what_goes(subject: &Subject) {
+pub(crate) async fn erasure_removes_events_that_name_erased_paths(subject: &Subject) {
     let place = Place::new(subject).await;
     let session_id = open(&place).await.session_id;
     let head = place.create("/p/inside", 1).await;
@@ -421,7 +421,7 @@ pub(crate) async fn erasure_takes_the_events_that_name_what_goes(subject: &Subje
     assert_eq!(events(&place, session_id, &ALL).await, ["/p0", "/moved", "", ""]);
 }
 
-pub(crate) async fn event_from_before_an_erasure_comes_too_late(subject: &Subject) {
+pub(crate) async fn late_event_from_before_an_erasure_is_dropped(subject: &Subject) {
     let place = Place::new(subject).await;
     let session_id = open(&place).await.session_id;
     place.create("/p/a", 1).await;

@@ -1,4 +1,4 @@
-//! What SQLite does besides: a full disk, one file.
+//! Facts of SQLite only: a full disk, one file.
 
 use futures::future::join_all;
 use keepsake_index::{IndexError, SqliteIndex};
@@ -131,7 +131,7 @@ async fn url_of_another_database_is_refused() {
 }
 
 #[tokio::test]
-async fn file_whose_schema_is_newer_is_fine() {
+async fn newer_schema_is_accepted() {
     let (index, raw, folder) = sqlite_index().await;
     sqlx::query(
         "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \

@@ -67,7 +67,7 @@ async fn told_of_stores(place: &Place) -> usize {
     place.raw.numbers(told, &place.ids()).await.len()
 }
 
-pub(crate) async fn call_that_is_sent_twice_makes_one_store(subject: &Subject) {
+pub(crate) async fn repeated_call_makes_one_store(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let store = new_store();
     let create = async |store: &NewStore, limit, call: Idempotency| {
@@ -136,7 +136,7 @@ pub(crate) async fn concurrent_duplicates_make_one_store(subject: &Subject) {
     );
 }
 
-pub(crate) async fn name_of_a_commits_call_is_not_one_of_a_store(subject: &Subject) {
+pub(crate) async fn idempotency_key_of_a_commit_is_refused_for_a_store(subject: &Subject) {
     let place = Place::new(subject).await;
     let mut commit = place.commit_of(vec![created("/a", 1)]);
     commit.idempotency = Some(call(1, 1));
@@ -270,7 +270,7 @@ pub(crate) async fn listed_store_is_the_store(subject: &Subject) {
     assert_eq!(listed, [store]);
 }
 
-pub(crate) async fn updated_at_moves_with_what_is_called_and_told_alone(subject: &Subject) {
+pub(crate) async fn updated_at_moves_only_with_name_description_and_metadata(subject: &Subject) {
     let place = Place::new(subject).await;
     let at = |seconds| StoreChange {
         metadata_pairs_limit: 16,
@@ -314,7 +314,7 @@ pub(crate) async fn updated_at_moves_with_what_is_called_and_told_alone(subject:
         ..at(5)
     };
     assert_eq!(updated(&place, &metadata).await.updated_at, after_seconds(5));
-    // A clock that goes back moves nothing back.
+    // `updated_at` does not decrease if the clock goes back.
     let earlier = StoreChange {
         name: Some("earlier".to_owned()),
         ..at(-9)
@@ -350,7 +350,7 @@ pub(crate) async fn metadata_is_merged_within_its_limit(subject: &Subject) {
     assert_eq!(json!(store.metadata), json!({"c": "3"}));
 }
 
-pub(crate) async fn only_a_new_or_shorter_period_begins_now(subject: &Subject) {
+pub(crate) async fn only_a_new_or_shorter_period_starts_again(subject: &Subject) {
     let place = Place::new(subject).await;
     let set_at = async || {
         let set_at = "SELECT coalesce(period_set_at, -1) FROM store WHERE tenant_id = $1 AND store_id = $2";
@@ -376,7 +376,7 @@ pub(crate) async fn only_a_new_or_shorter_period_begins_now(subject: &Subject) {
     }
 }
 
-pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
+pub(crate) async fn repeated_update_is_applied_once(subject: &Subject) {
     let place = Place::new(subject).await;
     let update = async |name: &str, call: Idempotency| {
         let change = StoreChange {
@@ -417,7 +417,7 @@ pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
     assert_eq!(update("fourth", call(4, 1)).await, StoreUpdate::Archived);
 }
 
-pub(crate) async fn updates_at_the_same_time_lose_nothing(subject: &Subject) {
+pub(crate) async fn concurrent_updates_lose_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     let changes: Vec<_> = (0..12)
         .map(|number| StoreChange {
@@ -467,7 +467,7 @@ pub(crate) async fn archived_store_stays_as_it_is(subject: &Subject) {
     );
 }
 
-pub(crate) async fn store_of_no_id_is_not_changed(subject: &Subject) {
+pub(crate) async fn unknown_store_is_not_changed(subject: &Subject) {
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
     let change = StoreChange::default();

@@ -37,7 +37,7 @@ async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCre
     made.unwrap()
 }
 
-/// What the change feed tells, in its order.
+/// The entries of the change feed, in their order.
 async fn told(subject: &Subject) -> Vec<String> {
     let rows = subject
         .raw
@@ -46,7 +46,7 @@ async fn told(subject: &Subject) -> Vec<String> {
     rows.into_iter().flatten().flatten().collect()
 }
 
-pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
+pub(crate) async fn created_tenant_is_returned_unchanged(subject: &Subject) {
     for tenant in [
         tenant_called(Some("customer-1")),
         tenant_called(None),
@@ -74,7 +74,7 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
     assert_eq!(told(subject).await, ["tenant"; 4]);
 }
 
-pub(crate) async fn external_id_that_is_taken_makes_no_tenant(subject: &Subject) {
+pub(crate) async fn taken_external_id_creates_no_tenant(subject: &Subject) {
     let (first, second) = (tenant_called(Some("same")), tenant_called(Some("same")));
     assert!(subject.index.tenants.create(&first, &audited()).await.unwrap());
     assert!(!subject.index.tenants.create(&second, &audited()).await.unwrap());
@@ -90,7 +90,7 @@ pub(crate) async fn one_of_many_tenants_of_an_external_id_is_made(subject: &Subj
     assert_eq!(made.into_iter().filter(|made| *made).count(), 1);
 }
 
-pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
+pub(crate) async fn created_store_is_returned_unchanged(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let metadata = json!({"team": "søn", "empty": "", "quote\"d": "\\ \n 🦀"});
     let store = NewStore {
@@ -146,7 +146,7 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
     assert_eq!(told(subject).await, ["tenant", "store"]);
 }
 
-pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
+pub(crate) async fn store_of_an_unknown_tenant_is_not_created(subject: &Subject) {
     let nobody = TenantId::from_uuid(next_uuid());
     let store = new_store();
     assert_eq!(
@@ -194,7 +194,7 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     );
 }
 
-pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subject) {
+pub(crate) async fn racing_stores_stop_exactly_at_the_limit(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let stores: Vec<_> = (0..16).map(|_| new_store()).collect();
     let creates = stores.iter().map(async |store| {
@@ -230,7 +230,7 @@ pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subje
     assert_eq!(there, 5);
 }
 
-pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subject) {
+pub(crate) async fn taken_store_id_creates_no_second_store(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     let again = NewStore {
@@ -290,7 +290,7 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
     assert_eq!(told(subject).await, ["tenant", "api_key", "api_key"]);
 }
 
-pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Subject) {
+pub(crate) async fn credential_shows_changes_of_its_key_and_tenant(subject: &Subject) {
     let tenant = tenant_called(None);
     subject.index.tenants.create(&tenant, &audited()).await.unwrap();
     create_key(subject, &new_key(tenant.tenant_id), [1; 32]).await;
@@ -339,7 +339,7 @@ pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Sub
     assert!(credential().await.is_revoked);
 }
 
-pub(crate) async fn key_of_nobody_is_not_made(subject: &Subject) {
+pub(crate) async fn key_of_an_unknown_tenant_is_not_created(subject: &Subject) {
     let key = new_key(TenantId::from_uuid(next_uuid()));
     assert_eq!(create_key(subject, &key, [1; 32]).await, KeyCreation::NoTenant);
     assert_eq!(
@@ -349,7 +349,7 @@ pub(crate) async fn key_of_nobody_is_not_made(subject: &Subject) {
     assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
-pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
+pub(crate) async fn secret_belongs_to_only_one_key(subject: &Subject) {
     let (mine, theirs) = (new_tenant(subject).await, new_tenant(subject).await);
     let first = new_key(mine);
     assert_eq!(create_key(subject, &first, [1; 32]).await, KeyCreation::Created);

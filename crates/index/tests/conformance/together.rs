@@ -15,7 +15,7 @@ use crate::subject::{Raw, Subject, postgres_index};
 /// Far longer than anything here takes: a wait that long never ends.
 const FOR_EVER: Duration = Duration::from_mins(1);
 
-pub(crate) async fn commits_that_go_together_do_not_harm_each_other(subject: &Subject) {
+pub(crate) async fn batched_commits_do_not_affect_each_other(subject: &Subject) {
     let place = Place::new(subject).await;
     let old = place.create("/old", 1).await;
     let there = place.create("/there", 1).await;
@@ -26,7 +26,7 @@ pub(crate) async fn commits_that_go_together_do_not_harm_each_other(subject: &Su
         change.after.as_mut().unwrap().blob_id = there.version_id;
         change
     };
-    // The first goes at once; all others wait for it, and go together.
+    // The first commit starts at once; all others wait for it and form one batch.
     let commits = [
         created("/0", 1),
         created("/1", 1),
@@ -71,7 +71,7 @@ pub(crate) async fn commits_that_go_together_do_not_harm_each_other(subject: &Su
     place.assert_recount().await;
 }
 
-pub(crate) async fn more_commits_than_one_batch_takes_are_all_answered(subject: &Subject) {
+pub(crate) async fn more_commits_than_fit_one_batch_are_all_answered(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/first", 1).await;
     let commits = (0..300).map(|number| {
@@ -127,7 +127,7 @@ pub(crate) async fn commit_behind_many_abandoned_ones_is_answered(subject: &Subj
     place.assert_recount().await;
 }
 
-pub(crate) async fn lookups_that_go_together_see_their_own_tenant(subject: &Subject) {
+pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
     let one = Place::new(subject).await;
     let other = Place::on(one.index.clone(), one.raw.clone()).await;
     let mine = one.create("/same/path", 1).await;
@@ -184,7 +184,7 @@ async fn commits_of_one_store_share_a_transaction() {
     let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
     let there = place.create("/there", 1).await;
     place.create("/full", 1).await;
-    // What a transaction would wait for at its end, and which it is.
+    // Records `synchronous_commit` and the id of each transaction at its end.
     for statement in [
         "CREATE TABLE durability (setting text, xid text)",
         "GRANT INSERT ON durability TO PUBLIC",

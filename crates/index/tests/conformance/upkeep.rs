@@ -1,4 +1,4 @@
-//! Upkeep: names of blobs, recounts of counters, and the end of old rows.
+//! Upkeep: listing of named blobs, recounts of counters, and pruning of old rows.
 
 use futures::future::join_all;
 use keepsake_core::{BlobKey, Timestamp, VersionId};
@@ -36,7 +36,7 @@ async fn redact(place: &Place, version_id: VersionId) {
     );
 }
 
-/// Every row that names a blob, read so many at a time.
+/// Every row that names a blob, read in pages of `limit` rows.
 async fn named(place: &Place, limit: u32) -> Vec<NamedBlob> {
     let mut all: Vec<NamedBlob> = Vec::new();
     loop {
@@ -128,7 +128,7 @@ async fn mend(place: &Place) {
     tenant.await.unwrap().unwrap();
 }
 
-pub(crate) async fn what_commits_and_redactions_leave_has_not_drifted(subject: &Subject) {
+pub(crate) async fn counters_do_not_drift_after_commits_and_redactions(subject: &Subject) {
     let place = Place::new(subject).await;
     assert!(is_true_to_itself(&place).await, "an empty store");
     history(&place).await;
@@ -141,7 +141,7 @@ pub(crate) async fn what_commits_and_redactions_leave_has_not_drifted(subject: &
     assert_eq!(place.rows().await, before, "there was nothing to repair");
 }
 
-pub(crate) async fn counters_that_drifted_are_mended(subject: &Subject) {
+pub(crate) async fn drifted_counters_are_corrected(subject: &Subject) {
     let place = Place::new(subject).await;
     history(&place).await;
     place.create("/x/y/z.md", 7).await;
@@ -175,7 +175,7 @@ pub(crate) async fn counters_that_drifted_are_mended(subject: &Subject) {
     }
 }
 
-pub(crate) async fn store_that_holds_more_than_its_grant_is_granted_it(subject: &Subject) {
+pub(crate) async fn store_above_its_grant_gets_a_larger_grant(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a.md", 100).await;
     let take = "UPDATE store SET granted_bytes = 40 WHERE tenant_id = $1 AND store_id = $2";
@@ -191,7 +191,7 @@ pub(crate) async fn store_that_holds_more_than_its_grant_is_granted_it(subject: 
     assert_eq!(place.raw.numbers(granted, &place.ids()[..1]).await, [[100]]);
 }
 
-pub(crate) async fn recounts_beside_commits_find_no_drift_and_make_none(subject: &Subject) {
+pub(crate) async fn recounts_during_commits_find_and_cause_no_drift(subject: &Subject) {
     let place = Place::new(subject).await;
     let writers = (0..4).map(|writer| {
         let place = place.clone();
@@ -219,7 +219,7 @@ pub(crate) async fn recounts_beside_commits_find_no_drift_and_make_none(subject:
     place.assert_recount().await;
 }
 
-pub(crate) async fn drift_is_mended_beside_commits(subject: &Subject) {
+pub(crate) async fn drift_is_corrected_during_commits(subject: &Subject) {
     let place = Place::new(subject).await;
     let drift = "UPDATE store SET memory_count = memory_count + 100 WHERE tenant_id = $1 AND store_id = $2";
     place.raw.execute(drift, &place.ids()).await;
@@ -238,7 +238,7 @@ pub(crate) async fn drift_is_mended_beside_commits(subject: &Subject) {
     place.assert_recount().await;
 }
 
-pub(crate) async fn head_that_is_no_version_is_told(subject: &Subject) {
+pub(crate) async fn head_without_a_version_is_reported(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a.md", 1).await;
     place.create("/b.md", 1).await;
@@ -344,7 +344,7 @@ async fn call(place: &Place, name: u8, seconds: i64) {
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
 }
 
-pub(crate) async fn old_records_of_calls_go_in_batches(subject: &Subject) {
+pub(crate) async fn old_idempotency_records_are_pruned_in_batches(subject: &Subject) {
     let place = Place::new(subject).await;
     for name in 1..=10 {
         call(&place, name, i64::from(name % 5)).await;
@@ -382,7 +382,7 @@ async fn end(index: &Index, slot: i64, fence: i64, at: i64) {
     assert!(ended.await.unwrap());
 }
 
-pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
+pub(crate) async fn old_job_runs_and_replicas_are_pruned(subject: &Subject) {
     let index = &subject.index;
     for number in 0..5_i64 {
         let fence = run(index, number, number).await.unwrap();
@@ -428,7 +428,7 @@ async fn runs(index: &Index, at: i64) -> Vec<JobRun> {
         .unwrap()
 }
 
-pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
+pub(crate) async fn job_runs_show_their_state(subject: &Subject) {
     let index = &subject.index;
     assert_eq!(runs(index, 0).await, []);
     let first = run(index, 0, 0).await.unwrap();
@@ -460,7 +460,7 @@ pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
     assert_eq!(rest, [of_first]);
 }
 
-pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
+pub(crate) async fn manual_run_is_in_the_audit(subject: &Subject) {
     let index = &subject.index;
     for (slot, is_dry_run, action) in [(1, true, "job.dry_run.sweep"), (2, false, "job.run.sweep")] {
         let fence = run(index, slot, slot).await.unwrap();
@@ -478,7 +478,7 @@ pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
     }
 }
 
-pub(crate) async fn run_that_is_given_back_is_gone_on_with(subject: &Subject) {
+pub(crate) async fn released_run_is_resumed(subject: &Subject) {
     let index = &subject.index;
     let first = run(index, 0, 0).await.unwrap();
     assert_eq!(index.job_runs.cursor(JOB).await.unwrap(), None);
@@ -499,7 +499,7 @@ pub(crate) async fn run_that_is_given_back_is_gone_on_with(subject: &Subject) {
     assert_eq!(index.job_runs.cursor("another").await.unwrap(), None);
 }
 
-pub(crate) async fn orphan_that_comes_late_is_removed_again(subject: &Subject) {
+pub(crate) async fn late_orphan_is_removed_again(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = place.blob(VersionId::from_uuid(next_uuid()));
     let due = async |seconds| place.queue().due(after_seconds(seconds), 10).await.unwrap();
@@ -514,7 +514,7 @@ pub(crate) async fn orphan_that_comes_late_is_removed_again(subject: &Subject) {
     let removed = due(0).await;
     assert!(place.queue().finish(&removed, month, None).await.unwrap());
     assert_eq!(due(1000).await, [], "it is gone, and stays condemned");
-    // The write that brought it was slow: it is there once more.
+    // A slow write put the blob again.
     assert!(
         place
             .queue()

@@ -158,7 +158,7 @@ const fn kind_of(by: &Actor) -> ActorKind {
     }
 }
 
-pub(crate) async fn farthest_times_are_no_bounds(subject: &Subject) {
+pub(crate) async fn extreme_times_are_valid_bounds(subject: &Subject) {
     let (place, _) = history(subject).await;
     let listing = VersionListing {
         created_from: Some(Timestamp::from_micros(i64::MIN)),
@@ -206,7 +206,7 @@ pub(crate) async fn time_range_is_found_across_gaps_in_the_order(subject: &Subje
     }
 }
 
-pub(crate) async fn versions_that_come_while_listing_are_not_in_it(subject: &Subject) {
+pub(crate) async fn versions_created_while_listing_are_not_listed(subject: &Subject) {
     let (place, _) = history(subject).await;
     let mut listing = VersionListing { limit: 5, ..all() };
     let mut seen = Vec::new();
@@ -243,7 +243,7 @@ pub(crate) async fn version_is_the_same_by_id_by_place_and_in_lists(subject: &Su
     }
 }
 
-pub(crate) async fn version_tells_all_that_was_written(subject: &Subject) {
+pub(crate) async fn version_has_every_written_field(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 3).await;
     let delete = deleted(&head);
@@ -279,7 +279,7 @@ pub(crate) async fn version_tells_all_that_was_written(subject: &Subject) {
     );
 }
 
-pub(crate) async fn version_of_no_id_and_store_of_no_id_are_told_apart(subject: &Subject) {
+pub(crate) async fn unknown_version_and_unknown_store_are_distinguished(subject: &Subject) {
     let place = Place::new(subject).await;
     let version_id = VersionId::from_uuid(next_uuid());
     let found = place

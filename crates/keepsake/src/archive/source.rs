@@ -253,7 +253,7 @@ fn add_text(
     });
 }
 
-/// Reads a text; the reason if it is none.
+/// Reads a text file; the error is the reason why it is not valid text.
 fn read_text(folder: &Folder, name: &str) -> Result<String, (Class, String)> {
     let bytes = folder
         .read(name, MAX_CONTENT_BYTES)

@@ -180,7 +180,7 @@ pub(crate) struct SearchArgs {
     /// The words to find; \"a phrase\", -excluded, prefix*, path:directory/
     #[arg(value_name = "QUERY", required = true)]
     pub(crate) query: Vec<String>,
-    /// Searches this directory alone
+    /// Searches only this directory
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
     /// Number of hits, 1 to 50

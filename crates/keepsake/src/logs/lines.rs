@@ -13,8 +13,8 @@ use tracing_subscriber::fmt::MakeWriter;
 /// How long lines are gathered before they are written. A process that is killed loses
 /// the lines of this time.
 const GATHERED_FOR: Duration = Duration::from_millis(5);
-/// With more bytes than this, whoever adds a line writes all of them, and waits for
-/// stderr.
+/// Above this number of waiting bytes, the thread that adds a line writes all lines and
+/// waits for stderr.
 const MAX_WAITING_BYTES: usize = 1 << 20;
 
 static LINES: Lines = Lines {

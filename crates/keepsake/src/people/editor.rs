@@ -17,8 +17,8 @@ use crate::output::{is_interactive, print};
 
 /// Opens a memory in the editor and saves it unless somebody else changed it.
 ///
-/// On a conflict it shows what both changed and asks what to do. The text that was
-/// typed is never lost: what is not saved stays in a file.
+/// On a conflict it shows both changes and asks what to do. The typed text is never
+/// lost: unsaved text stays in a file.
 pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
     let connection = StoreConnection::open(&args.store).await?;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn editor_is_the_users() {
+    fn editor_comes_from_the_environment() {
         let of = |visual: &str, editor_name: &str| {
             editor(|name| Some(if name == "VISUAL" { visual } else { editor_name }.into()))
         };

@@ -46,7 +46,7 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
     }
 }
 
-/// What a memory's content is, to change it only if it is still that.
+/// The content that a compare-and-set expects: a memory and the hash of its content.
 pub(super) struct Expected {
     pub(super) memory_id: String,
     pub(super) content_sha256: String,
@@ -77,7 +77,7 @@ fn missing(path: &str) -> Failure {
     Failure::of_class(FailureClass::NotFound, text)
 }
 
-/// Lists what is in a directory.
+/// Lists the entries of a directory.
 async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
     let prefix = if directory == "/" {
         "/".to_owned()

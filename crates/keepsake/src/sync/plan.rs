@@ -245,7 +245,7 @@ impl Planner<'_> {
                 continue;
             };
             moved.insert(path.clone());
-            // Of a file that both sides edited; the others have their place already.
+            // A file that both sides edited; the other steps already have a path.
             if path == kept_as {
                 *kept_as = conflict_path(path, path, self.settings.time, &taken);
                 taken.insert(kept_as.clone());

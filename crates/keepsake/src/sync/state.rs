@@ -33,7 +33,7 @@ pub(super) struct State {
     exists: bool,
 }
 
-/// What tells an unchanged file without reading it.
+/// Attributes of a file that show that it is unchanged, without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hint {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_kept_for_its_store_alone() {
+    fn state_is_refused_for_another_store() {
         let folder = tempfile::tempdir().unwrap();
         let mut written = state(&folder).unwrap();
         let path = MemoryPath::parse("/a.md").unwrap();

@@ -17,16 +17,16 @@ use super::{PRIVATE_FOLDER, Stop};
 
 /// How long the folder must be quiet before a pass.
 const QUIET: Duration = Duration::from_millis(200);
-/// The longest wait for a folder that is never quiet.
+/// The maximum wait while the folder keeps changing.
 const MAX_UNQUIET: Duration = Duration::from_secs(2);
 /// The interval of passes for a credential that may not follow changes.
 const BLIND_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval of passes without any event: some file systems report none.
+/// The interval of passes without an event: some file systems report no events.
 const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Synchronises until a signal. A server that is away is waited for.
+/// Synchronises until a signal. Waits for a server that cannot be reached.
 ///
 /// # Errors
 /// [`Failure`] that another attempt cannot fix.
@@ -136,7 +136,7 @@ impl FolderEvents {
     }
 }
 
-/// Whether an event may be an edit: reading is none, and the own folder has none.
+/// Whether an event may be an edit. Reads and changes in the private folder are not.
 fn is_change(event: &Event, private: &Path) -> bool {
     let is_read = matches!(event.kind, EventKind::Access(_));
     let is_own = !event.paths.is_empty() && event.paths.iter().all(|path| path.starts_with(private));
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_own_files_are_no_changes() {
+    fn reads_and_internal_files_are_not_changes() {
         let private = Path::new("/d/.keepsake");
         let event = |kind, path: &str| Event::new(kind).add_path(path.into());
         let created = EventKind::Create(CreateKind::File);

@@ -1,7 +1,6 @@
 //! Random histories over the tool and the API together, from two clients, with
-//! calls sent again under their idempotency keys: after every step the store
-//! shows what a model in memory has, search finds it, and its history tells how
-//! it came so.
+//! calls sent again under their idempotency keys: after every step the store, its
+//! search and its history equal a model in memory.
 
 mod batched;
 mod model;
@@ -274,7 +273,7 @@ impl History {
                         | Answer::Tool { is_error: false }
                 ),
             };
-            // A redaction repeats by itself, and then knows less.
+            // A repeated redaction is executed again, and its answer has less.
             let is_recorded = is_done && !matches!(expected, Answer::Redacted(..));
             let recorded = is_recorded.then(|| {
                 let named = body["memory_version_id"].as_str();
@@ -422,7 +421,7 @@ impl History {
         }
     }
 
-    /// Holds what the store shows, and how it came so, against the model.
+    /// Compares the store and its history with the model.
     async fn check(&mut self, told: &str) {
         let versions = self.all("memory_versions?limit=100").await;
         assert_eq!(

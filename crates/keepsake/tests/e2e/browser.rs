@@ -1,5 +1,5 @@
-//! The pages in a real browser. What people do is tried on both pairs; how a page
-//! looks does not depend on the pair.
+//! The pages in a real browser. Actions are tested on both pairs; layout and
+//! accessibility do not depend on the pair.
 
 use crate::sdk::SdkServer;
 use crate::support::{Pair, script};

@@ -72,7 +72,7 @@ async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
         worker.output()
     );
 
-    // An upgrade migrates again, under the processes of before.
+    // An upgrade migrates again while the old processes run.
     for migration in gateways.run_hooks("pre-upgrade").await {
         migration.ok();
     }

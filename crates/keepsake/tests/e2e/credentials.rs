@@ -173,7 +173,7 @@ async fn key_may_do_what_its_scopes_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_with_a_store_list_sees_and_makes_nothing_else() {
+async fn bound_key_sees_and_creates_no_other_stores() {
     let deployment = Deployment::new(Pair::SqliteS3).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;

@@ -56,7 +56,7 @@ async fn use_connections(client: &Client, tenant: &Tenant) -> Vec<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_connections_are_replaced_and_a_silent_database_does_not_keep_the_process() {
+async fn silent_connections_are_replaced_and_do_not_block_the_shutdown() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let variables = [("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
@@ -107,7 +107,7 @@ async fn read_until(client: Client, tenant: Tenant, is_over: Arc<AtomicBool>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restart_of_the_database_costs_no_read_and_no_probe() {
+async fn restart_of_the_database_fails_no_read_and_no_probe() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let mut postgres = OwnedPostgres::start().await;
     PostgresIndex::migrate(&postgres.url()).await.unwrap();
@@ -150,7 +150,7 @@ async fn restart_of_the_database_costs_no_read_and_no_probe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_change_is_made_when_its_client_leaves() {
+async fn operators_change_is_applied_after_its_client_disconnects() {
     const TENANTS: i64 = 12;
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let token = format!("operator-{}-x", Uuid::new_v4().simple());

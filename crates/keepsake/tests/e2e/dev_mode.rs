@@ -118,7 +118,7 @@ async fn crash_of_a_development_server_loses_nothing_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_process_on_the_folder_is_refused_and_the_first_goes_on() {
+async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let base = TempDir::new().unwrap();
     let first = dev_command(base.path()).start().await;
     let mut second = dev_command(base.path()).spawn();
@@ -149,7 +149,7 @@ async fn second_process_on_the_folder_is_refused_and_the_first_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn either_signal_ends_it_with_0() {
+async fn either_signal_ends_the_server_with_0() {
     for signal in ["INT", "TERM"] {
         let base = TempDir::new().unwrap();
         let folder = base.path().display().to_string();

@@ -1,5 +1,5 @@
-//! 64 writers at the edge of each limit, through two servers where there can be
-//! two: together they end exactly on it.
+//! 64 writers race at each limit, through two servers on Postgres: together they stop
+//! exactly at the limit.
 
 use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
@@ -78,16 +78,16 @@ fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_end_on_every_limit_on_postgres_and_s3() {
-    writers_end_on_every_limit(Pair::PostgresS3).await;
+async fn racing_writers_stop_exactly_at_every_limit_on_postgres_and_s3() {
+    racing_writers_stop_exactly_at_every_limit(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_end_on_every_limit_on_sqlite() {
-    writers_end_on_every_limit(Pair::Sqlite).await;
+async fn racing_writers_stop_exactly_at_every_limit_on_sqlite() {
+    racing_writers_stop_exactly_at_every_limit(Pair::Sqlite).await;
 }
 
-async fn writers_end_on_every_limit(pair: Pair) {
+async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let unlimited = LimitOverrides::default;
     let fleet = Fleet::new(
         pair,
@@ -181,7 +181,7 @@ async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
                 let answer = client.call(tenant.store_id, line).await;
                 assert_eq!(answer.status, 200, "{}", answer.text);
                 let result = answer.tool_result();
-                // Where others kept changing it, it is for the client to go on.
+                // After a conflict with other writers, the client tries again.
                 if !result.is_error || result.content.contains("100") {
                     return result.is_error;
                 }

@@ -255,7 +255,7 @@ async fn kill_of_one_server_midway_loses_and_tears_nothing() {
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let mut writers = fleet.writers(&acknowledged);
     for writer in &mut writers {
-        // Of those whose server dies, every second one goes on elsewhere.
+        // Every second writer of the server that dies continues on the other one.
         if writer.number % 4 == 1 {
             writer.other = Some(fleet.servers[0].client(&fleet.tenant));
         }

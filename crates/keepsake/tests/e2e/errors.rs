@@ -93,7 +93,7 @@ async fn bad_store_bodies_are_400_and_name_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_that_is_no_tool_call_is_400_and_a_bad_input_is_not() {
+async fn invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error() {
     let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let view = json!({"command": "view", "path": "/memories"});
@@ -139,7 +139,7 @@ async fn body_that_is_no_tool_call_is_400_and_a_bad_input_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_404_in_the_same_words() {
+async fn missing_and_foreign_objects_get_the_same_404() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
@@ -183,7 +183,7 @@ async fn what_is_not_there_is_404_in_the_same_words() {
         message(answer, 404, "not_found_error");
         assert_eq!(without_request(answer), told);
     }
-    // The other tenant's store stands and is empty.
+    // The other tenant's store still exists and is empty.
     let listing = server.client(&other).tool_ok(&other, &view).await;
     assert!(listing.ends_with("0B\t/memories"), "{listing}");
 }
@@ -202,7 +202,7 @@ fn without_request(answer: &Answer) -> (String, Vec<(String, String)>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_routes_methods_and_media_types_are_told_in_the_envelope() {
+async fn unknown_routes_methods_and_media_types_get_an_error_envelope() {
     let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let workspace = tenant.id.to_string();

@@ -38,16 +38,16 @@ const DELETE_FAST_ON_SQLITE: &str = "DROP TRIGGER delete_slowly";
 const DELETED: &str = "SELECT count(*) FROM version WHERE op = 'deleted'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expiry_that_is_killed_is_gone_on_with_on_postgres_and_s3() {
-    expiry_that_is_killed_is_gone_on_with(Pair::PostgresS3).await;
+async fn killed_expiry_is_resumed_on_postgres_and_s3() {
+    killed_expiry_is_resumed(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expiry_that_is_killed_is_gone_on_with_on_sqlite() {
-    expiry_that_is_killed_is_gone_on_with(Pair::Sqlite).await;
+async fn killed_expiry_is_resumed_on_sqlite() {
+    killed_expiry_is_resumed(Pair::Sqlite).await;
 }
 
-async fn expiry_that_is_killed_is_gone_on_with(pair: Pair) {
+async fn killed_expiry_is_resumed(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;

@@ -43,7 +43,7 @@ async fn hostile_requests_harm_nothing(pair: Pair) {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Sends bytes and tells the status of the first answer, and all that came.
+/// Sends bytes and returns the status of the first answer, and everything received.
 async fn exchange(server: &Server, bytes: &[u8]) -> (u16, String) {
     let exchanged = tokio::time::timeout(PATIENCE, async {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
@@ -70,7 +70,7 @@ async fn answered_one_of(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u
     );
 }
 
-/// What is wrong before any body.
+/// Malformed request heads.
 async fn heads(server: &Server) {
     const END: &str = "Host: x\r\nConnection: close\r\n\r\n";
     let large = |bytes: usize| "x".repeat(bytes);
@@ -220,7 +220,7 @@ async fn frames(server: &Server, tenant: &Tenant) {
     answered_one_of(server, get("authorization: Bearer other"), &[401]).await;
 }
 
-/// Those who take their time.
+/// Clients that send or read slowly.
 async fn slow_clients(server: &Server, tenant: &Tenant) {
     let trickle = async |bytes: &'static [u8], repeated: &'static [u8]| {
         let begun = Instant::now();
@@ -328,7 +328,7 @@ async fn post(client: &Client, path: &str, body: Vec<u8>) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_too_many_is_told_so_and_may_ask_for_health() {
+async fn excess_connection_is_refused_except_for_health_probes() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {

@@ -22,16 +22,16 @@ const STUCK: &str = "SELECT count(*) FROM pg_stat_activity \
 const STUCK_WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_harm_nobody_on_postgres_and_s3() {
-    leaving_harms_nobody(Pair::PostgresS3).await;
+async fn disconnecting_clients_affect_no_others_on_postgres_and_s3() {
+    disconnecting_clients_affect_no_others(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_harm_nobody_on_sqlite() {
-    leaving_harms_nobody(Pair::Sqlite).await;
+async fn disconnecting_clients_affect_no_others_on_sqlite() {
+    disconnecting_clients_affect_no_others(Pair::Sqlite).await;
 }
 
-async fn leaving_harms_nobody(pair: Pair) {
+async fn disconnecting_clients_affect_no_others(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;

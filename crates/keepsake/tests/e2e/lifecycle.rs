@@ -23,7 +23,7 @@ async fn readiness(client: &Client) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schema_of_a_newer_release_is_ready_and_one_that_is_too_old_is_not() {
+async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
@@ -51,7 +51,7 @@ async fn schema_of_a_newer_release_is_ready_and_one_that_is_too_old_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_drains_is_not_ready_serves_on_and_closes_each_connection() {
+async fn draining_server_is_not_ready_but_serves_and_closes_connections() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {

@@ -168,7 +168,7 @@ async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_sees_its_stores_alone_and_writes_where_it_may() {
+async fn session_sees_only_its_stores_and_writes_with_write_access() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
@@ -272,7 +272,7 @@ async fn session_sees_its_stores_alone_and_writes_where_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_the_protocol_goes_to_stdout() {
+async fn only_the_protocol_is_written_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary());
     command.args(["mcp", "--data"]).arg(folder.path());

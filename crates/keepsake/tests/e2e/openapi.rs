@@ -56,7 +56,7 @@ async fn answers_are_as_the_document_says(pair: Pair) {
     schemathesis(&server, &tenant, "", &["--max-examples", "25"]).await;
 }
 
-/// Runs Schemathesis against every operation, unless told otherwise.
+/// Runs Schemathesis, by default against every operation.
 async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arguments: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("schemathesis.toml"), configuration).unwrap();

@@ -113,18 +113,18 @@ async fn is_felt(what: &str, client: &Client, status: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_lives_and_leaves_nothing_on_postgres_and_s3() {
-    tenant_lives_and_leaves_nothing(Pair::PostgresS3).await;
+async fn deleted_tenant_leaves_nothing_on_postgres_and_s3() {
+    deleted_tenant_leaves_nothing(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_lives_and_leaves_nothing_on_postgres() {
-    tenant_lives_and_leaves_nothing(Pair::Postgres).await;
+async fn deleted_tenant_leaves_nothing_on_postgres() {
+    deleted_tenant_leaves_nothing(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_lives_and_leaves_nothing_on_sqlite() {
-    tenant_lives_and_leaves_nothing(Pair::Sqlite).await;
+async fn deleted_tenant_leaves_nothing_on_sqlite() {
+    deleted_tenant_leaves_nothing(Pair::Sqlite).await;
 }
 
 async fn assert_is_removed(deployment: &Deployment, id: &str) {
@@ -171,7 +171,7 @@ async fn made_and_changed(operator: &Operator) -> Value {
     tenant
 }
 
-async fn tenant_lives_and_leaves_nothing(pair: Pair) {
+async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let operator = Operator::new();
     let mut server = deployment.start_with(&operator.config()).await;
@@ -361,7 +361,7 @@ async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sides_do_not_mix_and_ask_for_their_own_credentials() {
+async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();
@@ -463,7 +463,7 @@ async fn sides_do_not_mix_and_ask_for_their_own_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspension_is_felt_on_another_replica() {
+async fn suspension_takes_effect_on_another_replica() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();

@@ -28,7 +28,7 @@ fn passed(answers: &[Answer]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
+async fn default_rates_admit_256_simultaneous_uploads() {
     for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
@@ -51,7 +51,7 @@ async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_over_its_rate_is_told_when_to_come_again_and_another_is_not() {
+async fn rate_limit_refusal_has_retry_after_and_affects_one_tenant() {
     for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
@@ -97,7 +97,7 @@ async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_rate_holds_within_five_seconds() {
+async fn changed_rate_takes_effect_within_five_seconds() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant_with(rate(1_000, 1_000)).await;
     let server = deployment.start().await;

@@ -74,7 +74,7 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
     }
 }
 
-/// Sends a block from all senders; answers what all of them were told.
+/// Sends a block from all senders; returns the answer that all of them got.
 async fn send_at_once(clients: &[Client], tenant: &Tenant, block: &Value) -> Value {
     let senders = (0..SENDERS).map(|sender| clients[sender % clients.len()].call(tenant.store_id, block));
     let answers = join_all(senders).await;

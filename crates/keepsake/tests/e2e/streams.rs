@@ -55,7 +55,7 @@ async fn create(client: &Client, tenant: &Tenant, path: &str) {
     client.tool_ok(tenant, &input).await;
 }
 
-/// Limits of a tenant whose store may have so many memories.
+/// Limits of a tenant whose store may have this number of memories.
 fn holding(memories: u64) -> LimitOverrides {
     LimitOverrides {
         memories_per_store: Some(memories),
@@ -143,7 +143,7 @@ fn place(change: &Value) -> (i64, &str, &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn removed_history_is_told() {
+async fn removed_history_is_reported() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
@@ -173,7 +173,7 @@ async fn removed_history_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn change_of_another_replica_is_heard_of() {
+async fn change_on_another_replica_is_streamed() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let (near, far) = (deployment.start().await, deployment.start().await);
@@ -193,7 +193,7 @@ async fn change_of_another_replica_is_heard_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reader_that_continues_misses_nothing_and_hears_nothing_twice() {
+async fn continued_stream_has_every_change_once() {
     let from_environment = |name: &str, usual| {
         let given = std::env::var(name).ok();
         given.map_or(usual, |text| text.parse().unwrap())
@@ -271,7 +271,7 @@ async fn stream_ends_with_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_of_others_are_refused_as_their_lists_are() {
+async fn streams_are_refused_like_their_lists() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let (tenant, other) = (deployment.tenant().await, deployment.tenant().await);
     let server = deployment.start().await;
@@ -309,7 +309,7 @@ async fn streams_of_others_are_refused_as_their_lists_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_streams_take_none_of_the_tenants_shares() {
+async fn streams_do_not_count_as_running_requests() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
@@ -338,7 +338,7 @@ async fn many_streams_take_none_of_the_tenants_shares() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_a_session_are_followed() {
+async fn calls_of_a_session_are_streamed() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;

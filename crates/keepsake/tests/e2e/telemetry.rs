@@ -178,7 +178,7 @@ fn lines_of_ends(log: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_has_a_line_with_its_route_and_no_probe_has() {
+async fn every_request_except_probes_is_logged_with_its_route() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
@@ -394,7 +394,7 @@ async fn check_with_promtool(text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_the_operators_unless_they_are_left_open() {
+async fn metrics_need_the_operator_token_unless_configured_otherwise() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     for (more, status) in [
@@ -428,7 +428,7 @@ async fn metrics_are_the_operators_unless_they_are_left_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collector_that_is_away_costs_no_request_and_no_end() {
+async fn unreachable_collector_blocks_no_request_and_no_shutdown() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {

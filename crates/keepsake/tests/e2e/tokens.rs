@@ -180,7 +180,7 @@ async fn writes_are_attributed_to_the_tokens_subject_on_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_that_is_not_good_is_401_and_says_why() {
+async fn invalid_token_is_401_with_a_reason() {
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
@@ -239,7 +239,7 @@ async fn token_that_is_not_good_is_401_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspension_and_revocation_are_felt_on_every_replica_within_five_seconds() {
+async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seconds() {
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
@@ -285,7 +285,7 @@ async fn suspension_and_revocation_are_felt_on_every_replica_within_five_seconds
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn last_use_of_a_key_is_written_without_a_request_that_writes() {
+async fn last_use_of_a_key_is_recorded_for_reads() {
     for pair in [Pair::Sqlite, Pair::Postgres] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
@@ -313,7 +313,7 @@ const FIRST_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const SECOND_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn master_key_wraps_what_the_index_keeps_and_changes() {
+async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     for key in [FIRST_KEY, SECOND_KEY] {
         secrets::remember(key, "a master key");
     }

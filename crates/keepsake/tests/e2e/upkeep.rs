@@ -22,16 +22,16 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 const KILLS_UNDER_LOAD: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_postgres_and_s3() {
-    kills_at_each_step_leave_what_is_swept(Pair::PostgresS3).await;
+async fn kills_at_each_step_of_a_write_leave_only_sweepable_blobs_on_postgres_and_s3() {
+    kills_at_each_step_leave_only_sweepable_blobs(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_amid_writes_leave_nothing_to_sweep_on_sqlite() {
-    kills_at_each_step_leave_what_is_swept(Pair::Sqlite).await;
+    kills_at_each_step_leave_only_sweepable_blobs(Pair::Sqlite).await;
 }
 
-async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
+async fn kills_at_each_step_leave_only_sweepable_blobs(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
@@ -61,7 +61,7 @@ async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
     let _ = call.await;
     server.restart().await;
 
-    // Wherever they are: at a put, a commit, an answer, a removal.
+    // The kills hit any step: a put, a commit, an answer, a removal.
     for round in 0..KILLS_UNDER_LOAD {
         let writers: Vec<_> = (0..8)
             .map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer)))
@@ -102,7 +102,7 @@ fn create(path: &str, text: &str) -> Value {
 
 /// Keeps commits of the only store waiting.
 const LOCK: &str = "BEGIN; SELECT seq FROM store FOR UPDATE";
-/// Ends the lock; a Postgres does not notice by itself that who waits is dead.
+/// Ends the lock. Postgres does not notice by itself that a waiting client is dead.
 const RELEASE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                        WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
 
@@ -114,7 +114,7 @@ fn send(client: &Client, tenant: &Tenant, input: &Value) -> tokio::task::JoinHan
     tokio::spawn(async move { try_send(request).await.ok().map(|answer| answer.text) })
 }
 
-/// Writes new files, and edits that race, until the server is gone.
+/// Creates new files and replaces a shared one until the server is gone.
 async fn write(client: Client, tenant: Tenant, round: usize, writer: usize) {
     for number in 0.. {
         let input = if number % 2 == 0 {
@@ -270,7 +270,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     database.close().await;
 }
 
-/// What is missing stays so.
+/// The job corrects the counters; missing blobs stay missing.
 async fn assert_job_mends_what_was_counted(server: &Server) {
     let config = server.config_file();
     let config = config.to_str().unwrap();
@@ -305,7 +305,7 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verification_makes_no_index() {
+async fn verification_creates_no_index() {
     let folder = tempfile::tempdir().unwrap();
     let run = keepsake(&["verify", "--data-dir", folder.path().to_str().unwrap()]).await;
     assert_eq!(run.code, Some(1));

@@ -314,7 +314,7 @@ impl Dictionary {
         })
     }
 
-    /// Reserves room for so many terms and content postings.
+    /// Reserves room for this number of terms and content postings.
     fn reserve(&mut self, terms: usize, postings: usize) {
         let more = terms - self.live.len();
         let (texts, hasher) = (&self.texts, &self.hasher);
@@ -505,7 +505,7 @@ impl Dictionary {
     }
 }
 
-/// Approximate bytes for building lists of so many entries and terms.
+/// Approximate bytes for building the lists of this number of entries and terms.
 const fn build_bytes(entries: usize, terms: usize) -> usize {
     // Sorting takes half as much again.
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES

@@ -28,7 +28,7 @@ pub(super) struct Entry {
 }
 
 impl Lists {
-    /// Builds the lists of so many terms from entries in slot order.
+    /// Builds the lists of `terms` terms from entries in slot order.
     pub(super) fn of(entries: &[Entry], terms: usize) -> Self {
         // Each start is stored one place to the right; it becomes the end when the list
         // is filled.
@@ -54,7 +54,7 @@ impl Lists {
         }
     }
 
-    /// Reserves room for so many further terms and their postings.
+    /// Reserves room for further terms and their postings.
     pub(super) fn reserve(&mut self, terms: usize, postings: usize) {
         self.starts.reserve_exact(terms);
         self.built.reserve_exact(postings);
@@ -66,14 +66,13 @@ impl Lists {
         self.starts.push(to_u32(self.built.len()));
     }
 
-    /// Adds a posting to the list of one of so many terms; its slot must follow all
-    /// earlier slots.
+    /// Adds a posting to the list of a term; its slot must follow all earlier slots.
     pub(super) fn add(&mut self, term: u32, posting: Posting) {
         self.added.entry(term).or_default().push(posting);
         self.added_count += 1;
     }
 
-    /// Rebuilds the lists of so many terms if there are many later postings.
+    /// Rebuilds the lists of `terms` terms if there are many later postings.
     pub(super) fn merge_later_postings(&mut self, terms: usize) {
         if self.added_count < self.built.len() / 2 + MAX_LATER_POSTINGS {
             return;

@@ -57,7 +57,7 @@ impl Bits {
 }
 
 impl Needed {
-    /// The terms that a query needs in a store of so many memories.
+    /// The terms that a query needs in a store with this number of memories.
     pub(crate) fn of(query: &Query, memories: usize) -> Self {
         let mut needed = Self::default();
         let mut is_kept = Vec::new();

@@ -26,7 +26,7 @@ impl HtmlSafe for FieldList {}
 struct Field {
     name: String,
     kind: Html,
-    /// Where a parameter is.
+    /// The location of a parameter: `path`, `query` or `header`.
     place: String,
     is_required: bool,
     description: Html,

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_is_escaped_once() {
+    fn joined_html_is_escaped_once() {
         let both = [Html::code("<"), Html::link("A", "a")];
         let joined = Html::join(&both, " & ").after("> ").before(" <");
         assert_eq!(

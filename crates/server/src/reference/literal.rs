@@ -102,7 +102,7 @@ impl Literal {
 }
 
 impl Syntax {
-    /// The indentation of what is inside a list or an object.
+    /// The indentation inside a list or an object.
     pub(super) fn inner(&self, outer: &str) -> String {
         format!("{outer}{}", self.indentation)
     }

@@ -93,7 +93,7 @@ fn object(document: &Document, schema: &Schema, wanted: Fields, depth: usize) ->
     let mut fields: Vec<_> = fields
         .filter(|(position, (name, _))| is_wanted(*position, name))
         .map(|(_, (name, field))| {
-            // A field that stands for all others has to say something.
+            // The only field of an example must not be null.
             let is_alone = wanted == Fields::Required && schema.required.is_empty();
             let field = if is_alone { field.without_null() } else { field };
             (name.to_owned(), value(document, field, wanted, depth + 1))

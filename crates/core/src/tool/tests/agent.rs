@@ -267,7 +267,7 @@ fn result_text_has_hash_and_next_step() {
 }
 
 #[test]
-fn redaction_moves_the_snippets_with_it() {
+fn snippets_follow_a_redaction() {
     let token = "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
     let content = "a\nb\nc\nd\ne\nf\ng\nh\ni\nsecret: X\n";
     let edit = edited(content, &[edit("X", token)]).unwrap();

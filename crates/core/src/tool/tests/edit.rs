@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 
     #[test]
-    fn replacement_is_that_of_the_naive_model(
+    fn replacement_equals_the_naive_model(
         content in "[ab\né]{0,24}", old_str in "[ab\né]{0,4}", new_str in "[ab\n]{0,4}",
     ) {
         let found = replaced(&content, &old_str, &new_str);
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn insertion_is_that_of_the_naive_model(
+    fn insertion_equals_the_naive_model(
         content in "[ab\n\ré]{0,16}", line in 0..12_usize, text in "[xy\n]{0,6}",
     ) {
         let found = inserted(&content, i64::try_from(line).unwrap(), &text);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn room_goes_to_operations_that_fit_in_their_order() {
+    fn quota_is_given_in_order_to_operations_that_fit() {
         let changes = [new(5), new(50), new(5), new(4)];
         let committed: Vec<_> = changes.iter().enumerate().collect();
         for (measure, wanted, limit, refused) in [

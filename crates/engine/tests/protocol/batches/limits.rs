@@ -11,10 +11,10 @@ use super::{all_told, atomic, create, delete, each, hash, pin, told, update, ups
 use crate::test_engine::{TestEngine, edit_of};
 
 crate::on_every_backend! {
-    quota_leaves_out_what_does_not_fit,
+    operations_over_the_quota_are_left_out,
     policy_refuses_operations_with_secrets,
-    write_only_key_learns_nothing_of_others,
-    archived_store_only_loses_memories,
+    batch_reveals_no_other_memories_to_a_write_only_key,
+    archived_store_accepts_only_deletions,
     five_hundred_operations_are_one_commit,
 }
 
@@ -30,7 +30,7 @@ async fn writer(setup: &TestEngine) -> Arc<Principal> {
     setup.engine.auth.authenticate(secret.expose()).await.unwrap()
 }
 
-async fn quota_leaves_out_what_does_not_fit(setup: TestEngine) {
+async fn operations_over_the_quota_are_left_out(setup: TestEngine) {
     let of = |count: Option<u64>, bytes: Option<u64>| LimitOverrides {
         memories_per_store: count,
         bytes_per_store: bytes,
@@ -109,7 +109,7 @@ async fn policy_refuses_operations_with_secrets(setup: TestEngine) {
     }
 }
 
-async fn write_only_key_learns_nothing_of_others(setup: TestEngine) {
+async fn batch_reveals_no_other_memories_to_a_write_only_key(setup: TestEngine) {
     let writer = writer(&setup).await;
     let same = setup.make("/same", "one").await;
     setup.make("/dir/hidden", "two").await;
@@ -164,7 +164,7 @@ async fn write_only_key_learns_nothing_of_others(setup: TestEngine) {
     );
 }
 
-async fn archived_store_only_loses_memories(setup: TestEngine) {
+async fn archived_store_accepts_only_deletions(setup: TestEngine) {
     let memory = setup.make("/a", "one").await;
     let stores = &setup.engine.stores;
     stores.archive(&setup.principal, setup.store_id).await.unwrap();

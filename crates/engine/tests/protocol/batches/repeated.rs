@@ -12,11 +12,11 @@ use crate::test_engine::{TestEngine, edit_of, new_memory};
 crate::on_every_backend! {
     repeated_call_answers_the_same_results,
     repeated_call_without_any_version_answers_the_same_results,
-    duplicates_at_the_same_time_are_done_once,
+    concurrent_duplicates_are_applied_once,
 }
 
 crate::with_object_store! {
-    batch_that_lost_a_race_is_decided_again,
+    batch_that_lost_a_race_is_retried,
     refused_batch_leaves_no_blobs,
 }
 
@@ -112,7 +112,7 @@ async fn repeated_call_without_any_version_answers_the_same_results(setup: TestE
     assert_eq!(setup.content_of(&memory).await, "two");
 }
 
-async fn duplicates_at_the_same_time_are_done_once(setup: TestEngine) {
+async fn concurrent_duplicates_are_applied_once(setup: TestEngine) {
     let batch = MemoryBatch {
         idempotency: Some(setup.call_named("key", "body")),
         ..each(vec![create("/a", "one"), create("/b", "two")])
@@ -124,7 +124,7 @@ async fn duplicates_at_the_same_time_are_done_once(setup: TestEngine) {
     assert_eq!(setup.operations().await.len(), 2);
 }
 
-async fn batch_that_lost_a_race_is_decided_again(setup: TestEngine) {
+async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
     let memory = setup.make("/a", "one").await;
     let puts = race_once(&setup, &memory, "theirs");
     let expects = Some(Precondition::ContentSha256(hash("one")));

@@ -12,11 +12,11 @@ use crate::test_engine::{TestEngine, create, insert, tool_call, view};
 
 crate::on_both_databases! {
     every_call_becomes_an_event_without_content,
-    events_are_written_with_the_access_times_and_once,
-    names_that_no_tool_has_are_not_kept,
+    events_are_written_once_with_the_access_times,
+    invalid_tool_names_are_not_recorded,
     events_are_paged_in_both_orders,
     page_of_events_holds_up_to_a_thousand,
-    read_in_a_session_writes_nothing_itself,
+    read_in_a_session_writes_nothing_before_the_flush,
 }
 
 async fn events(setup: &TestEngine, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
@@ -81,7 +81,7 @@ async fn every_call_becomes_an_event_without_content(setup: TestEngine) {
                 "insert_text": {"size_bytes": 4}}),
             json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2]}),
             json!({"command": "rename", "old_path": "/memories/notes/a.md", "new_path": "/memories/notes/b.md"}),
-            // It leads nowhere: no erasure could tell what it names.
+            // This is no path, so an erasure could not match it.
             json!({"command": "view", "path": {"size_bytes": 26}}),
             json!({"command": "view", "path": "/memories"}),
             json!({"command": "view", "path": "/memories/b.md"}),
@@ -89,7 +89,7 @@ async fn every_call_becomes_an_event_without_content(setup: TestEngine) {
     );
 }
 
-async fn events_are_written_with_the_access_times_and_once(setup: TestEngine) {
+async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let replica = setup.replica();
@@ -107,14 +107,14 @@ async fn events_are_written_with_the_access_times_and_once(setup: TestEngine) {
     assert_eq!(session.last_used_at, Some(setup.engine_now()));
     replica.replica.flush().await.unwrap();
     assert_eq!(events(&setup, &setup.engine, id).await, written);
-    // At the end what is noted is written.
+    // The shutdown writes the noted events.
     setup.clock.advance(Duration::from_secs(1));
     call(&replica, &principal, id, view("/memories/notes")).await;
     assert!(replica.shut_down(Duration::from_secs(20)).await);
     assert_eq!(events(&setup, &setup.engine, id).await.len(), 2);
 }
 
-async fn names_that_no_tool_has_are_not_kept(setup: TestEngine) {
+async fn invalid_tool_names_are_not_recorded(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     for name in ["no\0tool", "", "a secret", "some_tool"] {
@@ -223,7 +223,7 @@ async fn page_of_events_holds_up_to_a_thousand(setup: TestEngine) {
     }
 }
 
-async fn read_in_a_session_writes_nothing_itself(setup: TestEngine) {
+async fn read_in_a_session_writes_nothing_before_the_flush(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let principal = holder(&setup.engine, &made).await;

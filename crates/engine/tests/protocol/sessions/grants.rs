@@ -23,9 +23,9 @@ crate::on_both_databases! {
     token_of_an_issuers_token_has_its_scopes_and_ends_with_it,
     token_ends_at_the_moment_its_key_expires,
     credential_in_its_leeway_obtains_no_session_token,
-    bound_key_neither_sees_nor_makes_sessions_without_stores,
+    bound_key_neither_sees_nor_creates_sessions_without_stores,
     stores_attached_after_the_check_are_not_shown_to_a_bound_key,
-    session_is_shown_only_to_those_who_may_read,
+    session_is_shown_only_with_a_read_scope,
 }
 
 /// How long a replica may go on believing.
@@ -126,7 +126,7 @@ async fn token_of_a_reading_key_never_writes(setup: TestEngine) {
     assert_eq!(setup.operations().await, Vec::<&str>::new());
 }
 
-/// A replica that trusts an issuer, and a token of it that ends in so many seconds.
+/// A replica that trusts an issuer, and the principal of a token with this remaining time.
 async fn issued(setup: &TestEngine, scope: &str, ends_in_secs: i64) -> (Engine, Arc<Principal>) {
     let key = IssuerKey::ed25519();
     let engine = setup.replica_with(|options| options.issuers = trusting(&key, Subject::User));
@@ -219,7 +219,7 @@ fn assert_hidden<T: std::fmt::Debug>(outcome: &Result<T, EngineError>) {
     );
 }
 
-async fn bound_key_neither_sees_nor_makes_sessions_without_stores(setup: TestEngine) {
+async fn bound_key_neither_sees_nor_creates_sessions_without_stores(setup: TestEngine) {
     let engine = &setup.engine;
     let bound = setup.key_with(&SESSIONS, Some(vec![setup.store_id])).await;
     let id = setup.open(&[]).await.session.session_id;
@@ -275,7 +275,7 @@ async fn stores_attached_after_the_check_are_not_shown_to_a_bound_key(setup: Tes
     assert_hidden(&engine.sessions.update(&bound, id, edit, Some(named)).await);
 }
 
-async fn session_is_shown_only_to_those_who_may_read(setup: TestEngine) {
+async fn session_is_shown_only_with_a_read_scope(setup: TestEngine) {
     let engine = &setup.engine;
     let blind = setup
         .key_with(&[Scope::SessionsWrite, Scope::MemoryWrite], None)
@@ -314,7 +314,7 @@ async fn session_is_shown_only_to_those_who_may_read(setup: TestEngine) {
         engine.sessions.get(&setup.principal, id).await.unwrap(),
         made.session
     );
-    // What answers nothing of the session needs no more than the scope to change it.
+    // Calls that return nothing of the session need only the scope to change it.
     engine.attachments.detach(&blind, id, name).await.unwrap();
     engine.sessions.delete(&blind, id).await.unwrap();
     assert!(matches!(setup.principal.actor, Actor::ApiKey(_)));

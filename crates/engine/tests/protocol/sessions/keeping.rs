@@ -10,16 +10,16 @@ use crate::expiry::{DAY, PERIOD, SECOND, expire, restore, run_on, short_of, with
 use crate::test_engine::{TestEngine, view};
 
 crate::on_both_databases! {
-    memories_of_a_store_that_a_session_uses_live_on,
+    store_in_use_by_a_session_keeps_its_memories,
 }
 
-async fn memories_of_a_store_that_a_session_uses_live_on(setup: TestEngine) {
+async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     with_period(&setup).await;
     let memory = setup.make("/a.md", "x").await;
     let stores = [(setup.store_id, Access::ReadOnly)];
     let [used, archived] = [setup.open(&stores).await, setup.open(&stores).await];
     setup.clock.advance(short_of(PERIOD, SECOND));
-    // Who only looks what is there reads no memory.
+    // A listing reads no memory.
     let replica = setup.replica();
     for session in [&used, &archived] {
         call(

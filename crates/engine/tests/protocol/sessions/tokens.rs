@@ -1,4 +1,4 @@
-//! What a session's token may do, and until when.
+//! The permissions and the lifetime of a session's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ crate::on_both_databases! {
     token_works_in_its_session_on_every_replica,
     token_of_an_archived_session_is_refused_within_five_seconds,
     token_of_a_deleted_session_is_refused_within_five_seconds,
-    change_of_an_attachment_is_felt_within_five_seconds,
-    what_is_attached_to_be_read_is_written_on_no_way,
-    token_does_nothing_beside_its_memories,
-    token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it,
-    token_ends_with_the_key_that_asked_for_it_within_five_seconds,
-    block_that_is_sent_again_writes_once,
-    block_of_another_session_is_another_call,
+    change_of_an_attachment_takes_effect_within_five_seconds,
+    read_only_attachment_rejects_writes,
+    session_token_is_limited_to_memories,
+    token_lives_a_day_and_no_longer_than_its_creating_key,
+    token_ends_with_its_creating_key_within_five_seconds,
+    repeated_block_writes_once,
+    same_block_id_in_another_session_is_another_call,
 }
 
 /// How long a replica may go on believing.
@@ -152,7 +152,7 @@ async fn token_of_a_deleted_session_is_refused_within_five_seconds(setup: TestEn
     }
 }
 
-async fn change_of_an_attachment_is_felt_within_five_seconds(setup: TestEngine) {
+async fn change_of_an_attachment_takes_effect_within_five_seconds(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let replica = setup.replica();
@@ -270,7 +270,7 @@ async fn changes(
     ]
 }
 
-async fn what_is_attached_to_be_read_is_written_on_no_way(setup: TestEngine) {
+async fn read_only_attachment_rejects_writes(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadOnly)]).await;
     let id = made.session.session_id;
     let principal = holder(&setup.engine, &made).await;
@@ -335,7 +335,7 @@ async fn what_is_attached_to_be_read_is_written_on_no_way(setup: TestEngine) {
     }
 }
 
-async fn token_does_nothing_beside_its_memories(setup: TestEngine) {
+async fn session_token_is_limited_to_memories(setup: TestEngine) {
     let memory = setup.make("/a.md", "x").await;
     let version_id = memory.memory.head.version_id;
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
@@ -405,7 +405,7 @@ async fn token_does_nothing_beside_its_memories(setup: TestEngine) {
     assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
 }
 
-async fn token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it(setup: TestEngine) {
+async fn token_lives_a_day_and_no_longer_than_its_creating_key(setup: TestEngine) {
     let made = setup.open(&[]).await;
     setup
         .clock
@@ -448,7 +448,7 @@ async fn token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it(setup: T
     );
 }
 
-async fn block_that_is_sent_again_writes_once(setup: TestEngine) {
+async fn repeated_block_writes_once(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let principal = holder(&setup.engine, &made).await;
     setup.create("/memories/a", "x\n").await;
@@ -472,7 +472,7 @@ async fn block_that_is_sent_again_writes_once(setup: TestEngine) {
     assert_eq!(setup.text_at(&setup.engine, "/memories/a").await, "x\ny\n");
 }
 
-async fn token_ends_with_the_key_that_asked_for_it_within_five_seconds(setup: TestEngine) {
+async fn token_ends_with_its_creating_key_within_five_seconds(setup: TestEngine) {
     let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
     let id = made.session.session_id;
     let other = setup.key_with(&keepsake_index::Scope::ALL, None).await;
@@ -490,12 +490,12 @@ async fn token_ends_with_the_key_that_asked_for_it_within_five_seconds(setup: Te
     for engine in [&setup.engine, &replica] {
         let refused = engine.auth.authenticate(&token).await.unwrap_err();
         assert!(matches!(refused, EngineError::Unauthenticated(_)), "{refused}");
-        // Its session goes on, and so does what was issued to others.
+        // The session stays live, and tokens that other keys requested stay valid.
         holder(engine, &made).await;
     }
 }
 
-async fn block_of_another_session_is_another_call(setup: TestEngine) {
+async fn same_block_id_in_another_session_is_another_call(setup: TestEngine) {
     setup.create("/memories/a", "x\n").await;
     for _ in 0..2 {
         let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
@@ -505,7 +505,7 @@ async fn block_of_another_session_is_another_call(setup: TestEngine) {
             .mounts(&setup.principal, made.session.session_id)
             .await
             .unwrap();
-        // Harnesses that number their calls begin anew in each session.
+        // Harnesses that number their calls start again at 1 in each session.
         let block = tool_call(Some("1"), crate::test_engine::insert("/memories/notes/a", 1, "y"));
         let answer = setup
             .engine

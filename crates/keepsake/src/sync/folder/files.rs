@@ -51,7 +51,7 @@ impl Folder {
         }
     }
 
-    /// Cleans up after a run that was killed; tells whether the file system ignores
+    /// Cleans up after a run that was killed; returns whether the file system ignores
     /// case.
     pub(super) fn recover(&self) -> io::Result<bool> {
         let swap = self.private(SWAP);

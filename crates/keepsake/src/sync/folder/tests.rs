@@ -58,7 +58,7 @@ fn hash(text: &str) -> ContentHash {
 }
 
 #[test]
-fn what_cannot_be_a_memory_is_skipped_with_its_reason() {
+fn invalid_files_are_skipped_with_a_reason() {
     let mut disk = Disk::new();
     disk.put("good.md", "good");
     disk.put("d/also good.md", "good");

@@ -91,8 +91,8 @@ fn spell(spellings: &mut BTreeMap<String, String>, path: &str) {
     }
 }
 
-/// Where the file at `path` is kept: `place`, which is the path or a directory above
-/// it, gets a name that is not taken, such as `notes.conflict-20260102T030405Z.md`.
+/// The path of the conflict copy of the file at `path`: `place`, which is that path or a
+/// directory above it, gets a free name such as `notes.conflict-20260102T030405Z.md`.
 pub(in crate::sync) fn conflict_path(
     path: &MemoryPath,
     place: &MemoryPath,

@@ -33,7 +33,7 @@ fn actions(model: &mut Model) -> Vec<Action> {
 }
 
 #[test]
-fn nothing_changed_is_nothing_to_do() {
+fn no_change_means_no_action() {
     assert_eq!(actions(&mut synchronised(&[("/a", "1"), ("/b", "2")])), []);
 }
 
@@ -166,7 +166,7 @@ fn file_in_the_place_of_a_directory_moves_away() {
 }
 
 #[test]
-fn emptied_side_is_noticed() {
+fn emptied_side_is_detected() {
     let all: Vec<_> = (0..12).map(|number| format!("/{number}")).collect();
     let files: Vec<_> = all.iter().map(|name| (name.as_str(), name.as_str())).collect();
     for (gone, is_emptied) in [(6, false), (7, true), (12, true)] {
@@ -216,7 +216,7 @@ fn blocked_paths_stay_as_they_are() {
 }
 
 #[test]
-fn names_that_differ_by_case_alone_are_skipped_where_the_folder_ignores_case() {
+fn names_differing_only_by_case_are_skipped_in_a_case_insensitive_folder() {
     let mut model = synchronised(&[("/Notes/a.md", "1")]);
     model.put(&path("/notes/b.md"), hash("2"));
     model.put(&path("/Notes/A.md"), hash("3"));

@@ -1,4 +1,4 @@
-//! Whose objects a credential sees, and what it may do with them.
+//! The objects that a credential sees, and its permissions.
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ pub(super) async fn objects_of_another_store_answer_like_ids_that_never_existed(
     assert_eq!(elsewhere.version_count().await, 1);
 }
 
-pub(super) async fn store_deleted_is_told_as_one_that_never_existed(place: Place) {
+pub(super) async fn deleted_store_answers_like_one_that_never_existed(place: Place) {
     let store = place.new_store("gone").await;
     let gone = ids_in(&store).await;
     ok(&delete(&place.client, &store.path).await);
@@ -391,7 +391,7 @@ pub(super) async fn store_metadata_needs_the_scope_of_stores(place: Place) {
     }
 }
 
-pub(super) async fn key_bound_to_a_store_is_told_of_no_other(place: Place) {
+pub(super) async fn bound_key_sees_no_other_store(place: Place) {
     let (own, other) = (place.store(), place.new_store("other").await);
     let ids = ids_in(&other).await;
     let never = [

@@ -29,7 +29,7 @@ async fn actor(place: &Place) -> Value {
     entry[0]["actor"].clone()
 }
 
-pub(super) async fn who_deleted_a_store_is_told(place: Place) {
+pub(super) async fn deletion_of_a_store_is_in_the_audit(place: Place) {
     let store = place.new_store("short-lived").await;
     let by_client = actor(&place).await;
     ok(&delete(&place.second, &store.path).await);
@@ -63,7 +63,7 @@ pub(super) async fn who_deleted_a_store_is_told(place: Place) {
     assert_eq!(of_second, deleted);
 }
 
-pub(super) async fn every_change_of_a_session_is_told(place: Place) {
+pub(super) async fn every_change_of_a_session_is_in_the_audit(place: Place) {
     let store = place.new_store("attached").await;
     let new = json!({"agent": "agent_1", "environment_id": "env_1"});
     let session = ok(&place.client.post(SESSIONS, &new).await);
@@ -106,7 +106,7 @@ pub(super) async fn every_change_of_a_session_is_told(place: Place) {
     }
 }
 
-pub(super) async fn keys_redactions_and_erasures_are_told(place: Place) {
+pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) {
     let store = place.new_store("kept").await;
     let memory = store.create("/a", "one").await;
     store.update(&memory, &json!({"content": "two"})).await;

@@ -125,7 +125,7 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_object_store_leaves_cached_reads_and_the_rest_is_503_soon() {
+async fn silent_object_store_fails_uncached_calls_with_503_soon() {
     let proxy = FaultProxy::start(&real_s3()).await;
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
@@ -190,7 +190,7 @@ async fn limit_files(server: &Server, max_bytes: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_disk_is_507_for_writes_and_reads_go_on() {
+async fn full_disk_is_507_for_writes_and_reads_continue() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;

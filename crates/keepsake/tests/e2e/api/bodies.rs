@@ -1,4 +1,4 @@
-//! What comes in a body, and what of it is refused.
+//! Request bodies: accepted and refused values.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ pub(super) async fn wrong_values_are_refused_by_the_field_name(place: Place) {
     assert_eq!(store.paths().await, ["/a"]);
 }
 
-pub(super) async fn what_is_no_json_object_is_refused(place: Place) {
+pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memory = store.create("/a", "one").await;
     let version = store.version(&memory["memory_version_id"]);
@@ -173,7 +173,7 @@ pub(super) async fn what_is_no_json_object_is_refused(place: Place) {
             invalid(&post_text(client, path, body.clone()).await, "");
         }
     }
-    // Fields have names: a list of their values is none of them.
+    // A list of field values is not an object.
     for (path, list) in [
         (STORES, json!(["a", "b", null, null, null])),
         (STORES, json!(["a", "b", {}, 60, "off"])),
@@ -188,7 +188,7 @@ pub(super) async fn what_is_no_json_object_is_refused(place: Place) {
     ] {
         invalid(&client.post(path, &list).await, "");
     }
-    // What follows a good value makes it no good one.
+    // A valid value with trailing text is refused.
     for (path, value) in [
         (STORES, json!({"name": "b"})),
         (&store.path, json!({"name": "b"})),
@@ -313,7 +313,7 @@ pub(super) async fn bodies_of_archive_redact_and_restore_may_be_left_out(place: 
     refused(&send(request).await, 409, "memory_precondition_failed_error");
 }
 
-/// A body with spaces behind it, of so many bytes in all.
+/// A body with trailing spaces, of `bytes` bytes in total.
 fn padded(body: &Value, bytes: usize) -> String {
     let body = body.to_string();
     let spaces = " ".repeat(bytes - body.len());

@@ -93,7 +93,7 @@ pub(super) async fn update_that_changes_nothing_writes_no_version(place: Place) 
     assert_eq!(store.version_count().await, 1);
 }
 
-pub(super) async fn content_precondition_is_held_against_the_stored_content(place: Place) {
+pub(super) async fn content_precondition_is_checked_against_the_stored_content(place: Place) {
     let store = place.store();
     let made = store.create("/a", "one").await;
     let on = |content: &str, mut edit: Value| {
@@ -101,7 +101,8 @@ pub(super) async fn content_precondition_is_held_against_the_stored_content(plac
         edit
     };
     let two = store.update(&made, &on("one", json!({"content": "two"}))).await;
-    // Sent again it finds what it asks for, whatever it expected.
+    // Sent again, the update succeeds although its precondition no longer holds: it
+    // already took effect.
     let again = store.update(&made, &on("one", json!({"content": "two"}))).await;
     assert_eq!(head(&again), head(&two));
     for late in [
@@ -172,7 +173,7 @@ pub(super) async fn malformed_preconditions_are_400(place: Place) {
     assert_eq!(store.version_count().await, 1);
 }
 
-pub(super) async fn rename_onto_what_is_in_the_way_is_409(place: Place) {
+pub(super) async fn rename_to_a_conflicting_path_is_409(place: Place) {
     let store = place.store();
     let made = store.create("/a", "one").await;
     let file = store.create("/file", "two").await;

@@ -1,4 +1,4 @@
-//! What holds on every route: names, objects, ids, times, null.
+//! Conventions of every route: names, objects, ids, times, null.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +176,7 @@ pub(super) async fn without_a_credential_every_route_is_401(place: Place) {
     assert_eq!(store.read(&memory).await["content"], "one");
 }
 
-pub(super) async fn unknown_routes_and_methods_are_told_in_the_envelope(place: Place) {
+pub(super) async fn unknown_routes_and_methods_get_an_error_envelope(place: Place) {
     let store = place.store();
     let memory = store.create("/a", "one").await;
     let at = store.memory(&memory);
@@ -354,7 +354,7 @@ pub(super) async fn ids_sort_by_creation_time(place: Place) {
     }
 }
 
-pub(super) async fn null_in_an_optional_field_is_leaving_it_out(place: Place) {
+pub(super) async fn null_equals_an_omitted_field(place: Place) {
     let client = &place.client;
     let nulls = json!({
         "name": "nulls", "description": null, "metadata": null,

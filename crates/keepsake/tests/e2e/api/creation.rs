@@ -11,7 +11,7 @@ use crate::support::client::send;
 /// The beta of the API as it is, without upserts.
 const CURRENT: &str = "agent-memory-2026-07-22";
 
-pub(super) async fn memory_answers_what_it_was_made_with(place: Place) {
+pub(super) async fn created_memory_has_the_given_fields(place: Place) {
     let store = place.store();
     for (path, content) in [("/a", "one"), ("/d/e/é.md", "zwölf\n"), ("/empty", "")] {
         let made = store.create(path, content).await;
@@ -179,7 +179,7 @@ pub(super) async fn not_exists_makes_every_creation_create_only(place: Place) {
     assert_eq!(store.version_count().await, 2);
 }
 
-pub(super) async fn path_in_the_way_is_named(place: Place) {
+pub(super) async fn conflicting_path_is_named(place: Place) {
     let store = place.store();
     let file = store.create("/file", "one").await;
     let deep = store.create("/d/e/f", "two").await;

@@ -14,7 +14,7 @@ async fn cursor(client: &Client, list: &str) -> String {
     page_of(&client.get(list).await).1.unwrap()
 }
 
-pub(super) async fn page_is_never_empty_before_another_one(place: Place) {
+pub(super) async fn page_before_another_one_is_never_empty(place: Place) {
     let (client, store) = (&place.client, place.new_store("pages").await);
     let mut memories = Vec::new();
     for n in 0..6 {
@@ -55,7 +55,7 @@ pub(super) async fn page_is_never_empty_before_another_one(place: Place) {
     assert_eq!((items.len(), next), (0, None));
 }
 
-pub(super) async fn cursor_holds_for_another_limit(place: Place) {
+pub(super) async fn cursor_is_valid_with_another_limit(place: Place) {
     let store = place.store();
     for n in 0..9 {
         store.create(&format!("/{n}"), "x").await;
@@ -85,7 +85,7 @@ pub(super) async fn cursor_holds_for_another_limit(place: Place) {
     }
 }
 
-pub(super) async fn cursor_holds_for_its_own_query_alone(place: Place) {
+pub(super) async fn cursor_is_valid_only_for_its_query(place: Place) {
     let (client, store) = (&place.client, place.store());
     let other = place.new_store("other").await;
     place.new_store("another").await;
@@ -131,7 +131,7 @@ pub(super) async fn cursor_holds_for_its_own_query_alone(place: Place) {
             }
         }
     }
-    // The other tenant's stores, asked for alike.
+    // The same list of another tenant's stores.
     let theirs = cursor(&place.stranger, &format!("{STORES}?limit=1")).await;
     invalid(&client.get(&format!("{STORES}?page={theirs}")).await, "page");
     invalid(
@@ -169,7 +169,7 @@ fn assert_once(listed: &[String], stays: &[String]) {
     }
 }
 
-pub(super) async fn what_stays_is_listed_once_while_memories_come_and_go(place: Place) {
+pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place: Place) {
     let store = place.new_store("busy").await;
     let stays: Vec<_> = (0..20).map(|n| format!("/{n:02}/stays")).collect();
     let mut passing = Vec::new();
@@ -240,7 +240,7 @@ pub(super) async fn what_stays_is_listed_once_while_memories_come_and_go(place: 
     churning.await.unwrap();
 }
 
-pub(super) async fn what_stays_is_listed_once_while_prefixes_come_and_go(place: Place) {
+pub(super) async fn unchanged_prefixes_are_listed_once_while_others_change(place: Place) {
     let store = place.new_store("busy").await;
     let mut stays = Vec::new();
     let mut inhabitants = Vec::new();
@@ -262,7 +262,7 @@ pub(super) async fn what_stays_is_listed_once_while_prefixes_come_and_go(place: 
         page = format!("&page={next}");
         let round = listed.len();
         assert!(round < 100, "the listing does not end");
-        // The directory at the cursor gets other files, or goes.
+        // The directory at the cursor gets other files, or is removed.
         let path = listed.last().unwrap();
         if let Some(directory) = path.strip_suffix("-passing/") {
             let below = format!("{}?path_prefix={directory}-passing/", store.memories());
@@ -279,7 +279,7 @@ pub(super) async fn what_stays_is_listed_once_while_prefixes_come_and_go(place: 
     assert!(listed.is_sorted(), "{listed:?}");
 }
 
-pub(super) async fn what_stays_is_listed_once_while_stores_come_and_go(place: Place) {
+pub(super) async fn unchanged_stores_are_listed_once_while_others_change(place: Place) {
     let client = &place.client;
     let mut stays = vec![place.tenant.store_id.to_string()];
     for _ in 0..10 {
@@ -315,7 +315,7 @@ pub(super) async fn what_stays_is_listed_once_while_stores_come_and_go(place: Pl
     }
 }
 
-pub(super) async fn what_stays_is_listed_once_while_versions_come(place: Place) {
+pub(super) async fn versions_are_listed_once_while_new_ones_are_added(place: Place) {
     let store = place.new_store("busy").await;
     let mut memories = Vec::new();
     for n in 0..6 {

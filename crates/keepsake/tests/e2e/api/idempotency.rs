@@ -47,7 +47,7 @@ pub(super) async fn memory_is_made_once(place: Place) {
     let new = json!({"path": "/a", "content": "one"});
     let first = ok(&post(client, "k", &store.memories(), &new).await);
     assert_eq!(ok(&post(client, "k", &store.memories(), &new).await), first);
-    // Whatever came of it since.
+    // The first answer is repeated even after later changes of the memory.
     store
         .update(&first, &json!({"content": "two", "path": "/b"}))
         .await;
@@ -150,7 +150,7 @@ pub(super) async fn tool_call_is_made_once(place: Place) {
     assert_eq!(store.version_count().await, 4);
 }
 
-pub(super) async fn duplicates_at_the_same_time_are_made_once(place: Place) {
+pub(super) async fn concurrent_duplicates_are_made_once(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memory = store.create("/edited", "one").await;
     let tool =
@@ -213,7 +213,7 @@ pub(super) async fn key_with_another_body_is_400(place: Place) {
     assert_eq!(store.paths().await, ["/a", "/edited", "/m"]);
 }
 
-pub(super) async fn key_is_of_one_credential_and_path(place: Place) {
+pub(super) async fn key_is_scoped_to_one_credential_and_path(place: Place) {
     let (client, store) = (&place.client, place.store());
     let other = place.new_store("other").await;
     let new = json!({"path": "/a", "content": "one"});
@@ -265,7 +265,7 @@ pub(super) async fn refusal_is_not_recorded(place: Place) {
     );
     assert_eq!(store.read(&made).await["content"], "three");
 
-    // The head of a memory is redacted once it is none any more.
+    // A version can be redacted only when it is no longer a head.
     let redact = format!("{}/redact", store.version(&made["memory_version_id"]));
     let live = store.create("/live", "secret").await;
     let live_redact = format!("{}/redact", store.version(&live["memory_version_id"]));
@@ -302,7 +302,7 @@ pub(super) async fn bad_keys_are_400(place: Place) {
     assert_eq!(again["id"], made["id"]);
 }
 
-pub(super) async fn call_that_was_made_is_answered_whatever_forbids_it_now(place: Place) {
+pub(super) async fn repeated_call_is_answered_even_if_it_is_now_forbidden(place: Place) {
     let (client, store) = (&place.client, place.new_store("closed").await);
     let new = json!({"path": "/a", "content": "one"});
     let made = ok(&post(client, "create", &store.memories(), &new).await);

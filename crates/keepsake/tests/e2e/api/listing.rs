@@ -148,7 +148,7 @@ pub(super) async fn prefix_matches_whole_segments(place: Place) {
     }
 }
 
-pub(super) async fn prefix_is_no_pattern(place: Place) {
+pub(super) async fn prefix_is_not_a_pattern(place: Place) {
     let store = place.store();
     let paths = [
         "/a%/1", "/a*/1", "/aXb/1", "/a[b]/1", "/a\\b/1", "/a_b/1", "/ab/1", "/é/1",

@@ -1,5 +1,5 @@
-//! The object store or the database is not reachable: what needs none of it
-//! goes on.
+//! Outages of the object store and of the database: calls that do not need them
+//! succeed.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn unavailable(answer: &Answer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_the_object_store_is_503_and_the_rest_goes_on() {
+async fn object_store_outage_fails_only_calls_that_need_it_with_503() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
@@ -88,7 +88,7 @@ async fn what_needs_the_object_store_is_503_and_the_rest_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_database_nothing_is_ready_and_all_of_it_comes_back() {
+async fn server_is_not_ready_without_the_database_and_recovers() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;

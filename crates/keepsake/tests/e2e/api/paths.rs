@@ -8,7 +8,7 @@ fn segments(count: usize) -> String {
     "/s".repeat(count)
 }
 
-/// A path of so many bytes in few segments.
+/// A path of this number of bytes in one segment.
 fn of_bytes(bytes: usize) -> String {
     format!("/{}", "p".repeat(bytes - 1))
 }
@@ -53,7 +53,7 @@ pub(super) async fn good_paths_are_kept_as_they_are(place: Place) {
     }
 }
 
-pub(super) async fn bad_paths_are_refused_wherever_they_come(place: Place) {
+pub(super) async fn bad_paths_are_refused_everywhere(place: Place) {
     let store = place.store();
     let there = store.create("/there", "x").await;
     for path in [

@@ -1,4 +1,4 @@
-//! What comes in a query, and what of it is refused.
+//! Query parameters: accepted and refused values.
 
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::support::{
 };
 use crate::support::Client;
 
-pub(super) async fn unknown_parameters_are_ignored_but_on_delete(place: Place) {
+pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place) {
     let (client, store) = (&place.client, place.new_store("queries").await);
     let memory = store.create("/a", "one").await;
     let at = store.memory(&memory);
@@ -111,7 +111,7 @@ fn at(micros: i64) -> String {
     Timestamp::from_micros(micros).to_rfc3339()
 }
 
-pub(super) async fn times_are_taken_in_every_form(place: Place) {
+pub(super) async fn times_are_accepted_in_every_form(place: Place) {
     let client = &place.client;
     for name in ["one", "two", "three"] {
         place.new_store(name).await;

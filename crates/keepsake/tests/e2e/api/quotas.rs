@@ -34,7 +34,7 @@ fn facts() -> Vec<Fact> {
         session_bytes_per_tenant: Some(2_000),
         ..LimitOverrides::default()
     };
-    // Those of `support`, and the tenant's first.
+    // The keys of `support` and the tenant's first key count.
     let keys = LimitOverrides {
         api_keys_per_tenant: Some(8),
         ..LimitOverrides::default()
@@ -164,7 +164,7 @@ async fn store_holds_so_many_memories(place: Place) {
         .update(&memories[1], &json!({"path": "/moved", "content": "z"}))
         .await;
     assert_eq!(store.object().await["memory_count"], 3);
-    // One that is deleted makes room, for itself or another one.
+    // A deleted memory frees its place, for its own restore or for another memory.
     store.delete(&memories[0]).await;
     store.create("/e", "x").await;
     over_quota(

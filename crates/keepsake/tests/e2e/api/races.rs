@@ -36,7 +36,7 @@ pub(super) async fn one_creation_gets_the_path(place: Place) {
     assert_eq!(store.version_count().await, 3);
 }
 
-pub(super) async fn file_and_directory_do_not_come_both(place: Place) {
+pub(super) async fn file_and_directory_of_one_name_are_not_both_created(place: Place) {
     let store = place.store();
     for round in 0..4 {
         let paths = [
@@ -89,7 +89,7 @@ pub(super) async fn racing_upserts_are_one_memory(place: Place) {
     let history = store.history().await;
     assert_eq!(history.len(), AT_ONCE);
     assert_eq!(store.read(&made[0]).await["memory_version_id"], history[0]["id"]);
-    // Every answer told what its own call had written.
+    // Every answer has the content that its own call wrote.
     for (n, answer) in made.iter().enumerate() {
         assert_eq!(answer["content_sha256"], sha256(&n.to_string()));
     }

@@ -126,7 +126,7 @@ pub(super) async fn live_content_is_not_redacted(place: Place) {
     }
 }
 
-pub(super) async fn blob_goes_with_the_last_version_that_shares_it(place: Place) {
+pub(super) async fn shared_blob_is_removed_with_its_last_version(place: Place) {
     let store = place.new_store("shared").await;
     let memory = store.create("/a", "secret").await;
     let moved = store.update(&memory, &json!({"path": "/b"})).await;
@@ -157,7 +157,7 @@ pub(super) async fn blob_goes_with_the_last_version_that_shares_it(place: Place)
     not_found(&place.client.get(&store.memory(&memory)).await);
 }
 
-pub(super) async fn same_content_elsewhere_is_told(place: Place) {
+pub(super) async fn redaction_lists_versions_with_the_same_content(place: Place) {
     let store = place.new_store("twice").await;
     let memory = store.create("/a", "secret").await;
     store.update(&memory, &json!({"content": "harmless"})).await;
@@ -175,7 +175,7 @@ pub(super) async fn same_content_elsewhere_is_told(place: Place) {
     assert_eq!(blobs(&place, &store).await, ["harmless", "secret"]);
 }
 
-pub(super) async fn path_of_a_deletion_goes_too(place: Place) {
+pub(super) async fn path_of_a_deleted_memory_is_redacted_too(place: Place) {
     let store = place.new_store("deleted").await;
     let memory = store.create("/secret-name", "x").await;
     store.delete(&memory).await;

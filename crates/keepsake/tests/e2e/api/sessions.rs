@@ -137,7 +137,7 @@ pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
     not_found(&place.client.get(&path).await);
 }
 
-pub(super) async fn what_is_not_of_memory_is_refused_by_name(place: Place) {
+pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place) {
     let (client, store) = (&place.client, place.store());
     let file = json!({"type": "file", "file_id": "file_1"});
     let repository = json!({"type": "github_repository", "url": "https://x", "authorization_token": "t"});
@@ -382,7 +382,7 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     assert_eq!(shared.version_count().await, 1);
 }
 
-pub(super) async fn events_tell_each_call_without_content(place: Place) {
+pub(super) async fn events_record_each_call_without_content(place: Place) {
     let (client, store) = (&place.client, place.store());
     let (session, path, holder) = open(client, &[attached(&store, "read_write")]).await;
     let mount = text(&session["resources"][0]["mount_path"]).replace("/mnt/memory", "/memories");
@@ -515,7 +515,7 @@ pub(super) async fn bodies_of_archive_and_token_may_be_left_out(place: Place) {
     );
 }
 
-pub(super) async fn creation_with_a_key_is_made_once(place: Place) {
+pub(super) async fn repeated_creation_with_a_key_makes_one_session(place: Place) {
     let (client, store) = (&place.client, place.store());
     let body = attaching(&[attached(&store, "read_only")]);
     let post = async || post_with(client, SESSIONS, &body, ("idempotency-key", "k")).await;

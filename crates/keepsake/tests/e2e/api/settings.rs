@@ -1,4 +1,4 @@
-//! What stores and memories tell beyond the SDK's fields.
+//! Fields of stores and memories that the SDK does not have.
 
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn micros(time: &Value) -> i64 {
     Timestamp::parse(text(time)).unwrap().as_micros()
 }
 
-pub(super) async fn expiry_is_told_of_memories(place: Place) {
+pub(super) async fn memories_show_their_expiry_time(place: Place) {
     let client = &place.client;
     let new = json!({"name": "short-lived", "expires_unused_after": 10 * 86_400});
     let store = Store::new(client, text(&ok(&client.post(STORES, &new).await)["id"]));

@@ -6,7 +6,7 @@ use super::support::{
     Place, STORES, Store, all, delete, invalid, not_found, ok, page_of, patch, refused, strings, text,
 };
 
-pub(super) async fn store_answers_what_it_was_made_with(place: Place) {
+pub(super) async fn created_store_has_the_given_fields(place: Place) {
     let client = &place.client;
     let whole = json!({
         "name": "Notes", "description": "What we know\nof it.",
@@ -196,7 +196,7 @@ pub(super) async fn update_changes_what_it_names_by_post_and_by_patch(place: Pla
     }
 }
 
-pub(super) async fn updated_at_moves_with_the_store_alone(place: Place) {
+pub(super) async fn updated_at_moves_only_with_the_store(place: Place) {
     let (client, store) = (&place.client, place.new_store("a").await);
     ok(&client.post(&store.path, &json!({"metadata": {"k": "v"}})).await);
     let before = store.object().await["updated_at"].clone();

@@ -11,7 +11,7 @@ fn usage_of(store: &Store) -> String {
     format!("{}/usage", store.path)
 }
 
-pub(super) async fn usage_tells_what_expires_next_and_what_was_never_read(place: Place) {
+pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) {
     let client = &place.client;
     let new = json!({"name": "used", "expires_unused_after": PERIOD_SECS});
     let store = Store::new(client, text(&ok(&client.post(STORES, &new).await)["id"]));

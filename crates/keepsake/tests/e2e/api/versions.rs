@@ -61,7 +61,7 @@ pub(super) async fn versions_show_what_was_done(place: Place) {
 
 type Filter<'a> = Box<dyn Fn(&Value) -> bool + Send + Sync + 'a>;
 
-pub(super) async fn filters_hold_alone_and_together(place: Place) {
+pub(super) async fn filters_work_alone_and_combined(place: Place) {
     let store = place.store();
     let by_second = store.seen_by(&place.second);
     let mut memories = Vec::new();
@@ -292,7 +292,7 @@ pub(super) async fn restored_version_is_a_new_one(place: Place) {
     assert_eq!(store.paths().await, ["/second"]);
 }
 
-pub(super) async fn deleted_memory_comes_back_under_its_id(place: Place) {
+pub(super) async fn restored_memory_keeps_its_id(place: Place) {
     let store = place.store();
     let (made, versions) = with_past(&store).await;
     store.delete(&made).await;
@@ -318,7 +318,7 @@ pub(super) async fn deleted_memory_comes_back_under_its_id(place: Place) {
     assert_eq!(store.paths().await, ["/first", "/second"]);
 }
 
-pub(super) async fn restore_is_refused_where_there_is_nothing_to_restore(place: Place) {
+pub(super) async fn restore_of_a_version_without_content_is_refused(place: Place) {
     let store = place.store();
     let (made, versions) = with_past(&store).await;
     store.redact(&versions[0]).await;
@@ -336,7 +336,7 @@ pub(super) async fn restore_is_refused_where_there_is_nothing_to_restore(place: 
             409,
             "conflict_error",
         );
-        // Whatever is expected of the memory.
+        // A precondition makes no difference.
         let expecting = json!({"precondition": holds("three")});
         refused(
             &store.try_restore(version, &expecting).await,
@@ -347,7 +347,7 @@ pub(super) async fn restore_is_refused_where_there_is_nothing_to_restore(place: 
     assert_eq!(store.history().await, history);
 }
 
-pub(super) async fn restore_is_held_to_its_precondition_and_free_path(place: Place) {
+pub(super) async fn restore_needs_its_precondition_and_a_free_path(place: Place) {
     let store = place.store();
     let (made, versions) = with_past(&store).await;
     let on = |content: &str| json!({"precondition": holds(content)});
@@ -368,10 +368,10 @@ pub(super) async fn restore_is_held_to_its_precondition_and_free_path(place: Pla
     store.delete(&other).await;
     let restored = ok(&store.try_restore(&versions[0], &on("three")).await);
     assert_eq!(restored["path"], "/first");
-    // Sent again it finds what it asks for.
+    // Sent again, it succeeds: it already took effect.
     let again = ok(&store.try_restore(&versions[0], &on("three")).await);
     assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
-    // What is deleted holds nothing.
+    // A deleted memory has no content, so the precondition fails.
     store.delete(&made).await;
     let error = refused(
         &store.try_restore(&versions[2], &on("one")).await,

@@ -1,10 +1,10 @@
 //! The chart's examples, installed with the commands that they name: each file of
 //! values begins with the commands of its installation, and the notes that the
-//! installation prints continue with those that create a key.
+//! installation prints continue with the commands that create a key.
 //!
-//! The commands are run as they are written, by bash. `kubectl` and `helm` are the
-//! programs of `tests/chart/cluster`: what would run in a container is the binary.
-//! Only addresses and credentials of the stores, and ports, are the test's.
+//! Bash runs the commands unchanged. `kubectl` and `helm` are the programs of
+//! `tests/chart/cluster`, which run the binary instead of containers. The test sets
+//! only ports, and the addresses and credentials of the stores.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -363,7 +363,7 @@ impl Pod {
         self.process.output()
     }
 
-    /// Ends it as Kubernetes does, which must be in its time and by itself.
+    /// Ends the pod's process as Kubernetes does; it must exit with 0 within its grace period.
     pub(crate) async fn end(mut self) {
         self.process.terminate().await;
         let ended = tokio::time::timeout(self.grace, self.process.wait()).await;

@@ -4,7 +4,7 @@ use super::Person;
 use crate::support::command::{Run, keepsake_reading};
 
 impl Person {
-    /// Runs a command that knows the server from contexts alone.
+    /// Runs a command that finds the server only through contexts.
     async fn run_in_context(&self, arguments: &[&str], more: &[(&str, &str)], input: &str) -> Run {
         let home = self.home.path().to_string_lossy();
         let variables = [&[("XDG_CONFIG_HOME", home.as_ref())], more].concat();

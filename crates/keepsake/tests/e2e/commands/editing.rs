@@ -12,7 +12,7 @@ impl Person {
         path
     }
 
-    /// An editor that appends a line, after somebody else has replaced the memory.
+    /// An editor that appends a line, after another client has replaced the memory.
     fn editor_in_a_race(&self) -> PathBuf {
         let binary = crate::support::binary();
         let other = format!("echo theirs | {} memory put a.md > /dev/null", binary.display());

@@ -175,7 +175,7 @@ async fn search_shows_the_place_and_the_passage() {
 type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], i32, &'a str);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_gets_and_loses_a_time_of_expiry() {
+async fn expiry_time_of_a_memory_is_set_and_removed() {
     let person = Person::new().await;
     let put = ["memory", "put", "offer.md", "--expires-in", "30d", "-o", "json"];
     let made = person.run_with(&put, &[], "10 %\n").await.json();

@@ -3,7 +3,7 @@ use super::Person;
 const ESCAPE: char = '\u{1b}';
 
 #[tokio::test(flavor = "multi_thread")]
-async fn colour_is_for_terminals_alone() {
+async fn colour_is_only_for_terminals() {
     let person = Person::new().await;
     person.put("a.md", "one\n").await;
     person.put("a.md", "two\n").await;

@@ -436,7 +436,7 @@ async fn refused_file_is_reported_and_the_others_are_carried_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_that_may_only_read_downloads_and_reports_edits() {
+async fn read_only_key_downloads_and_reports_edits() {
     let place = Workplace::new().await;
     place.person.put("a.md", "1").await;
     let reader = place.person.reader.clone();

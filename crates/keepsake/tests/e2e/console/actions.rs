@@ -1,4 +1,4 @@
-//! What people do on each screen, and its effect on the API.
+//! The actions of each screen, and their effect on the API.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn stores_are_created_changed_archived_and_deleted(pair: Pair) {
     assert_eq!(made.status, 303, "{}", made.text);
     let (path, _) = made.location().split_once('?').unwrap();
     let path = path.to_owned();
-    // The form that is sent twice makes one store.
+    // A form that is sent twice creates one store.
     let again = browser.submit(&list, "/console/stores", &form).await;
     assert_eq!(again.location(), made.location());
     let id = path.rsplit('/').next().unwrap();
@@ -200,7 +200,7 @@ async fn memories_are_written_renamed_pinned_deleted_and_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_of_two_editors_sees_the_difference_and_loses_nothing() {
+async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let (_deployment, tenant, server, mut ada) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let id = write(&client, &tenant, "/shared.md", "one\ntwo\nthree\n").await;
@@ -478,7 +478,7 @@ async fn audit_is_filtered_and_saved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn erasure_is_looked_at_confirmed_and_has_a_receipt() {
+async fn erasure_has_a_preview_a_confirmation_and_a_receipt() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     write(&client, &tenant, "/people/ada.md", "about Ada\n").await;
@@ -518,7 +518,7 @@ async fn erasure_is_looked_at_confirmed_and_has_a_receipt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_shows_quotas_and_what_is_not_used() {
+async fn usage_shows_quotas_and_unused_memories() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
     write(&client, &tenant, "/unread.md", "x\n").await;

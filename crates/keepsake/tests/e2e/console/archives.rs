@@ -182,16 +182,16 @@ async fn saved_archive_equals_that_of_the_command(pair: Pair) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archive_is_imported_once_however_often_it_is_sent_on_sqlite() {
-    archive_is_imported_once_however_often_it_is_sent(Pair::Sqlite).await;
+async fn repeated_upload_imports_an_archive_once_on_sqlite() {
+    repeated_upload_imports_an_archive_once(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archive_is_imported_once_however_often_it_is_sent_on_postgres() {
-    archive_is_imported_once_however_often_it_is_sent(Pair::Postgres).await;
+async fn repeated_upload_imports_an_archive_once_on_postgres() {
+    repeated_upload_imports_an_archive_once(Pair::Postgres).await;
 }
 
-async fn archive_is_imported_once_however_often_it_is_sent(pair: Pair) {
+async fn repeated_upload_imports_an_archive_once(pair: Pair) {
     let (_deployment, tenant, server, mut browser) = console_on(pair).await;
     let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
     fill(&client, &store_id).await;

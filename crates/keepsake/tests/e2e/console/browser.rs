@@ -199,7 +199,7 @@ impl Browser {
         self.post(path, &all).await
     }
 
-    /// Sends a form, which must lead to a page that says what was done.
+    /// Sends a form and follows the redirect to the page that confirms the action.
     pub(crate) async fn act(&mut self, page: &Page, path: &str, fields: &[(&str, &str)]) -> Page {
         let answer = self.submit(page, path, fields).await;
         assert_eq!(answer.status, 303, "{path}: {}", answer.text);

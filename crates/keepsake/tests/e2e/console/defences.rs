@@ -142,8 +142,8 @@ async fn sign_in_replaces_a_planted_cookie() {
     let forged = [("name", "forged"), ("token", before.as_str())];
     assert_eq!(browser.post("/console/stores", &forged).await.status, 403);
 
-    // The cookie of the form that asks for a credential is none of a sign-in, and a
-    // form needs the cookie that came with it.
+    // The cookie of the sign-in form does not sign in, and the form needs the cookie of
+    // its own page.
     let mut stranger = Browser::new(&server.url());
     let form = stranger.open("/console/sign-in").await;
     let cookie = stranger.cookies["keepsake_sign_in"].clone();
@@ -159,7 +159,7 @@ async fn sign_in_replaces_a_planted_cookie() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sign_in_of_both_consoles_leads_to_no_other_place() {
+async fn sign_in_redirects_only_within_the_consoles() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let operated = Operated::on(&deployment).await;
@@ -197,7 +197,7 @@ async fn sign_in_of_both_consoles_leads_to_no_other_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_ends_with_its_credential() {
+async fn every_page_is_refused_after_its_credential_is_revoked() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
     let draft = json!({"name": "ended", "scopes": ["memory:read", "tenant:admin"]});

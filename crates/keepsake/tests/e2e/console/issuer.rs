@@ -168,7 +168,7 @@ async fn sign_in_at_an_issuer_of_another_site_works_in_a_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sign_in_at_an_issuer_leads_to_no_other_site() {
+async fn issuer_sign_in_redirects_to_no_other_site() {
     let setup = Setup::new(AUDIENCE).await;
     for foreign in [
         "https://evil.example/",
@@ -187,7 +187,7 @@ async fn sign_in_at_an_issuer_leads_to_no_other_site() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_of_an_issuer_is_accepted_once_and_from_the_browser_that_left() {
+async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
     let setup = Setup::new(AUDIENCE).await;
     let mut browser = setup.browser();
     let url = setup.leave(&mut browser, "").await;
@@ -236,7 +236,7 @@ async fn answer_of_an_issuer_is_accepted_once_and_from_the_browser_that_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answer_that_was_changed_on_its_way_is_refused() {
+async fn altered_issuer_answer_is_refused() {
     let setup = Setup::new(AUDIENCE).await;
     let refused = async |field: &str, value: &str, why: &str| {
         let mut browser = setup.browser();
@@ -261,7 +261,7 @@ async fn answer_that_was_changed_on_its_way_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_are_not_good_do_not_sign_in() {
+async fn invalid_tokens_do_not_sign_in() {
     let setup = Setup::new(AUDIENCE).await;
     let id_token = |claims: Value| Behaviour {
         id_token: claims,
@@ -339,7 +339,7 @@ async fn tokens_that_are_not_good_do_not_sign_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn console_ends_with_the_token_of_the_issuer() {
+async fn console_sign_in_ends_with_the_issuers_token() {
     let setup = Setup::new(AUDIENCE).await;
     // Accepted for a minute after its end, so for about four seconds from now.
     setup.provider.behave(Behaviour {
@@ -357,7 +357,7 @@ async fn console_ends_with_the_token_of_the_issuer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issuer_that_is_down_costs_no_other_sign_in() {
+async fn unreachable_issuer_does_not_affect_other_sign_ins() {
     let setup = Setup::new(AUDIENCE).await;
     setup.provider.behave(Behaviour {
         is_down: true,

@@ -84,16 +84,16 @@ impl Stream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_come_as_the_lines_of_the_page_on_postgres_and_s3() {
-    calls_come_as_the_lines_of_the_page(Pair::PostgresS3).await;
+async fn new_calls_appear_as_rows_of_the_page_on_postgres_and_s3() {
+    new_calls_appear_as_rows_of_the_page(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_come_as_the_lines_of_the_page_on_sqlite() {
-    calls_come_as_the_lines_of_the_page(Pair::Sqlite).await;
+async fn new_calls_appear_as_rows_of_the_page_on_sqlite() {
+    new_calls_appear_as_rows_of_the_page(Pair::Sqlite).await;
 }
 
-async fn calls_come_as_the_lines_of_the_page(pair: Pair) {
+async fn new_calls_appear_as_rows_of_the_page(pair: Pair) {
     let (_deployment, tenant, server, mut browser) = console_on(pair).await;
     let client = server.client(&tenant);
     let session = session_of(&client, &tenant).await;

@@ -1,4 +1,4 @@
-//! What every page has: headers, weight, and the content that it is for.
+//! Every page: its headers, its weight, and its main content.
 
 use keepsake_index::Scope;
 use reqwest::Method;
@@ -106,7 +106,7 @@ async fn every_page_is_complete(pair: Pair) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn style_and_script_are_kept_by_browsers() {
+async fn style_and_script_are_cached_by_browsers() {
     let (_deployment, _tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
     let page = browser.open("/console/stores").await;
     for (start, content_type) in [
@@ -124,7 +124,7 @@ async fn style_and_script_are_kept_by_browsers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_tells_who_wrote_it_and_a_look_is_no_use() {
+async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let made = client
@@ -234,7 +234,7 @@ async fn large_memories_have_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn front_page_leads_browsers_to_the_console() {
+async fn front_page_redirects_browsers_to_the_console() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let request = browser
         .request(Method::GET, "/")
@@ -269,7 +269,7 @@ async fn errors_are_pages_with_the_message_of_the_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_other_scopes_see_what_they_may() {
+async fn pages_show_only_what_the_scopes_allow() {
     let (deployment, tenant, mut server, _browser) = console_on(Pair::Sqlite).await;
     server.end().await;
     let provision = deployment.provision().await;

@@ -39,7 +39,7 @@ async fn key_signs_in_until_the_person_signs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sign_in_leads_to_the_page_that_was_asked_for() {
+async fn sign_in_redirects_to_the_requested_page() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
     let mut browser = Browser::new(&server.url());
     let answer = browser.sign_in(&tenant.key, "/console/usage").await;
@@ -62,7 +62,7 @@ async fn sign_in_leads_to_the_page_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials_are_told_and_not_repeated() {
+async fn wrong_credentials_are_reported_and_not_repeated() {
     let (_deployment, _tenant, server, _browser) = console_on(Pair::Sqlite).await;
     for wrong in ["nonsense", "ks_live_x", "a.b.c", ""] {
         let mut browser = Browser::new(&server.url());
@@ -124,7 +124,7 @@ async fn revoked_key_ends_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scopes_and_stores_of_the_key_are_those_of_the_console() {
+async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
@@ -158,7 +158,7 @@ async fn scopes_and_stores_of_the_key_are_those_of_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_and_foreign_cookies_are_no_sign_in() {
+async fn altered_and_foreign_cookies_are_refused() {
     let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
     let cookie = browser.cookies["keepsake_console"].clone();
     let mut changed = cookie.clone().into_bytes();

@@ -280,7 +280,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "path" => Meaning::Of(Kind::ApiPath),
         "path_prefix" => Meaning::Of(Kind::Directory),
         "page" => Meaning::Of(Kind::Page),
-        // A name that whoever issues tokens gives; tenants may have the same.
+        // A name from the issuer of a token; tenants may share it.
         "service_account_id" => Meaning::Plain("ci"),
         "created_at[gt]" | "created_at[gte]" => Meaning::Plain("2020-01-01"),
         "created_at[lt]" | "created_at[lte]" => Meaning::Plain("2999-01-01"),

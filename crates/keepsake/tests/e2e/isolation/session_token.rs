@@ -1,7 +1,7 @@
 //! The permissions of a session token for each operation.
 //!
-//! The operations are those of the server's own document: one that is new fails
-//! here until it is said what a token may do with it.
+//! The operations come from the server's OpenAPI document. A new operation fails this
+//! test until it is in one of the lists below.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::fixture::{Fixture, Ids, Kind, SESSIONS, made, snapshot_of_store, text
 use super::sweep::ask;
 use crate::support::{Answer, Client, Deployment, Pair, secrets};
 
-/// What reads, and what a token may read.
+/// Reading operations that a token may use.
 const READS: [&str; 10] = [
     "memories.list",
     "memories.search",
@@ -26,7 +26,7 @@ const READS: [&str; 10] = [
     "sessions.resources.retrieve",
     "tools.list",
 ];
-/// What changes a memory, each of its requests.
+/// Operations of which every request changes a memory.
 const WRITES: [&str; 5] = [
     "memories.batch",
     "memories.create",
@@ -34,13 +34,13 @@ const WRITES: [&str; 5] = [
     "memories.update_by_patch",
     "memories.delete",
 ];
-/// What changes a memory or reads it, as the request says.
+/// Operations that read or change a memory, depending on the request.
 const TOOLS: [&str; 3] = [
     "tool_calls.create",
     "sessions.tool_calls.create",
     "mcp.of_session",
 ];
-/// What is not for sessions.
+/// Operations that a session's token must not use.
 const OTHERS: [&str; 33] = [
     "mcp.of_store",
     "memory_stores.create",
@@ -78,12 +78,12 @@ const OTHERS: [&str; 33] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_of_a_session_does_what_it_may_and_no_more_on_postgres_and_s3() {
+async fn session_token_has_exactly_its_permissions_on_postgres_and_s3() {
     run(Pair::PostgresS3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_of_a_session_does_what_it_may_and_no_more_on_sqlite() {
+async fn session_token_has_exactly_its_permissions_on_sqlite() {
     run(Pair::Sqlite).await;
 }
 
@@ -143,7 +143,7 @@ async fn try_all(client: &Client, operation: &Operation, ids: &Ids) -> Vec<(Valu
     answers
 }
 
-/// What lasts of an answer, but for its length: it repeats paths of two lengths.
+/// The lasting parts of an answer without its length, because paths differ in length.
 fn without_length(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
     let (status, mut headers, text) = answer.lasting();
     headers.retain(|(name, _)| name != "content-length");

@@ -75,7 +75,7 @@ impl Form {
         forms.collect()
     }
 
-    /// Those that the owner of everything may send one after the other.
+    /// The forms that the owner of all objects can send one after the other.
     fn in_turn(operation: &Operation) -> Vec<Self> {
         let mut forms = Self::all(operation);
         if operation.method != Method::GET {
@@ -322,7 +322,7 @@ fn assert_nothing_of(secrets: &[String], answer: &Answer, what: &str) {
 /// The cursor to the second page of an operation's list.
 async fn page_of(client: &Client, operation: &Operation, ids: &Ids) -> String {
     if operation.id == "sessions.events.list" {
-        // An erasure of the store took those of before.
+        // An erasure of the store removed the earlier events.
         let calls = format!("/v1/sessions/{}/tool_calls", ids.get(Kind::Session));
         for _ in 0..2 {
             let view = json!({"command": "view", "path": "/memories"});
@@ -446,7 +446,7 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
 }
 
 /// Sends every operation for own objects with idempotency keys that other tenants
-/// used: the answers contain nothing of theirs.
+/// used: the answers contain no data of other tenants.
 pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], listed: &[Value]) {
     for operation in operations {
         let mut target = Target {

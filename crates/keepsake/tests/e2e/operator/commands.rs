@@ -48,7 +48,7 @@ async fn run(line: &str, more: &[&str], variables: &[(&str, &str)]) -> Run {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_say_the_same_on_both_sides() {
+async fn commands_print_the_same_locally_and_over_http() {
     let sides = Sides::new().await;
     let beside = async |line: &str| sides.beside(line).await;
     let remote = async |line: &str| sides.remote(line).await;
@@ -152,7 +152,7 @@ async fn commands_say_the_same_on_both_sides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_say_what_is_wrong_on_both_sides() {
+async fn commands_report_errors_locally_and_over_http() {
     let sides = Sides::new().await;
     let nobody = "wrkspc_00000000000000000000000001";
     let errors = [
@@ -309,7 +309,7 @@ async fn assert_commands_are_audited(operator: &Operator, id: &str, other_id: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
+async fn local_commands_manage_a_tenant_on_sqlite() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let command = deployment.command(&ServerConfig::default());
     let file = command.config_file().display().to_string();
@@ -358,7 +358,7 @@ async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_that_signs_tokens_is_changed_on_both_sides_and_audited() {
+async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
     let sides = Sides::new().await;
     let tenant = sides.deployment.tenant().await;
     let client = sides.server.client(&tenant);
@@ -372,7 +372,7 @@ async fn key_that_signs_tokens_is_changed_on_both_sides_and_audited() {
     let old = holder_of(&session["token"]);
     let issued = async || ok(&client.post(&format!("{path}/token"), &json!({})).await)["token"].clone();
 
-    // One that is planned ends no token.
+    // A planned rotation ends no token.
     let rotated = sides.remote("token-key rotate -o json").await.json();
     assert_eq!(
         (&rotated["type"], &rotated["id"]),

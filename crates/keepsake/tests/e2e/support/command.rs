@@ -69,7 +69,7 @@ pub(crate) async fn keepsake_asking_in_terminal(
     let mut rest = Vec::new();
     let mut end = std::pin::pin!(stdout.read_to_end(&mut rest));
     loop {
-        // What is typed between the prompt and the end of the echo is dropped.
+        // The terminal drops input between the prompt and the end of the echo.
         let _ = stdin.write_all(format!("{secret}\n").as_bytes()).await;
         if let Ok(read) = tokio::time::timeout(TYPED_AGAIN_AFTER, &mut end).await {
             read.unwrap();

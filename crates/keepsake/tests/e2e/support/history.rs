@@ -139,8 +139,8 @@ impl Database {
     }
 }
 
-/// The texts that versions brought, in their order; `None` where one brought
-/// none. Fails where a blob is missing or is not what its row says.
+/// The new texts of versions, in their order; `None` for a version without new text.
+/// Fails if a blob is missing or differs from its row.
 pub(crate) async fn texts(
     deployment: &Deployment,
     tenant: &Tenant,

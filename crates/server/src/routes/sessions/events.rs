@@ -195,7 +195,7 @@ impl Source for Calls {
         engine: &Engine,
         principal: &Arc<Principal>,
     ) -> Result<Option<Ready>, EngineError> {
-        // Before the events: those until then are read below.
+        // Read before the events, so that no event before the archiving is missed.
         let session = engine.sessions.get(principal, self.session_id).await?;
         let events = engine.events.next(principal, &mut self.followed).await?;
         if events.is_empty() {

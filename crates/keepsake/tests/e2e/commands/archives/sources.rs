@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::commands::Person;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plain_folder_is_imported_but_for_what_is_no_text() {
+async fn plain_folder_is_imported_without_its_invalid_files() {
     let person = Person::new().await;
     let vault = person.home.path().join("vault");
     fs::create_dir_all(vault.join("deep/er")).unwrap();
