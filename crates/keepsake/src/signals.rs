@@ -1,11 +1,14 @@
 //! SIGINT and SIGTERM: the first starts a graceful shutdown, the second exits.
 
 use std::io;
+use std::time::Duration;
 
 use keepsake_server::Lifecycle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+/// How long the last log lines may take after a second signal.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 const SIGXFSZ: i32 = 25;
 /// Added to a signal's number for the exit code, as shells do.
 const SIGNAL_EXIT_CODE: i32 = 128;
@@ -48,7 +51,9 @@ pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
             begun.stopping.cancel();
         }
         let second = next().await;
-        crate::logs::flush();
+        // Nobody may read stderr any more.
+        let flush = tokio::task::spawn_blocking(crate::logs::flush);
+        let _ = tokio::time::timeout(FLUSH_LIMIT, flush).await;
         std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());
     });
     Ok(lifecycle)

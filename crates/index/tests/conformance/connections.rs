@@ -10,11 +10,13 @@ use keepsake_testkit::FaultProxy;
 use sqlx::postgres::PgPool;
 use uuid::Uuid;
 
-use crate::place::{NOW, audited, next_uuid};
-use crate::subject::{OwnDatabase, postgres_index};
+use crate::place::{NOW, Place, audited, created, next_uuid, path};
+use crate::subject::{OwnDatabase, Raw, postgres_index};
 
 /// Long enough for an answer, short enough to wait for.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a call waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that a test opens before it breaks them.
 const CONNECTIONS: usize = 6;
 
@@ -190,4 +192,39 @@ async fn transactions_that_are_dropped_are_rolled_back() {
     tokio::time::timeout(Duration::from_secs(5), is_clean)
         .await
         .unwrap();
+}
+
+/// Far more calls than go together: those that wait fail with the first ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_a_lost_database_fail_together() {
+    let proxied = Proxied::start(CALL_TIMEOUT).await;
+    let place = Place::on(proxied.measured.clone(), Raw::Postgres(proxied.raw.clone())).await;
+    place.create("/there", 1).await;
+    proxied.proxy.refuse_connections().await;
+    proxied.proxy.reset_connections();
+    let there = path("/there");
+    let memories = &place.index.memories;
+    let commits: Vec<_> = (0..100)
+        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
+        .collect();
+    let began_at = Instant::now();
+    let reads = (0..100).map(|_| memories.head(place.tenant_id, place.store_id, Some(&there), 0));
+    let writes = commits
+        .iter()
+        .map(|commit| memories.commit(place.tenant_id, commit));
+    let (reads, writes) = tokio::join!(join_all(reads), join_all(writes));
+    let took = began_at.elapsed();
+    for error in reads.into_iter().filter_map(Result::err) {
+        assert!(matches!(error, IndexError::Unavailable(_)), "{error:?}");
+    }
+    let unknown = |error: &IndexError| matches!(error, IndexError::OutcomeUnknown(_));
+    let failures: Vec<_> = writes.into_iter().filter_map(Result::err).collect();
+    assert_eq!(failures.len(), 100);
+    // Only what was sent when the connection broke has an unknown outcome.
+    assert!(failures.iter().filter(|error| unknown(error)).count() <= 1);
+    assert!(took < ACQUIRE_TIMEOUT * 2, "{took:?}");
+
+    proxied.proxy.heal().await;
+    place.create("/after", 1).await;
+    place.assert_recount().await;
 }

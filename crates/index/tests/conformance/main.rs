@@ -83,6 +83,11 @@ macro_rules! hold_on_both_databases {
 hold_on_both_databases! {
     together: [
         batched_commits_do_not_affect_each_other,
+        commit_of_another_tenant_joins_no_batch,
+        refusals_within_a_batch_undo_only_themselves,
+        idempotency_key_twice_in_a_batch_commits_once,
+        limits_hold_within_a_batch,
+        puts_renames_and_deletions_that_wait_are_all_made,
         more_commits_than_fit_one_batch_are_all_answered,
         commit_behind_many_abandoned_ones_is_answered,
         batched_lookups_see_only_their_tenant,

@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{join_all, poll_immediate};
 use keepsake_core::StoreId;
-use keepsake_index::{CommitOutcome, MemoryTarget, Refusal, Target};
+use keepsake_index::{Commit, CommitOutcome, Idempotency, MemoryTarget, Refusal, Target};
 use sqlx::Executor as _;
 use tokio::time::timeout;
 
-use crate::place::{Place, committed, created, edited, next_uuid, path};
+use crate::place::{NOW, Place, committed, created, deleted, edited, next_uuid, path, renamed};
 use crate::subject::{Raw, Subject, postgres_index};
 
 /// Far longer than anything here takes: a wait that long never ends.
@@ -68,6 +68,145 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(subject: &Subject) 
         place.paths_below("/").await,
         ["/0", "/1", "/2", "/3", "/4", "/old", "/there"]
     );
+    place.assert_recount().await;
+}
+
+/// Runs commits at the same time: the first goes at once, and all others wait for it.
+async fn run_together(place: &Place, commits: &[Commit]) -> Vec<CommitOutcome> {
+    let commits = commits
+        .iter()
+        .map(|commit| place.index.memories.commit(place.tenant_id, commit));
+    join_all(commits).await.into_iter().map(Result::unwrap).collect()
+}
+
+/// Anybody may name the id of a store; its lane must not lend the tenant of another commit.
+pub(crate) async fn commit_of_another_tenant_joins_no_batch(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let other = Place::on(place.index.clone(), place.raw.clone()).await;
+    place.create("/room", 1).await;
+    let before = other.rows().await;
+    let commits = ["/0", "/1", "/foreign", "/2"].map(|at| place.commit_of(vec![created(at, 1)]));
+    let tenants = [place.tenant_id, place.tenant_id, other.tenant_id, place.tenant_id];
+    let calls = commits
+        .iter()
+        .zip(tenants)
+        .map(|(commit, tenant_id)| place.index.memories.commit(tenant_id, commit));
+    let outcomes: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
+    let no_store = CommitOutcome::Refused(Refusal::NoStore);
+    assert_eq!(outcomes, [committed(2), committed(3), no_store, committed(4)]);
+    assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/room"]);
+    assert_eq!(other.rows().await, before);
+    place.assert_recount().await;
+}
+
+pub(crate) async fn refusals_within_a_batch_undo_only_themselves(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let there = place.create("/there", 1).await;
+    place.create("/a/0", 1).await;
+    let memory_id = there.memory_id;
+    let path = "/there".to_owned();
+    let commits = [
+        vec![created("/0", 1)],
+        vec![created("/1", 1)],
+        vec![created("/there", 7)],
+        vec![created("/a/2", 1)],
+        vec![created("/there/below", 7)],
+        vec![edited(&there, 3)],
+        vec![created("/a", 7)],
+        vec![created("/a/3", 1)],
+    ]
+    .map(|changes| place.commit_of(changes));
+    let expected = [
+        committed(3),
+        committed(4),
+        CommitOutcome::Refused(Refusal::PathTaken {
+            path: path.clone(),
+            memory_id,
+        }),
+        committed(5),
+        CommitOutcome::Refused(Refusal::ParentIsFile { path, memory_id }),
+        committed(6),
+        CommitOutcome::Refused(Refusal::PathIsDirectory {
+            path: "/a/".to_owned(),
+        }),
+        committed(7),
+    ];
+    assert_eq!(run_together(&place, &commits).await, expected);
+    assert_eq!(
+        place.paths_below("/").await,
+        ["/0", "/1", "/a/0", "/a/2", "/a/3", "/there"]
+    );
+    place.assert_recount().await;
+}
+
+pub(crate) async fn idempotency_key_twice_in_a_batch_commits_once(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place.create("/room", 1).await;
+    let named = |at: &str| Commit {
+        idempotency: Some(Idempotency {
+            scope_sha256: [3; 32],
+            request_sha256: [9; 32],
+            since: NOW.minus(Duration::from_hours(24)),
+        }),
+        ..place.commit_of(vec![created(at, 1)])
+    };
+    let plain = |at: &str| place.commit_of(vec![created(at, 1)]);
+    let commits = [
+        plain("/0"),
+        named("/once"),
+        plain("/1"),
+        named("/once"),
+        plain("/2"),
+    ];
+    let expected = [
+        committed(2),
+        committed(3),
+        committed(4),
+        CommitOutcome::Replayed { seq: 3 },
+        committed(5),
+    ];
+    assert_eq!(run_together(&place, &commits).await, expected);
+    place.assert_recount().await;
+}
+
+pub(crate) async fn limits_hold_within_a_batch(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place.create("/room", 1).await;
+    let commits: Vec<_> = (0..6)
+        .map(|number| Commit {
+            memory_limit: 4,
+            ..place.commit_of(vec![created(&format!("/{number}"), 1)])
+        })
+        .collect();
+    let full = CommitOutcome::Refused(Refusal::TooManyMemories { count: 5 });
+    let expected = [
+        committed(2),
+        committed(3),
+        committed(4),
+        full.clone(),
+        full.clone(),
+        full,
+    ];
+    assert_eq!(run_together(&place, &commits).await, expected);
+    place.assert_recount().await;
+}
+
+pub(crate) async fn puts_renames_and_deletions_that_wait_are_all_made(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let (moved, gone) = (place.create("/old", 1).await, place.create("/gone", 1).await);
+    let commits = [
+        vec![created("/0", 1)],
+        vec![created("/1", 1)],
+        vec![renamed(&moved, "/new")],
+        vec![created("/2", 1)],
+        vec![deleted(&gone)],
+        vec![created("/3", 1)],
+    ]
+    .map(|changes| place.commit_of(changes));
+    let outcomes = run_together(&place, &commits).await;
+    let expected = [3, 4, 5, 6, 7, 8].map(committed);
+    assert_eq!(outcomes, expected);
+    assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/3", "/new"]);
     place.assert_recount().await;
 }
 
