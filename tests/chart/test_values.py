@@ -282,7 +282,7 @@ class Values(unittest.TestCase):
 
     def test_default_maxima_fit_into_100_connections(self):
         # As in docs/operations.md, "Connections to Postgres".
-        connections = {"gateway": 6 + 5, "worker": 2 + 5}
+        connections = {"gateway": 6 + 6, "worker": 2 + 6}
         values = ("worker.enabled=true", "worker.autoscaling.enabled=true")
         needed = 1  # the migration
         for component, of_each in connections.items():

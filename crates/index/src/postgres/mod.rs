@@ -75,7 +75,7 @@ const JOBS_CONNECTIONS: u32 = 3;
 /// How long a job waits for the result of one statement.
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Maximum number of connections for short calls across tenants.
-const SHARED_CONNECTIONS: u32 = 2;
+const SHARED_CONNECTIONS: u32 = 3;
 /// How long a short call waits for a lock, if the session can say so; otherwise, the
 /// limit of the call applies.
 const SHARED_LOCK_TIMEOUT: &str = "; SET lock_timeout = '5s'";
