@@ -413,14 +413,11 @@ impl Commits {
         commit: &Commit,
     ) -> Result<CommitOutcome, IndexError> {
         let outcome = async {
-            let made = self.enter(database, tenant_id, commit, false).await?;
-            match made {
-                Some(outcome) => Ok(outcome),
-                None => {
-                    let made = self.enter(database, tenant_id, commit, true).await?;
-                    made.ok_or(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
-                }
+            if let Some(outcome) = self.enter(database, tenant_id, commit, false).await? {
+                return Ok(outcome);
             }
+            let made = self.enter(database, tenant_id, commit, true).await?;
+            made.ok_or(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
         };
         // A trait object keeps the types of the callers' futures small.
         let outcome: BoxFuture<'_, _> = Box::pin(outcome);

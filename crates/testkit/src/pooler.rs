@@ -92,9 +92,7 @@ impl Pooler {
     /// When it does not start.
     pub async fn shared() -> Option<&'static Self> {
         static SHARED: OnceCell<Pooler> = OnceCell::const_new();
-        if std::env::var_os(THROUGH_VARIABLE).is_none() {
-            return None;
-        }
+        std::env::var_os(THROUGH_VARIABLE)?;
         let start = async || {
             let url = required_variable(
                 URL_VARIABLE,

@@ -140,13 +140,11 @@ impl Deployment {
 
     /// The configuration of a server on it, as TOML.
     pub(crate) fn config(&self, config: &ServerConfig) -> String {
-        let mut index = format!("url = \"{}\"\n", self.index_url());
-        if let Some(jobs_url) = self.jobs_url() {
-            index += &format!(
-                "jobs_url = \"{jobs_url}\"\nmigrate_url = \"{}\"\n",
-                self.postgres_url()
-            );
-        }
+        let jobs = self.jobs_url().map(|jobs_url| {
+            let owner = self.postgres_url();
+            format!("jobs_url = \"{jobs_url}\"\nmigrate_url = \"{owner}\"\n")
+        });
+        let index = format!("url = \"{}\"\n{}", self.index_url(), jobs.unwrap_or_default());
         let blobs = if self.pair.has_s3() {
             let options = s3_options(&self.s3_prefix);
             let credentials = options.settings.credentials.unwrap();
