@@ -364,12 +364,12 @@ pub(crate) struct StoreCommit {
 /// The outcome of a commit; `None`: its batch did not make it, and it must go alone.
 pub(crate) type Made = Result<Option<CommitOutcome>, IndexError>;
 
-/// There is one place, for the lock. A second one is for the time in which the first
-/// does not come back. The number of jobs bounds the wait of each.
+/// There is one place, for the lock. The second one is for a connection that hangs. The
+/// number of jobs bounds the wait of each.
 const ON_POSTGRES: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 32,
     places: 2,
-    patience: Duration::from_secs(1),
+    patience: Duration::from_secs(3),
     joins: postgres::commit::joins,
     answer_of_all,
 };
