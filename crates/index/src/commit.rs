@@ -357,11 +357,11 @@ pub(crate) struct Commits(Batches<Option<(TenantId, StoreId)>, StoreCommit, Made
 pub(crate) struct StoreCommit {
     pub(crate) tenant_id: TenantId,
     pub(crate) commit: Commit,
-    /// A batch did not make it.
+    /// A batch did not make it, so it gets a separate call.
     pub(crate) is_alone: bool,
 }
 
-/// The outcome of a commit; `None`: its batch did not make it, and it must go alone.
+/// The outcome of a commit; `None`: its batch did not make it, so it needs a separate call.
 pub(crate) type Made = Result<Option<CommitOutcome>, IndexError>;
 
 /// There is one place, for the lock. The second one is for a connection that hangs. The
@@ -427,7 +427,7 @@ impl Commits {
 
     async fn enter(&self, database: &Database, tenant_id: TenantId, commit: &Commit, is_alone: bool) -> Made {
         let lane = match database.backend() {
-            // A store's id alone is not enough: any tenant may name it.
+            // With the tenant, because any tenant may name the id of any store.
             Backend::Postgres(_) => Some((tenant_id, commit.store_id)),
             Backend::Sqlite(_) => None,
         };

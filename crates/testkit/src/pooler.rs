@@ -202,8 +202,8 @@ fn write_configuration(
 fn spawn(configuration: &Path, folder: &Path) -> Child {
     let program = required_variable("KEEPSAKE_TEST_PGBOUNCER", "PgBouncer 1.21 or later");
     let log = std::fs::File::create(folder.join("log")).expect("PgBouncer's log cannot be written");
-    // PgBouncer refuses to run as root. As nobody, it may still read the folders of
-    // the test and of its program.
+    // PgBouncer refuses to run as root. The other user keeps the right to read the
+    // folders of the test and of its program.
     let command = "if [ \"$(id -u)\" = 0 ]; then \
         exec setpriv --reuid nobody --regid \"$(id -g nobody)\" --clear-groups --inh-caps +dac_read_search \
         --ambient-caps +dac_read_search --pdeathsig KILL \"$@\"; fi; exec setpriv --pdeathsig KILL \"$@\"";

@@ -38,7 +38,7 @@ pub(crate) struct BatchRules<J, A> {
     pub(crate) patience: Duration,
     /// Whether a job may join the jobs of a batch, of which there is at least one.
     pub(crate) joins: fn(&[J], &J) -> bool,
-    /// The answer of all jobs that wait, if this one says that they would wait in vain.
+    /// The answer of all waiting jobs, if this answer shows that they would fail too.
     pub(crate) answer_of_all: fn(&A) -> Option<A>,
 }
 
@@ -123,7 +123,7 @@ where
         }))
     }
 
-    /// Runs a job in the lane of `key`, alone or in a batch.
+    /// Runs a job in the lane of `key`, by itself or in a batch.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -263,7 +263,7 @@ where
         None
     }
 
-    /// Answers all jobs that wait, if an answer says that they would wait in vain.
+    /// Answers all waiting jobs, if an answer shows that they would fail too.
     fn share_failure(&self, answers: &[A]) {
         let answer_of_all = self.inner.rules.answer_of_all;
         let Some(failed) = answers.iter().find(|answer| answer_of_all(answer).is_some()) else {
@@ -298,7 +298,7 @@ where
         }
     }
 
-    /// Gives the place back; nobody runs the jobs that wait.
+    /// Gives the place back, and drops the waiting jobs.
     fn abandon(&mut self) {
         let mut lanes = self.inner.lanes();
         if let Some(lane) = lanes.get_mut(&self.key) {
@@ -346,7 +346,7 @@ mod tests {
 
     /// Answers a number with itself and the size of its batch, once a permit is there for
     /// the batch. A batch that contains 13 panics, and 99 is the answer of all that wait.
-    /// Numbers from 100 on go alone.
+    /// Numbers from 100 on never join a batch.
     fn numbers(rules: BatchRules<u32, (u32, usize)>) -> (Numbers, Arc<Semaphore>, Arc<AtomicUsize>) {
         let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let (of_run, begun_of_run) = (Arc::clone(&gate), Arc::clone(&begun));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lone_job_goes_at_once_and_those_that_wait_go_together() {
+    async fn first_job_runs_at_once_and_waiting_jobs_run_together() {
         let (batches, gate, begun) = numbers(ONE_PLACE);
         let mut calls: Vec<_> = (0..5).map(|job| Box::pin(batches.run(0, job))).collect();
         for call in &mut calls {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_that_wait_long_take_another_place() {
+    async fn long_wait_opens_another_place() {
         let (batches, gate, begun) = numbers(BatchRules {
             places: 2,
             ..ONE_PLACE
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_that_cannot_join_go_by_themselves_in_order() {
+    async fn jobs_that_cannot_join_run_separately_in_order() {
         let (batches, gate, begun) = numbers(ONE_PLACE);
         let jobs = [1, 2, 100, 101, 3, 4];
         let mut calls: Vec<_> = jobs.map(|job| Box::pin(batches.run(0, job))).into();
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_answer_speaks_for_all_that_wait() {
+    async fn failure_is_shared_with_all_waiting_jobs() {
         let (batches, gate, begun) = numbers(ONE_PLACE);
         let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6]
             .map(|job| Box::pin(batches.run(0, job)))
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn place_that_is_dropped_without_a_runtime_is_free_again() {
+    fn place_dropped_without_a_runtime_is_free_again() {
         let (batches, gate, _) = numbers(ONE_PLACE);
         let runtime = || {
             tokio::runtime::Builder::new_current_thread()
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn caller_that_goes_away_takes_no_other_with_it() {
+    async fn cancelled_caller_cancels_only_its_own_job() {
         let (batches, gate, begun) = numbers(ONE_PLACE);
         let mut calls: Vec<_> = (0..4).map(|job| Box::pin(batches.run(0, job))).collect();
         for call in &mut calls {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batch_that_panics_answers_nobody_and_keeps_no_place() {
+    async fn panic_of_a_batch_loses_its_answers_and_frees_its_place() {
         let (batches, gate, _) = numbers(ONE_PLACE);
         let mut calls: Vec<_> = [1, 13, 14, 15, 16]
             .map(|job| Box::pin(batches.run(0, job)))

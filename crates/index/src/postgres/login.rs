@@ -63,7 +63,7 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 /// not always give both the same one.
 const COMPARISONS: u32 = 4;
 
-/// What a connection has without having sent anything.
+/// The role and the settings of a new connection.
 #[derive(Debug)]
 struct Seen {
     backend: i32,

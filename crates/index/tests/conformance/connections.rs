@@ -194,9 +194,9 @@ async fn transactions_that_are_dropped_are_rolled_back() {
         .unwrap();
 }
 
-/// Far more calls than go together: those that wait fail with the first ones.
+/// With more calls than fit into a batch, the waiting ones fail with the first batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_wait_for_a_lost_database_fail_together() {
+async fn waiting_calls_fail_together_when_the_database_is_lost() {
     let proxied = Proxied::start(CALL_TIMEOUT).await;
     let place = Place::on(proxied.measured.clone(), Raw::Postgres(proxied.raw.clone())).await;
     place.create("/there", 1).await;
@@ -220,7 +220,7 @@ async fn calls_that_wait_for_a_lost_database_fail_together() {
     let unknown = |error: &IndexError| matches!(error, IndexError::OutcomeUnknown(_));
     let failures: Vec<_> = writes.into_iter().filter_map(Result::err).collect();
     assert_eq!(failures.len(), 100);
-    // Only what was sent when the connection broke has an unknown outcome.
+    // Only a commit that was sent when the connection broke has an unknown outcome.
     assert!(failures.iter().filter(|error| unknown(error)).count() <= 1);
     assert!(took < ACQUIRE_TIMEOUT * 2, "{took:?}");
 
