@@ -371,7 +371,7 @@ const ON_POSTGRES: BatchRules<StoreCommit, Made> = BatchRules {
     places: 2,
     patience: Duration::from_secs(3),
     joins: postgres::commit::joins,
-    answer_of_all,
+    answer_of_all: IndexError::of_all_that_wait,
 };
 const ON_SQLITE: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 64,
@@ -379,14 +379,6 @@ const ON_SQLITE: BatchRules<StoreCommit, Made> = BatchRules {
     joins: |_, _| true,
     ..ON_POSTGRES
 };
-
-/// Without a connection, no commit that waits can be made.
-fn answer_of_all(made: &Made) -> Option<Made> {
-    match made {
-        Err(error) if error.is_without_connection() => Some(Err(error.copy())),
-        _ => None,
-    }
-}
 
 impl Commits {
     pub(crate) fn new(database: &Database) -> Self {

@@ -74,13 +74,18 @@ impl IndexError {
         }
     }
 
-    /// Whether there was no connection for the call, so that it was not begun.
-    pub(crate) fn is_without_connection(&self) -> bool {
-        match self {
-            Self::Unavailable(sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => true,
-            Self::Unavailable(sqlx::Error::Io(error)) => error.kind() == ErrorKind::NotConnected,
+    /// The answer of calls that wait for the same database, if this one got no
+    /// connection: none of them can be begun.
+    pub(crate) fn of_all_that_wait<T>(answer: &Result<T, Self>) -> Option<Result<T, Self>> {
+        let Err(error @ Self::Unavailable(cause)) = answer else {
+            return None;
+        };
+        let is_without_connection = match cause {
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
+            sqlx::Error::Io(cause) => cause.kind() == ErrorKind::NotConnected,
             _ => false,
-        }
+        };
+        is_without_connection.then(|| Err(error.copy()))
     }
 
     /// Whether a row with the same key exists.

@@ -19,10 +19,7 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
         places: 4,
         patience: Duration::from_millis(10),
         joins: |_, _| true,
-        answer_of_all: |answer| match answer {
-            Err(error) if error.is_without_connection() => Some(Err(error.copy())),
-            _ => None,
-        },
+        answer_of_all: IndexError::of_all_that_wait,
     }
 }
 
