@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId};
+use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
 use keepsake_index::{Directory, Head, Lookup, MemoryTarget, StoreState, StoredContent, Target, Version};
 use keepsake_telemetry::{Cache as Looked, Retried};
 
@@ -70,6 +70,15 @@ impl Cache {
                 .weigher(weigh)
                 .build(),
         )
+    }
+
+    /// Adds an entry, and first removes the one in whose place it comes: a full cache
+    /// admits no entry that was used less often than those it has.
+    async fn replace(&self, before: Option<Key>, key: Key, text: Arc<str>) {
+        if let Some(before) = before {
+            self.0.invalidate(&before).await;
+        }
+        self.0.insert(key, text).await;
     }
 }
 
@@ -299,13 +308,18 @@ impl Contents {
         Ok(Some(text.into()))
     }
 
-    /// Caches content that was just committed, since it is likely to be read
-    /// next.
-    pub(crate) async fn remember(&self, key: BlobKey, purge_epoch: i64, content: &Content) {
-        self.cache
-            .0
-            .insert((key, purge_epoch), content.as_str().into())
-            .await;
+    /// Caches content that was just committed, since it is likely to be read next, in
+    /// place of the content before it.
+    pub(crate) async fn replace(
+        &self,
+        key: BlobKey,
+        purge_epoch: i64,
+        content: &Content,
+        before: Option<VersionId>,
+    ) {
+        let before = before.map(|blob_id| (BlobKey { blob_id, ..key }, purge_epoch));
+        let text = content.as_str().into();
+        self.cache.replace(before, (key, purge_epoch), text).await;
     }
 }
 
@@ -320,24 +334,43 @@ pub(crate) fn blob_missing(tenant_id: TenantId, store_id: StoreId, memory_id: Me
 
 #[cfg(test)]
 mod tests {
-    use keepsake_core::VersionId;
     use uuid::Uuid;
 
     use super::*;
 
+    fn key(number: u128) -> Key {
+        let blob = BlobKey {
+            tenant_id: TenantId::from_uuid(Uuid::from_u128(number % 3)),
+            store_id: StoreId::from_uuid(Uuid::nil()),
+            blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
+        };
+        (blob, 0)
+    }
+
     #[tokio::test]
     async fn cache_never_outgrows_its_bytes() {
         let cache = Cache::new(20_000);
-        for number in 0..200_u128 {
-            let key = BlobKey {
-                tenant_id: TenantId::from_uuid(Uuid::from_u128(number % 3)),
-                store_id: StoreId::from_uuid(Uuid::nil()),
-                blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
-            };
-            cache.0.insert((key, 0), "x".repeat(1_000).into()).await;
+        for number in 0..200 {
+            cache.0.insert(key(number), "x".repeat(1_000).into()).await;
             cache.0.run_pending_tasks().await;
             assert!(cache.0.weighted_size() <= 20_000);
         }
         assert!(cache.0.entry_count() > 10);
+    }
+
+    #[tokio::test]
+    async fn full_cache_takes_new_content_in_place_of_the_old() {
+        let cache = Cache::new(20_000);
+        let text: Arc<str> = "x".repeat(1_000).into();
+        for number in 0..40 {
+            cache.0.insert(key(number), Arc::clone(&text)).await;
+            cache.0.get(&key(number)).await;
+            cache.0.run_pending_tasks().await;
+        }
+        let old = (0..40).map(key).find(|old| cache.0.contains_key(old)).unwrap();
+        cache.replace(Some(old), key(100), text).await;
+        cache.0.run_pending_tasks().await;
+        assert!(cache.0.contains_key(&key(100)));
+        assert!(!cache.0.contains_key(&old));
     }
 }

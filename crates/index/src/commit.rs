@@ -4,20 +4,19 @@
 //! once. Commits that wait for the same lock travel together ([`Commits`]).
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, Content, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId,
-    Timestamp, VersionId,
+    Actor, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp, VersionId,
 };
 use uuid::Uuid;
 
 use crate::database::{Backend, BatchRules, Batches, Database, Mode, Role, Tx, Unanswered};
-use crate::model::{Expiry, ExpiryChange, Head, Operation};
+use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Operation};
 use crate::numbers::signed;
-use crate::search::SearchRow;
 use crate::{IndexError, postgres, sqlite};
 
 /// Changes of one store that are applied atomically.
@@ -153,35 +152,6 @@ impl Change {
     pub fn path(&self) -> Option<&MemoryPath> {
         let after = self.after.as_ref().map(|after| &after.path);
         after.or_else(|| self.before.as_ref().map(|before| &before.path))
-    }
-}
-
-/// The new state of a memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadChange {
-    /// Its path.
-    pub path: MemoryPath,
-    /// The version that names the content's blob: the change's own version, or the
-    /// previous blob if the content is unchanged.
-    pub blob_id: VersionId,
-    /// Bytes of the content.
-    pub size_bytes: u64,
-    /// SHA-256 of the content.
-    pub sha256: ContentHash,
-    /// The content, if the commit writes it into the index; `None` if it is unchanged or
-    /// in an object store.
-    pub content: Option<Content>,
-    /// The content's first line; `None` if the content is unchanged.
-    pub first_line: Option<String>,
-    /// The change of the time at which the memory expires.
-    pub expiry: ExpiryChange,
-    /// The content's search terms; `None` if the content is unchanged.
-    pub search: Option<SearchRow>,
-}
-
-impl HeadChange {
-    pub(crate) fn content_bytes(&self) -> Option<&[u8]> {
-        self.content.as_ref().map(|content| content.as_str().as_bytes())
     }
 }
 
@@ -346,56 +316,88 @@ impl CommitPlan {
     }
 }
 
-/// Executes commits. Those that wait for the lock that another one holds go together:
-/// on Postgres the lock of their store, on SQLite the only connection that writes. They
-/// share a transaction and its flush, and each has its own outcome.
+/// Executes commits. Those that wait go together, share a transaction and its flush, and
+/// each has its own outcome.
+///
+/// On Postgres, puts of all stores go together, without waiting for the lock of a store.
+/// Other commits, and puts of a store that another transaction has locked, wait in the
+/// lane of their store. On SQLite, all commits wait in one lane for the only connection
+/// that writes.
 #[derive(Debug, Clone)]
-pub(crate) struct Commits(Batches<Option<(TenantId, StoreId)>, StoreCommit, Made>);
+pub(crate) struct Commits {
+    across_stores: Batches<(), StoreCommit, Made>,
+    within_store: Batches<StoreLane, StoreCommit, Made>,
+}
+
+/// A store and its tenant, because any tenant may name the id of any store; `None` on
+/// SQLite.
+type StoreLane = Option<(TenantId, StoreId)>;
 
 /// A commit of a tenant.
 #[derive(Debug)]
 pub(crate) struct StoreCommit {
     pub(crate) tenant_id: TenantId,
     pub(crate) commit: Commit,
-    /// A batch did not make it, so it gets a separate call.
-    pub(crate) is_alone: bool,
+    pub(crate) batching: Batching,
 }
 
-/// The outcome of a commit; `None`: its batch did not make it, so it needs a separate call.
-pub(crate) type Made = Result<Option<CommitOutcome>, IndexError>;
+/// With which commits a commit of Postgres shares a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batching {
+    /// A put, with puts of any store; skipped if another transaction has locked its store.
+    AcrossStores,
+    /// A put, with puts of its store; waits for the lock of the store.
+    WithinStore,
+    /// With none; the call knows the reason of a refusal.
+    Never,
+}
 
-/// There is one place, for the lock. The second one is for a connection that hangs. The
-/// number of jobs bounds the wait of each.
-const ON_POSTGRES: BatchRules<StoreCommit, Made> = BatchRules {
+/// What became of a commit in a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It has its outcome.
+    Done(CommitOutcome),
+    /// It was skipped, because another transaction has locked its store.
+    Locked,
+    /// The batch did not make it, so it needs a separate call.
+    NotMade,
+}
+
+/// The answer to one commit of a batch.
+pub(crate) type Made = Result<Attempt, IndexError>;
+
+/// A further batch at the same time is for a connection that hangs. The number of jobs
+/// bounds the wait of each.
+const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 32,
-    places: 2,
-    patience: Duration::from_secs(3),
+    max_running: 4,
+    extra_batch_after: Duration::from_millis(50),
     joins: postgres::commit::joins,
     answer_of_all: IndexError::of_all_that_wait,
 };
+/// One batch at a time, because it locks the store.
+const WITHIN_STORE: BatchRules<StoreCommit, Made> = BatchRules {
+    max_running: 2,
+    extra_batch_after: Duration::from_secs(3),
+    ..ACROSS_STORES
+};
 const ON_SQLITE: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 64,
-    places: 1,
+    max_running: 1,
     joins: |_, _| true,
-    ..ON_POSTGRES
+    ..WITHIN_STORE
 };
 
 impl Commits {
     pub(crate) fn new(database: &Database) -> Self {
-        let rules = match database.backend() {
-            Backend::Postgres(_) => ON_POSTGRES,
+        let within_store = match database.backend() {
+            Backend::Postgres(_) => WITHIN_STORE,
             Backend::Sqlite(_) => ON_SQLITE,
         };
-        let database = database.clone();
-        Self(Batches::new(rules, move |commits: Vec<StoreCommit>| {
-            let database = database.clone();
-            async move {
-                match database.backend() {
-                    Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits).await,
-                    Backend::Sqlite(_) => sqlite::commit::commit_all(&database, &commits).await,
-                }
-            }
-        }))
+        Self {
+            across_stores: batches(ACROSS_STORES, database),
+            within_store: batches(within_store, database),
+        }
     }
 
     pub(crate) async fn run(
@@ -404,36 +406,71 @@ impl Commits {
         tenant_id: TenantId,
         commit: &Commit,
     ) -> Result<CommitOutcome, IndexError> {
-        let outcome = async {
-            if let Some(outcome) = self.enter(database, tenant_id, commit, false).await? {
-                return Ok(outcome);
-            }
-            let made = self.enter(database, tenant_id, commit, true).await?;
-            made.ok_or(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
-        };
         // A trait object keeps the types of the callers' futures small.
-        let outcome: BoxFuture<'_, _> = Box::pin(outcome);
+        let outcome: BoxFuture<'_, _> = Box::pin(self.outcome(database, tenant_id, commit));
         let role = Role::Tenant(tenant_id);
         database.measure("commit", role, Mode::Write, outcome).await
     }
 
-    async fn enter(&self, database: &Database, tenant_id: TenantId, commit: &Commit, is_alone: bool) -> Made {
+    async fn outcome(
+        &self,
+        database: &Database,
+        tenant_id: TenantId,
+        commit: &Commit,
+    ) -> Result<CommitOutcome, IndexError> {
         let lane = match database.backend() {
-            // With the tenant, because any tenant may name the id of any store.
             Backend::Postgres(_) => Some((tenant_id, commit.store_id)),
             Backend::Sqlite(_) => None,
         };
-        let commit = StoreCommit {
-            tenant_id,
-            commit: commit.clone(),
-            is_alone,
+        let is_put = lane.is_some() && postgres::commit::is_put(commit);
+        // A store whose lane runs a commit is locked.
+        let mut batching = if is_put && !self.within_store.is_running(&lane) {
+            Batching::AcrossStores
+        } else {
+            Batching::WithinStore
         };
-        match self.0.run(lane, commit).await {
-            Ok(made) => made,
-            Err(Unanswered::NotBegun) => Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut)),
-            Err(Unanswered::Lost) => Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)),
+        loop {
+            let job = StoreCommit {
+                tenant_id,
+                commit: commit.clone(),
+                batching,
+            };
+            let answer = match batching {
+                Batching::AcrossStores => self.across_stores.run((), job).await,
+                Batching::WithinStore | Batching::Never => self.within_store.run(lane, job).await,
+            };
+            let made = match answer {
+                Ok(made) => made?,
+                Err(Unanswered::NotBegun) => {
+                    return Err(IndexError::Unavailable(sqlx::Error::PoolTimedOut));
+                }
+                Err(Unanswered::Lost) => {
+                    return Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed));
+                }
+            };
+            batching = match made {
+                Attempt::Done(outcome) => return Ok(outcome),
+                Attempt::Locked => Batching::WithinStore,
+                Attempt::NotMade => Batching::Never,
+            };
         }
     }
+}
+
+fn batches<K>(rules: BatchRules<StoreCommit, Made>, database: &Database) -> Batches<K, StoreCommit, Made>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+{
+    let database = database.clone();
+    Batches::new(rules, move |commits: Vec<StoreCommit>| {
+        let database = database.clone();
+        async move {
+            match database.backend() {
+                Backend::Postgres(_) => postgres::commit::commit_all(&database, &commits).await,
+                Backend::Sqlite(_) => sqlite::commit::commit_all(&database, &commits).await,
+            }
+        }
+    })
 }
 
 /// Executes a commit as a part of a transaction that holds the store's lock.

@@ -57,7 +57,7 @@ pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use blob_deletions::BlobDeletions;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
-pub use commit::{Change, Commit, CommitOutcome, Guard, HeadChange, Idempotency, Kept, Refusal};
+pub use commit::{Change, Commit, CommitOutcome, Guard, Idempotency, Kept, Refusal};
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
@@ -76,13 +76,13 @@ pub use migrations::Migrated;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
     Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, ExpiresAt,
-    Expiry, ExpiryChange, FoundMemories, FoundMemory, FoundVersion, Grant, Head, IssuedKey, JobRun,
-    KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
-    Operation, OverQuota, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunFence, RunPlace, Scope,
-    Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent,
-    Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus,
-    TenantUpdate, TenantUsage, UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
-    audit_object_id, audit_object_type, parse_audit_object_id,
+    Expiry, ExpiryChange, FoundMemories, FoundMemory, FoundVersion, Grant, Head, HeadChange, IssuedKey,
+    JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget,
+    NewStore, Operation, OverQuota, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunFence,
+    RunPlace, Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate,
+    StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding,
+    TenantStatus, TenantUpdate, TenantUsage, UnknownAuditor, Version, VersionCounts, VersionListing,
+    VersionPage, audit_object_id, audit_object_type, parse_audit_object_id,
 };
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::PlantedBug;

@@ -26,6 +26,43 @@ const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_
     AND deleted_at IS NULL AND EXISTS (SELECT 1 FROM store s \
         WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) ORDER BY path";
 
+/// The columns of a store that a read of memories shows, each after the name of its table.
+macro_rules! store_columns {
+    ($table:literal) => {
+        concat!(
+            $table,
+            "archived_at IS NOT NULL AS is_archived, ",
+            $table,
+            "purge_epoch, ",
+            $table,
+            "expires_unused_after, ",
+            $table,
+            "period_set_at"
+        )
+    };
+}
+
+/// The columns of a memory that a read shows, each after the name of its table, as in
+/// `m.`. [`FIND_ALL`] has them too.
+macro_rules! memory_columns {
+    ($table:literal) => {
+        memory_columns!($table: path size_bytes memory_id version_id head_seq blob_id sha256 claimed_by
+            claimed_until pinned expires_at created_at updated_at deleted_at; first_line)
+    };
+    ($table:literal: $($column:ident)*; $last:ident) => {
+        concat!($($table, stringify!($column), ", ",)* $table, stringify!($last))
+    };
+}
+
+/// The same columns of a directory.
+macro_rules! columns_of_directory {
+    () => {
+        "path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+    };
+}
+
+pub(crate) use {columns_of_directory, memory_columns, store_columns};
+
 /// The store, and the memories with the ids `$3` and those at the paths `$4`.
 pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
@@ -35,12 +72,10 @@ pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archiv
     (SELECT a.active_at FROM memory_access a \
         WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS active_at \
     FROM store s LEFT JOIN ( \
-        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
-            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_IDS($3) \
+        SELECT m.* FROM_IDS($3) \
             EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id] \
         UNION ALL \
-        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
-            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_TEXTS($4) \
+        SELECT m.* FROM_TEXTS($4) \
             EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text AND m.deleted_at IS NULL] \
     ) m ON true \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
@@ -71,7 +106,7 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
 /// that each stop at the limit, and a file's path is computed from its parent and name,
 /// so that the index covers the query.
 const CHILDREN: [&str; 2] = [
-    "SELECT coalesce(jsonb_agg(jsonb_build_array(is_directory::integer, path, size_bytes) ORDER BY name), '[]') \
+    "SELECT coalesce(json_agg(json_build_array(is_directory::integer, path, size_bytes) ORDER BY name), '[]') \
         FROM visible_children($1, $2, $3, $4)",
     "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
@@ -231,9 +266,9 @@ impl Memories {
         path: Option<&MemoryPath>,
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
-        let place = Place { tenant_id, store_id };
+        let store = StoreKey { tenant_id, store_id };
         let at = |path: Option<&MemoryPath>| HeadAt {
-            place,
+            store,
             path: path.cloned(),
         };
         let may_be_memory = path.is_some();
@@ -270,8 +305,8 @@ impl Memories {
         let Some(mut root) = root else {
             return Ok(None);
         };
-        let place = Place { tenant_id, store_id };
-        root.entries = children(&mut tx, place, "/", max_entries).await?;
+        let store = StoreKey { tenant_id, store_id };
+        root.entries = children(&mut tx, store, "/", max_entries).await?;
         tx.commit().await?;
         Ok(Some(root))
     }
@@ -361,8 +396,8 @@ impl Memories {
         store_id: StoreId,
         memory_id: MemoryId,
     ) -> Result<Option<FoundMemory>, IndexError> {
-        let place = Place { tenant_id, store_id };
-        let memory = self.lookups.memory(MemoryAt { place, memory_id });
+        let store = StoreKey { tenant_id, store_id };
+        let memory = self.lookups.memory(MemoryAt { store, memory_id });
         let role = Role::Tenant(tenant_id);
         self.database
             .measure("memory", role, Mode::Statement, memory)
@@ -490,7 +525,7 @@ impl Memories {
 
 /// A store and its tenant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StoreKey {
     pub(crate) tenant_id: TenantId,
     pub(crate) store_id: StoreId,
 }
@@ -498,20 +533,28 @@ pub(crate) struct Place {
 /// The visible children of a directory, in display order.
 pub(crate) async fn children(
     tx: &mut Tx,
-    place: Place,
+    store: StoreKey,
     directory: &str,
     limit: u64,
 ) -> Result<Vec<Entry>, IndexError> {
-    let children: Json<Vec<(i64, String, u64)>> = tx
+    let children: EntryArrays = tx
         .query(tx.choose(CHILDREN))
-        .bind((place.tenant_id, place.store_id))
+        .bind((store.tenant_id, store.store_id))
         .bind((directory, limit))
         .scalar()
         .await?;
+    Ok(entries_of(children))
+}
+
+/// Entries of a directory as the statements return them: whether it is a directory (1 or
+/// 0), its path, its bytes.
+pub(crate) type EntryArrays = Json<Vec<(i64, String, u64)>>;
+
+pub(crate) fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
     let entry = |(is_directory, path, size_bytes)| Entry {
         path,
         is_directory: is_directory == 1,
         size_bytes,
     };
-    Ok(children.0.into_iter().map(entry).collect())
+    arrays.0.into_iter().map(entry).collect()
 }

@@ -18,8 +18,8 @@ pub use audit::{
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};
 pub use memory::{
-    Claim, Depth, Directory, Entry, ExpiresAt, ExpiryChange, FoundMemories, FoundMemory, Head, Lookup,
-    Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, Target,
+    Claim, Depth, Directory, Entry, ExpiresAt, ExpiryChange, FoundMemories, FoundMemory, Head, HeadChange,
+    Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, Target,
 };
 pub use store::{
     Expiry, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,

@@ -47,25 +47,25 @@ $$;
 -- entries, at most p_max_entries.
 --
 -- The first row is that of `read_heads`; no row: the store does not exist. If the
--- path is not a directory, it is the only row. Otherwise its `total_entries` is the
--- number of entries without the limit, and the entries follow, as files and
--- directories.
+-- path is a directory, the `total_entries` of this row is the number of entries
+-- without the limit, and the `entries` of all rows are the listing. An entry is an
+-- array: whether it is a directory (1 or 0), its path, its bytes.
 CREATE FUNCTION read_directory(p_tenant uuid, p_store uuid, p_path text, p_directory text, p_max_entries bigint)
 RETURNS TABLE (
-    is_entry boolean, is_directory boolean, path text, size_bytes bigint, archived_at bigint, purge_epoch bigint,
+    path text, size_bytes bigint, archived_at bigint, purge_epoch bigint,
     memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
-    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint
+    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint, entries json
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     child record;
-    grandchild record;
+    v_entries bigint;
     remaining bigint := p_max_entries;
 BEGIN
-    SELECT false, false, h.path, h.size_bytes, h.archived_at, h.purge_epoch, h.memory_id, h.version_id, h.head_seq,
+    SELECT h.path, h.size_bytes, h.archived_at, h.purge_epoch, h.memory_id, h.version_id, h.head_seq,
            h.blob_id, h.sha256, h.claimed_by, h.claimed_until, h.files, h.total_entries
-      INTO is_entry, is_directory, path, size_bytes, archived_at, purge_epoch, memory_id, version_id, head_seq,
+      INTO path, size_bytes, archived_at, purge_epoch, memory_id, version_id, head_seq,
            blob_id, sha256, claimed_by, claimed_until, files, total_entries
       FROM read_heads(ARRAY[p_tenant], ARRAY[p_store], ARRAY[p_path], ARRAY[p_directory]) h;
     IF NOT FOUND THEN
@@ -81,26 +81,27 @@ BEGIN
              WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
                    AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/'
              ORDER BY d.name) d;
+    -- One array is far cheaper than a row for each entry.
+    SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name)
+      INTO entries
+      FROM visible_children(p_tenant, p_store, p_directory, p_max_entries) c
+    HAVING NOT bool_or(c.is_directory);
     RETURN NEXT;
+    IF entries IS NOT NULL THEN
+        RETURN;
+    END IF;
 
-    is_entry := true;
-    files := NULL;
-    total_entries := NULL;
     FOR child IN SELECT * FROM visible_children(p_tenant, p_store, p_directory, remaining) LOOP
         EXIT WHEN remaining <= 0;
-        is_directory := child.is_directory;
-        path := child.path;
-        size_bytes := child.size_bytes;
+        entries := json_build_array(json_build_array(child.is_directory::integer, child.path, child.size_bytes));
         RETURN NEXT;
         remaining := remaining - 1;
-        IF is_directory AND remaining > 0 THEN
-            FOR grandchild IN SELECT * FROM visible_children(p_tenant, p_store, child.path, remaining) LOOP
-                is_directory := grandchild.is_directory;
-                path := grandchild.path;
-                size_bytes := grandchild.size_bytes;
-                RETURN NEXT;
-                remaining := remaining - 1;
-            END LOOP;
+        IF child.is_directory AND remaining > 0 THEN
+            SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name), count(*)
+              INTO entries, v_entries
+              FROM visible_children(p_tenant, p_store, child.path, remaining) c;
+            RETURN NEXT;
+            remaining := remaining - v_entries;
         END IF;
     END LOOP;
 END

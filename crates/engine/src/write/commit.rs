@@ -104,8 +104,12 @@ impl Write<'_> {
                     at,
                     expiry,
                 } => {
-                    for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
-                        self.writer.contents.remember(*key, purge_epoch, content).await;
+                    for Prepared { change, brings } in &prepared {
+                        if let Some((key, content)) = brings {
+                            let before = change.before.as_ref().map(|before| before.blob_id);
+                            let contents = &self.writer.contents;
+                            contents.replace(*key, purge_epoch, content, before).await;
+                        }
                     }
                     return Ok(Attempt::Written(Box::new(Written {
                         seq,

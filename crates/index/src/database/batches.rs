@@ -32,10 +32,10 @@ pub(crate) struct BatchRules<J, A> {
     /// Maximum number of jobs of one batch.
     pub(crate) jobs: usize,
     /// Batches of one lane that run at the same time.
-    pub(crate) places: usize,
-    /// How long a job waits before it takes a second place, or a further one; each
-    /// attempt doubles it.
-    pub(crate) patience: Duration,
+    pub(crate) max_running: usize,
+    /// How long a job waits before the lane runs a further batch at the same time;
+    /// doubled after each.
+    pub(crate) extra_batch_after: Duration,
     /// Whether a job may join the jobs of a batch, of which there is at least one.
     pub(crate) joins: fn(&[J], &J) -> bool,
     /// The answer of all waiting jobs, if this answer shows that they would fail too.
@@ -64,7 +64,7 @@ struct Inner<K, J, A> {
 }
 
 struct Lane<J, A> {
-    taken_places: usize,
+    running: usize,
     /// The number of the next job that waits.
     next_number: u64,
     waiting: VecDeque<Waiting<J, A>>,
@@ -99,7 +99,7 @@ impl<K, J, A> fmt::Debug for Batches<K, J, A> {
 impl<J, A> Default for Lane<J, A> {
     fn default() -> Self {
         Self {
-            taken_places: 0,
+            running: 0,
             next_number: 0,
             waiting: VecDeque::new(),
         }
@@ -131,8 +131,8 @@ where
         let entered = {
             let mut lanes = self.0.lanes();
             let lane = lanes.entry(key.clone()).or_default();
-            if lane.taken_places == 0 {
-                lane.taken_places = 1;
+            if lane.running == 0 {
+                lane.running = 1;
                 Err(job)
             } else {
                 let (answer, answered) = oneshot::channel();
@@ -145,30 +145,35 @@ where
         match entered {
             Ok((number, answered)) => self.wait(&key, number, answered).await,
             Err(job) => {
-                let place = Place::taken(&self.0, key);
+                let slot = Slot::taken(&self.0, key);
                 let mut answers = (self.0.run)(vec![job]).await;
-                place.share_failure(&answers);
-                drop(place);
+                slot.share_failure(&answers);
+                drop(slot);
                 answers.pop().ok_or(Unanswered::Lost)
             }
         }
     }
 
+    /// Whether a job runs in the lane of `key`.
+    pub(crate) fn is_running(&self, key: &K) -> bool {
+        self.0.lanes().contains_key(key)
+    }
+
     /// Waits for the answer of a job in a batch.
     async fn wait(&self, key: &K, number: u64, mut answered: oneshot::Receiver<A>) -> Result<A, Unanswered> {
         let gives_up_at = Instant::now() + MAX_WAIT;
-        let mut patience = self.0.rules.patience;
+        let mut wait = self.0.rules.extra_batch_after;
         loop {
             let remaining = gives_up_at.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
                 break;
             }
-            match timeout(patience.min(remaining), &mut answered).await {
+            match timeout(wait.min(remaining), &mut answered).await {
                 Ok(answer) => return answer.map_err(|_| Unanswered::Lost),
-                // Dropping the place passes it on to the jobs that wait.
-                Err(_) => drop(self.take_another_place(key)),
+                // Dropping the slot passes it on to the jobs that wait.
+                Err(_) => drop(self.take_extra_slot(key)),
             }
-            patience *= 2;
+            wait *= 2;
         }
         if self.leave(key, number) {
             return Err(Unanswered::NotBegun);
@@ -177,13 +182,13 @@ where
         answered.await.map_err(|_| Unanswered::Lost)
     }
 
-    fn take_another_place(&self, key: &K) -> Option<Place<K, J, A>> {
+    fn take_extra_slot(&self, key: &K) -> Option<Slot<K, J, A>> {
         let mut lanes = self.0.lanes();
         let lane = lanes.get_mut(key)?;
-        let is_free = lane.taken_places < self.0.rules.places && !lane.waiting.is_empty();
-        is_free.then(|| {
-            lane.taken_places += 1;
-            Place::taken(&self.0, key.clone())
+        let has_room = lane.running < self.0.rules.max_running && !lane.waiting.is_empty();
+        has_room.then(|| {
+            lane.running += 1;
+            Slot::taken(&self.0, key.clone())
         })
     }
 
@@ -204,8 +209,8 @@ impl<K, J, A> Inner<K, J, A> {
     }
 }
 
-/// A place in a lane; dropping it passes it on to the jobs that wait.
-struct Place<K, J, A>
+/// A batch that a lane may run; dropping it passes it on to the jobs that wait.
+struct Slot<K, J, A>
 where
     K: Clone + Eq + Hash + Send + 'static,
     J: Send + 'static,
@@ -213,10 +218,10 @@ where
 {
     inner: Arc<Inner<K, J, A>>,
     key: K,
-    is_given_back: bool,
+    is_free: bool,
 }
 
-impl<K, J, A> Place<K, J, A>
+impl<K, J, A> Slot<K, J, A>
 where
     K: Clone + Eq + Hash + Send + 'static,
     J: Send + 'static,
@@ -226,11 +231,11 @@ where
         Self {
             inner: Arc::clone(inner),
             key,
-            is_given_back: false,
+            is_free: false,
         }
     }
 
-    /// Takes the jobs that wait, up to the limit; gives the place back if no job does.
+    /// Takes the jobs that wait, up to the limit; frees the slot if no job does.
     fn next_batch(&mut self) -> Option<Batch<J, A>> {
         let rules = &self.inner.rules;
         let mut lanes = self.inner.lanes();
@@ -255,9 +260,9 @@ where
         if !batch.jobs.is_empty() {
             return Some(batch);
         }
-        self.is_given_back = true;
-        lane.taken_places -= 1;
-        if lane.taken_places == 0 {
+        self.is_free = true;
+        lane.running -= 1;
+        if lane.running == 0 {
             lanes.remove(&self.key);
         }
         None
@@ -298,27 +303,27 @@ where
         }
     }
 
-    /// Gives the place back, and drops the waiting jobs.
+    /// Frees the slot, and drops the waiting jobs.
     fn abandon(&mut self) {
         let mut lanes = self.inner.lanes();
         if let Some(lane) = lanes.get_mut(&self.key) {
             lane.waiting.clear();
-            lane.taken_places -= 1;
-            if lane.taken_places == 0 {
+            lane.running -= 1;
+            if lane.running == 0 {
                 lanes.remove(&self.key);
             }
         }
     }
 }
 
-impl<K, J, A> Drop for Place<K, J, A>
+impl<K, J, A> Drop for Slot<K, J, A>
 where
     K: Clone + Eq + Hash + Send + 'static,
     J: Send + 'static,
     A: Send + 'static,
 {
     fn drop(&mut self) {
-        if self.is_given_back {
+        if self.is_free {
             return;
         }
         match Handle::try_current() {
@@ -363,10 +368,10 @@ mod tests {
         (batches, gate, begun)
     }
 
-    const ONE_PLACE: BatchRules<u32, (u32, usize)> = BatchRules {
+    const ONE_AT_A_TIME: BatchRules<u32, (u32, usize)> = BatchRules {
         jobs: 3,
-        places: 1,
-        patience: Duration::from_secs(1),
+        max_running: 1,
+        extra_batch_after: Duration::from_secs(1),
         joins: |batch, next| batch[0] < 100 && *next < 100,
         answer_of_all: |answer| (answer.0 == 99).then_some(*answer),
     };
@@ -377,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn first_job_runs_at_once_and_waiting_jobs_run_together() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let mut calls: Vec<_> = (0..5).map(|job| Box::pin(batches.run(0, job))).collect();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
@@ -391,7 +396,7 @@ mod tests {
 
     #[tokio::test]
     async fn lanes_run_side_by_side() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let mut calls: Vec<_> = [(0, 1), (0, 2), (7, 3)]
             .map(|(lane, job)| Box::pin(batches.run(lane, job)))
             .into();
@@ -406,10 +411,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_wait_opens_another_place() {
+    async fn long_wait_starts_another_batch() {
         let (batches, gate, begun) = numbers(BatchRules {
-            places: 2,
-            ..ONE_PLACE
+            max_running: 2,
+            ..ONE_AT_A_TIME
         });
         let calls = (0..3).map(|job| batches.run(0, job));
         let mut calls = Box::pin(join_all(calls));
@@ -419,7 +424,7 @@ mod tests {
         assert!(timeout(Duration::from_mins(1), &mut calls).await.is_err());
         assert_eq!(begun.load(Ordering::SeqCst), 2, "both that waited went together");
         let late = batches.run(0, 3).await;
-        assert_eq!(late, Err(Unanswered::NotBegun), "there are two places");
+        assert_eq!(late, Err(Unanswered::NotBegun), "two batches run");
         assert_eq!(begun.load(Ordering::SeqCst), 2);
         gate.add_permits(2);
         let answers: Vec<_> = calls.await.into_iter().flatten().collect();
@@ -429,7 +434,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn job_that_waits_too_long_is_not_begun() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let mut first = Box::pin(batches.run(0, 1));
         assert!(futures::poll!(&mut first).is_pending());
         let began_at = Instant::now();
@@ -443,7 +448,7 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_that_cannot_join_run_separately_in_order() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let jobs = [1, 2, 100, 101, 3, 4];
         let mut calls: Vec<_> = jobs.map(|job| Box::pin(batches.run(0, job))).into();
         for call in &mut calls {
@@ -458,7 +463,7 @@ mod tests {
 
     #[tokio::test]
     async fn failure_is_shared_with_all_waiting_jobs() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6]
             .map(|job| Box::pin(batches.run(0, job)))
             .into();
@@ -472,8 +477,8 @@ mod tests {
     }
 
     #[test]
-    fn place_dropped_without_a_runtime_is_free_again() {
-        let (batches, gate, _) = numbers(ONE_PLACE);
+    fn slot_dropped_without_a_runtime_is_free_again() {
+        let (batches, gate, _) = numbers(ONE_AT_A_TIME);
         let runtime = || {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -494,7 +499,7 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_caller_cancels_only_its_own_job() {
-        let (batches, gate, begun) = numbers(ONE_PLACE);
+        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let mut calls: Vec<_> = (0..4).map(|job| Box::pin(batches.run(0, job))).collect();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
@@ -511,8 +516,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panic_of_a_batch_loses_its_answers_and_frees_its_place() {
-        let (batches, gate, _) = numbers(ONE_PLACE);
+    async fn panic_of_a_batch_loses_its_answers_and_frees_its_slot() {
+        let (batches, gate, _) = numbers(ONE_AT_A_TIME);
         let mut calls: Vec<_> = [1, 13, 14, 15, 16]
             .map(|job| Box::pin(batches.run(0, job)))
             .into();

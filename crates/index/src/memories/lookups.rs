@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use super::Place;
+use super::StoreKey;
 use crate::database::{BatchRules, Batches, Database, FromRow, Query, Role, Row, Tx, Unanswered};
 use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
@@ -16,8 +16,8 @@ use crate::{IndexError, postgres, sqlite};
 const fn rules<J, T>() -> BatchRules<J, Found<T>> {
     BatchRules {
         jobs: 16,
-        places: 4,
-        patience: Duration::from_millis(10),
+        max_running: 4,
+        extra_batch_after: Duration::from_millis(10),
         joins: |_, _| true,
         answer_of_all: IndexError::of_all_that_wait,
     }
@@ -26,14 +26,14 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
 /// A path whose target is wanted; `None` is the root.
 #[derive(Debug)]
 pub(crate) struct HeadAt {
-    pub(crate) place: Place,
+    pub(crate) store: StoreKey,
     pub(crate) path: Option<MemoryPath>,
 }
 
 /// A memory that is wanted by its id.
 #[derive(Debug)]
 pub(crate) struct MemoryAt {
-    pub(crate) place: Place,
+    pub(crate) store: StoreKey,
     pub(crate) memory_id: MemoryId,
 }
 
@@ -127,6 +127,18 @@ impl<T: FromRow> FromRow for Answer<T> {
             element: row.get("element")?,
             row: row.read(),
         })
+    }
+}
+
+impl<T> Answer<T> {
+    /// The same answer for jobs that were sent in another order.
+    pub(crate) fn at(self, order: &[usize]) -> Self {
+        let sent = usize::try_from(self.element).ok();
+        let job = sent.and_then(|sent| order.get(sent));
+        Self {
+            element: job.map_or(u64::MAX, |&job| job as u64),
+            ..self
+        }
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use keepsake_core::{
-    ContentHash, DirPath, ErasureId, Id, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
+    Content, ContentHash, DirPath, ErasureId, Id, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
 };
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
 use crate::commit::Idempotency;
 use crate::removal::FORGOTTEN;
+use crate::search::SearchRow;
 
 /// A live memory's current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,35 @@ pub struct Head {
     pub sha256: ContentHash,
     /// The claim of a replica that wants to edit the memory next.
     pub claim: Option<Claim>,
+}
+
+/// The new state of a memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadChange {
+    /// Its path.
+    pub path: MemoryPath,
+    /// The version that names the content's blob: the change's own version, or the
+    /// previous blob if the content is unchanged.
+    pub blob_id: VersionId,
+    /// Bytes of the content.
+    pub size_bytes: u64,
+    /// SHA-256 of the content.
+    pub sha256: ContentHash,
+    /// The content, if the commit writes it into the index; `None` if it is unchanged or
+    /// in an object store.
+    pub content: Option<Content>,
+    /// The content's first line; `None` if the content is unchanged.
+    pub first_line: Option<String>,
+    /// The change of the time at which the memory expires.
+    pub expiry: ExpiryChange,
+    /// The content's search terms; `None` if the content is unchanged.
+    pub search: Option<SearchRow>,
+}
+
+impl HeadChange {
+    pub(crate) fn content_bytes(&self) -> Option<&[u8]> {
+        self.content.as_ref().map(|content| content.as_str().as_bytes())
+    }
 }
 
 /// A replica's claim: other replicas let its edit of the memory go first.

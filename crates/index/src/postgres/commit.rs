@@ -1,14 +1,17 @@
 //! Commits: one call of the function `put_content` for the most frequent kind, else of
-//! `commit_changes`, which also returns the reason of a refusal. Several commits of a
-//! store take one call of `put_contents`.
+//! `commit_changes`, which also returns the reason of a refusal. Several puts take one
+//! call of `put_contents`.
 
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Made, Refusal, StoreCommit};
+use crate::commit::{
+    Attempt, Batching, Change, Commit, CommitOutcome, CommitPlan, Made, Refusal, StoreCommit,
+};
 use crate::database::{Database, FromRow, Query, Role, Row, Tx};
 use crate::memories::{Answer, answers_of};
+use crate::model::HeadChange;
 use crate::numbers::signed;
 
 const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, \
@@ -18,14 +21,15 @@ const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, ma
 
 /// The function is called in a subquery, because Postgres would buffer the result of a
 /// function in `FROM`.
-const PUT_CONTENT: &str = "SELECT 'committed' AS outcome, made[1] AS seq, made[2] AS measured, made[3] AS made_at, \
-    made[4] AS expires_unused_after, made[5] AS period_set_at FROM (SELECT put_content($1, $2, $3, $4, $5, $6, $7, \
-    $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, \
-    $30, $31) AS made) put WHERE made IS NOT NULL";
+const PUT_CONTENT: &str = "SELECT CASE WHEN made = '{}' THEN 'locked' ELSE 'committed' END AS outcome, \
+    made[1] AS seq, made[2] AS measured, made[3] AS made_at, made[4] AS expires_unused_after, \
+    made[5] AS period_set_at FROM (SELECT put_content($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+    $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) AS made) put \
+    WHERE made IS NOT NULL";
 
-const PUT_CONTENTS: &str = "SELECT element, 'committed' AS outcome, seq, measured, made_at, expires_unused_after, \
+const PUT_CONTENTS: &str = "SELECT element, outcome, seq, measured, made_at, expires_unused_after, \
     period_set_at FROM put_contents($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, \
-    $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)";
+    $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
 
 /// Changes of one or several commits, as one array per column.
 #[derive(Default)]
@@ -126,15 +130,20 @@ impl<'a> DirectoryColumns<'a> {
 /// on another connection is in memory twice.
 const MAX_BATCH_BYTES: usize = 2 << 20;
 
-/// Whether a commit goes together with others: only puts do, which one call makes.
+/// Whether one call may make this commit and others: it is a put.
+pub(crate) fn is_put(commit: &Commit) -> bool {
+    put_of(commit).is_some()
+}
+
+/// Whether a commit goes together with others, which only puts do.
 pub(crate) fn joins(batch: &[StoreCommit], next: &StoreCommit) -> bool {
-    let is_put = |commit: &StoreCommit| !commit.is_alone && put_of(&commit.commit).is_some();
+    let may_join = |commit: &StoreCommit| commit.batching != Batching::Never && is_put(&commit.commit);
     let bytes: usize = batch
         .iter()
         .chain([next])
         .map(|commit| bytes_of(&commit.commit))
         .sum();
-    batch.first().is_some_and(is_put) && is_put(next) && bytes <= MAX_BATCH_BYTES
+    batch.first().is_some_and(may_join) && may_join(next) && bytes <= MAX_BATCH_BYTES
 }
 
 fn bytes_of(commit: &Commit) -> usize {
@@ -150,28 +159,33 @@ fn bytes_of(commit: &Commit) -> usize {
 /// affect the others.
 pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     match commits {
-        [commit] => vec![commit_one(database, commit).await.map(Some)],
+        [commit] => vec![commit_one(database, commit).await],
         commits => put_all(database, commits).await,
     }
 }
 
 /// Executes one commit in one transaction.
-async fn commit_one(database: &Database, commit: &StoreCommit) -> Result<CommitOutcome, IndexError> {
+async fn commit_one(database: &Database, commit: &StoreCommit) -> Made {
     let StoreCommit {
         tenant_id,
         commit,
-        is_alone,
+        batching,
     } = commit;
-    let mut tx = database
-        .write_one("commit_alone", Role::Tenant(*tenant_id))
-        .await?;
-    if !is_alone
+    let role = Role::Tenant(*tenant_id);
+    let mut tx = database.write_one("commit_alone", role).await?;
+    if *batching != Batching::Never
         && let Some((change, after)) = put_of(commit)
-        && let Some(made) = put(&mut tx, *tenant_id, commit, change, after).await?
     {
-        return Ok(made);
+        let made = put(&mut tx, *tenant_id, commit, change, after, *batching).await?;
+        match made {
+            Some(made) => return Ok(made),
+            None if *batching == Batching::AcrossStores => return Ok(Attempt::NotMade),
+            None => {}
+        }
     }
-    commit_changes(&mut tx, *tenant_id, commit).await
+    commit_changes(&mut tx, *tenant_id, commit)
+        .await
+        .map(Attempt::Done)
 }
 
 /// Executes a commit, by itself or as a part of a transaction.
@@ -247,6 +261,15 @@ fn bind_shared<'t>(query: Query<'t>, tenant_id: TenantId, commit: &Commit) -> Qu
         .bind(idempotency.map(|call| call.request_sha256.as_slice()))
 }
 
+impl FromRow for Attempt {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok(match row.get::<String>("outcome")?.as_str() {
+            "locked" => Self::Locked,
+            _ => Self::Done(row.read()?),
+        })
+    }
+}
+
 impl FromRow for CommitOutcome {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let refusal = match row.get::<String>("outcome")?.as_str() {
@@ -320,7 +343,8 @@ async fn put(
     commit: &Commit,
     change: &Change,
     after: &HeadChange,
-) -> Result<Option<CommitOutcome>, IndexError> {
+    batching: Batching,
+) -> Result<Option<Attempt>, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
     let before = change.before.as_ref();
     let parent = after.path.parent();
@@ -347,6 +371,7 @@ async fn put(
         .bind(plan.byte_delta)
         .bind(children_of(&plan, after))
         .bind_array(nearest_first)
+        .bind(batching == Batching::AcrossStores)
         .optional()
         .await
 }
@@ -354,6 +379,8 @@ async fn put(
 /// The puts of several commits, as one array per column.
 #[derive(Default)]
 struct PutColumns<'a> {
+    tenant: Vec<Uuid>,
+    store: Vec<Uuid>,
     now: Vec<i64>,
     actor_type: Vec<Option<&'static str>>,
     actor_id: Vec<Option<String>>,
@@ -373,12 +400,14 @@ struct PutColumns<'a> {
 }
 
 impl<'a> PutColumns<'a> {
-    fn push(&mut self, commit: &'a Commit) {
+    fn push(&mut self, tenant_id: TenantId, commit: &'a Commit) {
         let Some((change, after)) = put_of(commit) else {
             return;
         };
         let plan = CommitPlan::of(&commit.changes);
         let (actor, idempotency) = (commit.actor.as_ref(), commit.idempotency.as_ref());
+        self.tenant.push(tenant_id.uuid());
+        self.store.push(commit.store_id.uuid());
         self.now.push(commit.now.as_micros());
         self.actor_type.push(actor.map(Actor::kind));
         self.actor_id.push(actor.map(Actor::id));
@@ -404,38 +433,51 @@ impl<'a> PutColumns<'a> {
     }
 }
 
-/// Executes puts of one store in one call.
+/// Executes puts in one call.
 async fn put_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
-    match put_all_of(database, commits).await {
+    let made = match put_all_of(database, commits).await {
         // A statement that Postgres refuses has made no commit, and one of them may be at fault.
         Err(IndexError::Database(error)) => {
             tracing::warn!(error = %error, "index.commit: a batch was refused; its commits are made one by one");
-            commits.iter().map(|_| Ok(None)).collect()
+            Ok(Vec::new())
         }
-        made => answers_of(made, commits.len()),
-    }
+        made => made,
+    };
+    let answers = answers_of(made, commits.len()).into_iter();
+    answers
+        .map(|answer| answer.map(|made| made.unwrap_or(Attempt::NotMade)))
+        .collect()
 }
 
 async fn put_all_of(
     database: &Database,
     commits: &[StoreCommit],
-) -> Result<Vec<Answer<CommitOutcome>>, IndexError> {
-    let Some(StoreCommit {
-        tenant_id, commit, ..
-    }) = commits.first()
-    else {
-        return Ok(Vec::new());
-    };
-    let (tenant_id, store_id) = (*tenant_id, commit.store_id);
+) -> Result<Vec<Answer<Attempt>>, IndexError> {
+    // Idempotency keys are all that two batches wait for: in one order, so that no two
+    // batches wait for each other. Puts of a store are side by side, for one lock of it.
+    let mut order: Vec<usize> = (0..commits.len()).collect();
+    order.sort_by_key(|&job| {
+        let StoreCommit {
+            tenant_id, commit, ..
+        } = &commits[job];
+        let key = commit.idempotency.as_ref().map(|call| call.scope_sha256);
+        (key, tenant_id.uuid(), commit.store_id.uuid())
+    });
     let mut puts = PutColumns::default();
-    for StoreCommit { commit, .. } in commits {
-        puts.push(commit);
+    for &job in &order {
+        puts.push(commits[job].tenant_id, &commits[job].commit);
     }
     let changes = puts.changes;
-    let role = Role::Tenant(tenant_id);
-    let mut tx = database.write_one("commit_batch", role).await?;
-    tx.query(PUT_CONTENTS)
-        .bind((tenant_id, store_id))
+    let skips_locked = commits
+        .first()
+        .is_some_and(|commit| commit.batching == Batching::AcrossStores);
+    // The function sets the tenant of each put.
+    let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
+    let answers: Vec<Answer<Attempt>> = tx
+        .query(PUT_CONTENTS)
+        .bind(skips_locked)
+        .bind_array(puts.tenant)
+        .bind_array(puts.store)
         .bind_array(puts.now)
         .bind_array(puts.actor_type)
         .bind_array(puts.actor_id)
@@ -467,7 +509,8 @@ async fn put_all_of(
         .bind_array(puts.directories)
         .bind_array(puts.directory_paths)
         .all()
-        .await
+        .await?;
+    Ok(answers.into_iter().map(|answer| answer.at(&order)).collect())
 }
 
 /// By how much the visible children of a new path's directory change.

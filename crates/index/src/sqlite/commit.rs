@@ -10,7 +10,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit};
+use crate::commit::{Attempt, Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit};
 use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
@@ -178,7 +178,7 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
                 .execute()
                 .await;
         }
-        outcomes.push(outcome.map(Some));
+        outcomes.push(outcome.map(Attempt::Done));
     }
     tx.commit().await
 }

@@ -7,55 +7,66 @@ use serde_json::{Value, json};
 
 use crate::IndexError;
 use crate::database::{Database, Query, Role, Tx};
-use crate::memories::{HeadAt, MemoryAt, Place, children};
+use crate::memories::{
+    HeadAt, MemoryAt, StoreKey, children, columns_of_directory, memory_columns, store_columns,
+};
 use crate::model::{Directory, Lookup, Target};
 use crate::numbers::hex;
 
 /// The stores and memories of the array `$1`, of which each element is `[tenant, store,
 /// memory]`. `CROSS JOIN` makes SQLite begin with the array.
-const BY_ID: &str = "SELECT j.key AS element, s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
-    s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
-    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
-    m.deleted_at, NULL AS first_line FROM json_each($1) j CROSS JOIN store s \
+const BY_ID: &str = concat!(
+    "SELECT j.key AS element, ",
+    store_columns!("s."),
+    ", ",
+    memory_columns!("m."),
+    ", a.last_read_at, a.active_at FROM json_each($1) j CROSS JOIN store s \
         ON s.tenant_id = unhex(j.value ->> 0) AND s.store_id = unhex(j.value ->> 1) AND s.deleted_at IS NULL \
     LEFT JOIN memory m \
         ON m.tenant_id = s.tenant_id AND m.store_id = s.store_id AND m.memory_id = unhex(j.value ->> 2) \
     LEFT JOIN memory_access a \
-        ON a.tenant_id = s.tenant_id AND a.store_id = s.store_id AND a.memory_id = unhex(j.value ->> 2)";
+        ON a.tenant_id = s.tenant_id AND a.store_id = s.store_id AND a.memory_id = unhex(j.value ->> 2)"
+);
 
 /// Selects the store, and its memories ordered by path, between `$4` and `$5` (both
 /// exclusive), at most `$7`.
-pub(crate) const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
-    s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
-    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.expires_at, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
-    NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
-        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
-            pinned, expires_at, created_at, updated_at, first_line FROM memory INDEXED BY memory_path \
+pub(crate) const ALL_BELOW: &str = concat!(
+    "SELECT ",
+    store_columns!("s."),
+    ", ",
+    memory_columns!("i."),
+    ", a.last_read_at, a.active_at FROM store s LEFT JOIN (SELECT ",
+    memory_columns!(""),
+    " FROM memory INDEXED BY memory_path \
         WHERE tenant_id = $1 AND store_id = $2 AND path > $4 AND path < $5 AND deleted_at IS NULL \
         ORDER BY path LIMIT $7 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
+);
 
 /// Selects the store, and the direct children of the directory `$3`: memories by
 /// name after `$6`, directories by path after `$4`, at most `$7` of both. Each part
 /// is a range of an index that stops at the limit. Directories are not ordered by
 /// name, because a path ends in `/` and therefore sorts differently.
-pub(crate) const CHILDREN_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
-    s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
-    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.expires_at, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
-    NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
-        SELECT * FROM (SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
-            claimed_until, pinned, expires_at, created_at, updated_at, first_line FROM memory INDEXED BY memory_parent \
+pub(crate) const CHILDREN_BELOW: &str = concat!(
+    "SELECT ",
+    store_columns!("s."),
+    ", ",
+    memory_columns!("i."),
+    ", a.last_read_at, a.active_at FROM store s LEFT JOIN (SELECT * FROM (SELECT ",
+    memory_columns!(""),
+    " FROM memory INDEXED BY memory_parent \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND name > $6 AND deleted_at IS NULL \
             ORDER BY name LIMIT $7) \
-        UNION ALL \
-        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
-            FROM directory INDEXED BY directory_children \
+        UNION ALL SELECT * FROM (SELECT ",
+    columns_of_directory!(),
+    " FROM directory INDEXED BY directory_children \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
             ORDER BY path LIMIT $7) \
         ORDER BY path LIMIT $7 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
+);
 
 /// The stores, and the memory or the directory, of each element `[tenant, store, path,
 /// directory]` of the array `$1`.
@@ -76,7 +87,7 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
 /// The targets of paths.
 pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     let element = |at: &HeadAt| {
-        let [tenant, store] = hex_of(at.place);
+        let [tenant, store] = hex_of(at.store);
         json!([
             tenant,
             store,
@@ -91,15 +102,15 @@ pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
 /// Memories by their ids.
 pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
     let element = |at: &MemoryAt| {
-        let [tenant, store] = hex_of(at.place);
+        let [tenant, store] = hex_of(at.store);
         json!([tenant, store, hex(at.memory_id.uuid())])
     };
     tx.query(BY_ID)
         .bind(wanted.iter().map(element).collect::<Value>().to_string())
 }
 
-fn hex_of(place: Place) -> [String; 2] {
-    [hex(place.tenant_id.uuid()), hex(place.store_id.uuid())]
+fn hex_of(store: StoreKey) -> [String; 2] {
+    [hex(store.tenant_id.uuid()), hex(store.store_id.uuid())]
 }
 
 /// The target of a path, with the entries of a directory.
@@ -108,7 +119,7 @@ pub(crate) async fn directory(
     at: &HeadAt,
     max_entries: u64,
 ) -> Result<Option<Lookup>, IndexError> {
-    let role = Role::Tenant(at.place.tenant_id);
+    let role = Role::Tenant(at.store.tenant_id);
     let mut tx = database.read("directory", role).await?;
     let mut found: Option<Lookup> = heads(&mut tx, slice::from_ref(at)).optional().await?;
     if let Some(Lookup {
@@ -116,7 +127,7 @@ pub(crate) async fn directory(
         ..
     }) = &mut found
     {
-        list(&mut tx, at.place, &at.directory(), max_entries, directory).await?;
+        list(&mut tx, at.store, &at.directory(), max_entries, directory).await?;
     }
     tx.commit().await?;
     Ok(found)
@@ -125,15 +136,15 @@ pub(crate) async fn directory(
 /// Fills in a directory's listing and its total, two levels deep.
 async fn list(
     tx: &mut Tx,
-    place: Place,
+    store: StoreKey,
     at: &DirPath,
     max_entries: u64,
     directory: &mut Directory,
 ) -> Result<(), IndexError> {
-    let query = tx.query(GRANDCHILDREN).bind((place.tenant_id, place.store_id));
+    let query = tx.query(GRANDCHILDREN).bind((store.tenant_id, store.store_id));
     directory.total_entries += query.bind(at.as_str()).scalar::<u64>().await?;
     let mut remaining = max_entries;
-    for child in children(tx, place, at.as_str(), remaining).await? {
+    for child in children(tx, store, at.as_str(), remaining).await? {
         if remaining == 0 {
             break;
         }
@@ -141,7 +152,7 @@ async fn list(
         let descend = child.is_directory.then(|| child.path.clone());
         directory.entries.push(child);
         if let Some(path) = descend.filter(|_| remaining > 0) {
-            let grandchildren = children(tx, place, &path, remaining).await?;
+            let grandchildren = children(tx, store, &path, remaining).await?;
             remaining -= grandchildren.len() as u64;
             directory.entries.extend(grandchildren);
         }

@@ -83,7 +83,8 @@ macro_rules! hold_on_both_databases {
 hold_on_both_databases! {
     together: [
         batched_commits_do_not_affect_each_other,
-        commit_of_another_tenant_joins_no_batch,
+        commit_of_another_tenant_in_a_batch_finds_no_store,
+        puts_of_stores_and_tenants_go_together,
         refusals_within_a_batch_undo_only_themselves,
         idempotency_key_twice_in_a_batch_commits_once,
         limits_hold_within_a_batch,

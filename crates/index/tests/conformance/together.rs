@@ -1,12 +1,13 @@
 //! Calls that wait for the database go together, and each has its own outcome.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{join_all, poll_immediate};
 use keepsake_core::StoreId;
 use keepsake_index::{Commit, CommitOutcome, Idempotency, MemoryTarget, Refusal, Target};
-use sqlx::Executor as _;
+use sqlx::{Executor as _, PgPool};
 use tokio::time::timeout;
 
 use crate::place::{NOW, Place, committed, created, deleted, edited, next_uuid, path, renamed};
@@ -79,8 +80,8 @@ async fn run_together(place: &Place, commits: &[Commit]) -> Vec<CommitOutcome> {
     join_all(commits).await.into_iter().map(Result::unwrap).collect()
 }
 
-/// Anybody may name the id of a store; its lane must not lend the tenant of another commit.
-pub(crate) async fn commit_of_another_tenant_joins_no_batch(subject: &Subject) {
+/// Anybody may name the id of a store; a batch must not lend the tenant of another commit.
+pub(crate) async fn commit_of_another_tenant_in_a_batch_finds_no_store(subject: &Subject) {
     let place = Place::new(subject).await;
     let other = Place::on(place.index.clone(), place.raw.clone()).await;
     place.create("/room", 1).await;
@@ -158,14 +159,21 @@ pub(crate) async fn idempotency_key_twice_in_a_batch_commits_once(subject: &Subj
         named("/once"),
         plain("/2"),
     ];
-    let expected = [
-        committed(2),
-        committed(3),
-        committed(4),
-        CommitOutcome::Replayed { seq: 3 },
-        committed(5),
-    ];
-    assert_eq!(run_together(&place, &commits).await, expected);
+    let outcomes = run_together(&place, &commits).await;
+    // Commits that wait have no order.
+    let mut made = Vec::new();
+    let mut replayed = Vec::new();
+    for outcome in &outcomes {
+        match outcome {
+            CommitOutcome::Committed { seq, .. } => made.push(*seq),
+            CommitOutcome::Replayed { seq } => replayed.push(committed(*seq)),
+            other => panic!("{other:?}"),
+        }
+    }
+    made.sort_unstable();
+    assert_eq!(made, [2, 3, 4, 5], "{outcomes:?}");
+    assert_eq!(replayed, outcomes[1..=1], "{outcomes:?}");
+    assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/once", "/room"]);
     place.assert_recount().await;
 }
 
@@ -204,8 +212,10 @@ pub(crate) async fn puts_renames_and_deletions_that_wait_are_all_made(subject: &
     ]
     .map(|changes| place.commit_of(changes));
     let outcomes = run_together(&place, &commits).await;
-    let expected = [3, 4, 5, 6, 7, 8].map(committed);
-    assert_eq!(outcomes, expected);
+    // Commits that wait have no order.
+    for seq in 3..=8 {
+        assert!(outcomes.contains(&committed(seq)), "{seq}: {outcomes:?}");
+    }
     assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/3", "/new"]);
     place.assert_recount().await;
 }
@@ -317,13 +327,70 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
         .expect("a look-up is never answered");
 }
 
-#[tokio::test]
-async fn commits_of_one_store_share_a_transaction() {
-    let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
-    let there = place.create("/there", 1).await;
-    place.create("/full", 1).await;
-    // Records `synchronous_commit` and the id of each transaction at its end.
+pub(crate) async fn puts_of_stores_and_tenants_go_together(subject: &Subject) {
+    let first = Place::new(subject).await;
+    let places = [
+        first.clone(),
+        Place::of_tenant(subject, first.tenant_id).await,
+        Place::on(first.index.clone(), first.raw.clone()).await,
+        Place::on(first.index.clone(), first.raw.clone()).await,
+    ];
+    let mut edits = Vec::new();
+    for place in &places {
+        let there = place.create("/there", 1).await;
+        edits.push(edited(&there, 3));
+    }
+    let commits: Vec<_> = (0..5)
+        .flat_map(|number| {
+            let create = move |place: &Place| place.commit_of(vec![created(&format!("/a/{number}"), 2)]);
+            places.iter().map(create).collect::<Vec<_>>()
+        })
+        .chain(
+            places
+                .iter()
+                .map(|place| place.commit_of(vec![created("/there", 7)])),
+        )
+        .chain(
+            places
+                .iter()
+                .zip(edits)
+                .map(|(place, edit)| place.commit_of(vec![edit])),
+        )
+        .collect();
+    let calls = commits
+        .iter()
+        .zip(places.iter().cycle())
+        .map(|(commit, place)| place.index.memories.commit(place.tenant_id, commit));
+    let outcomes = timeout(FOR_EVER, join_all(calls))
+        .await
+        .expect("a commit is never answered");
+    let refused = outcomes
+        .into_iter()
+        .enumerate()
+        .filter(|(_, outcome)| !matches!(outcome, Ok(CommitOutcome::Committed { .. })));
+    let refused: Vec<_> = refused.collect();
+    assert!(
+        refused.iter().map(|(number, _)| *number).eq(20..24),
+        "{refused:?}"
+    );
+    for (_, outcome) in refused {
+        assert!(
+            matches!(outcome, Ok(CommitOutcome::Refused(Refusal::PathTaken { .. }))),
+            "{outcome:?}"
+        );
+    }
+    for place in &places {
+        assert_eq!(
+            place.paths_below("/").await,
+            ["/a/0", "/a/1", "/a/2", "/a/3", "/a/4", "/there"]
+        );
+        assert_eq!(place.memory("/there").await.size_bytes, 3);
+        place.assert_recount().await;
+    }
+}
+
+/// Postgres notes `synchronous_commit` and the id of each transaction that makes a version.
+async fn note_durability(raw: &PgPool) {
     for statement in [
         "CREATE TABLE durability (setting text, xid text)",
         "GRANT INSERT ON durability TO PUBLIC",
@@ -335,6 +402,27 @@ async fn commits_of_one_store_share_a_transaction() {
     ] {
         raw.execute(statement).await.unwrap();
     }
+}
+
+/// The transactions of noted versions, each of which was flushed.
+async fn durable_transactions(raw: &PgPool, versions: usize) -> usize {
+    let noted: Vec<(String, String)> = sqlx::query_as("SELECT setting, xid FROM durability")
+        .fetch_all(raw)
+        .await
+        .unwrap();
+    assert_eq!(noted.len(), versions);
+    assert!(noted.iter().all(|(setting, _)| setting == "on"), "{noted:?}");
+    let transactions: HashSet<_> = noted.into_iter().map(|(_, xid)| xid).collect();
+    transactions.len()
+}
+
+#[tokio::test]
+async fn commits_of_one_store_share_a_transaction() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
+    let there = place.create("/there", 1).await;
+    place.create("/full", 1).await;
+    note_durability(&raw).await;
     let stale = {
         place.change(vec![edited(&there, 5)]).await;
         place.commit_of(vec![edited(&there, 2)])
@@ -362,21 +450,91 @@ async fn commits_of_one_store_share_a_transaction() {
             assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
         }
     }
-    let durability: Vec<(String, String)> = sqlx::query_as("SELECT setting, xid FROM durability")
-        .fetch_all(&raw)
+    let transactions = durable_transactions(&raw, 18).await;
+    assert_eq!(transactions, 2, "the first goes at once, the others together");
+    place.assert_recount().await;
+}
+
+#[tokio::test]
+async fn puts_of_several_tenants_share_a_transaction() {
+    let (index, raw, _database) = postgres_index().await;
+    let mut places = Vec::new();
+    for _ in 0..6 {
+        let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
+        place.create("/room", 1).await;
+        places.push(place);
+    }
+    let index = &places[0].index;
+    note_durability(&raw).await;
+    let commits: Vec<_> = places
+        .iter()
+        .map(|place| place.commit_of(vec![created("/new", 1)]))
+        .collect();
+    let calls = commits
+        .iter()
+        .zip(&places)
+        .map(|(commit, place)| index.memories.commit(place.tenant_id, commit));
+    let outcomes = timeout(FOR_EVER, join_all(calls))
+        .await
+        .expect("a commit is never answered");
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap(), committed(2));
+    }
+    assert_eq!(durable_transactions(&raw, 6).await, 2);
+    for place in &places {
+        place.assert_recount().await;
+    }
+}
+
+#[tokio::test]
+async fn put_of_a_locked_store_holds_up_no_other_store() {
+    let (index, raw, _database) = postgres_index().await;
+    let locked = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
+    let other = Place::on(locked.index.clone(), locked.raw.clone()).await;
+    let memories = &locked.index.memories;
+    for place in [&locked, &other] {
+        place.create("/room", 1).await;
+    }
+    let mut transaction = raw.begin().await.unwrap();
+    sqlx::query("SELECT FROM store WHERE store_id = $1 FOR UPDATE")
+        .bind(locked.store_id.uuid())
+        .execute(&mut *transaction)
         .await
         .unwrap();
-    assert_eq!(durability.len(), 18);
-    assert!(
-        durability.iter().all(|(setting, _)| setting == "on"),
-        "{durability:?}"
-    );
-    let mut transactions: Vec<_> = durability.into_iter().map(|(_, xid)| xid).collect();
-    transactions.dedup();
-    assert_eq!(
-        transactions.len(),
-        2,
-        "the first goes at once, the others together"
-    );
-    place.assert_recount().await;
+    let waiting = ["/0", "/1", "/2"].map(|at| locked.commit_of(vec![created(at, 1)]));
+    let free = ["/0", "/1", "/2"].map(|at| other.commit_of(vec![created(at, 1)]));
+    let mut waiting = Box::pin(join_all(
+        waiting
+            .iter()
+            .map(|commit| memories.commit(locked.tenant_id, commit)),
+    ));
+    // The first of the locked store goes at once, and the others share a batch.
+    assert!(poll_immediate(&mut waiting).await.is_none());
+    let free = join_all(free.iter().map(|commit| memories.commit(other.tenant_id, commit)));
+    let free = async {
+        tokio::select! {
+            _ = &mut waiting => panic!("the store is locked"),
+            outcomes = free => outcomes,
+        }
+    };
+    let outcomes = timeout(FOR_EVER, free).await.expect("they wait for the lock");
+    for (outcome, seq) in outcomes.into_iter().zip(2..) {
+        assert_eq!(outcome.unwrap(), committed(seq));
+    }
+    transaction.rollback().await.unwrap();
+    let outcomes = timeout(FOR_EVER, waiting)
+        .await
+        .expect("a commit is never answered");
+    let mut made: Vec<_> = outcomes
+        .into_iter()
+        .map(|outcome| match outcome.unwrap() {
+            CommitOutcome::Committed { seq, .. } => seq,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    made.sort_unstable();
+    assert_eq!(made, [2, 3, 4]);
+    for place in [&locked, &other] {
+        place.assert_recount().await;
+    }
 }
