@@ -371,7 +371,7 @@ pub(crate) type Made = Result<Attempt, IndexError>;
 const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     jobs: 32,
     max_running: 4,
-    extra_batch_after: Duration::from_millis(50),
+    extra_batch_after: Duration::from_millis(250),
     joins: postgres::commit::joins,
     answer_of_all: IndexError::of_all_that_wait,
 };

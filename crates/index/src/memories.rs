@@ -72,10 +72,12 @@ pub(crate) const FIND_ALL: &str = "SELECT s.archived_at IS NOT NULL AS is_archiv
     (SELECT a.active_at FROM memory_access a \
         WHERE a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id) AS active_at \
     FROM store s LEFT JOIN ( \
-        SELECT m.* FROM_IDS($3) \
+        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
+            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_IDS($3) \
             EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id] \
         UNION ALL \
-        SELECT m.* FROM_TEXTS($4) \
+        SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
+            m.claimed_until, m.pinned, m.expires_at, m.created_at, m.updated_at, m.deleted_at FROM_TEXTS($4) \
             EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.path = texts.text AND m.deleted_at IS NULL] \
     ) m ON true \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
@@ -106,7 +108,7 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
 /// that each stop at the limit, and a file's path is computed from its parent and name,
 /// so that the index covers the query.
 const CHILDREN: [&str; 2] = [
-    "SELECT coalesce(json_agg(json_build_array(is_directory::integer, path, size_bytes) ORDER BY name), '[]') \
+    "SELECT coalesce(json_agg(json_build_array(is_directory::integer, path, size_bytes) ORDER BY name COLLATE \"C\"), '[]') \
         FROM visible_children($1, $2, $3, $4)",
     "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \

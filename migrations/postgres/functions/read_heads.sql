@@ -82,7 +82,7 @@ BEGIN
                    AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/'
              ORDER BY d.name) d;
     -- One array is far cheaper than a row for each entry.
-    SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name)
+    SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name COLLATE "C")
       INTO entries
       FROM visible_children(p_tenant, p_store, p_directory, p_max_entries) c
     HAVING NOT bool_or(c.is_directory);
@@ -97,7 +97,7 @@ BEGIN
         RETURN NEXT;
         remaining := remaining - 1;
         IF child.is_directory AND remaining > 0 THEN
-            SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name), count(*)
+            SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name COLLATE "C"), count(*)
               INTO entries, v_entries
               FROM visible_children(p_tenant, p_store, child.path, remaining) c;
             RETURN NEXT;

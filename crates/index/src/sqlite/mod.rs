@@ -38,6 +38,14 @@ const ROWS_AHEAD: usize = 200;
 /// query.
 const MAPPED_BYTES: &str = "1073741824";
 
+/// Memory for pages of the writing connection, in KiB (negative: not in pages). A
+/// transaction of many commits that changes more pages than fit would write some of them
+/// several times.
+const WRITER_CACHE: &str = "-32768";
+/// Pages of the write-ahead log (16 MiB) from which a commit copies them into the
+/// database. A page that many commits change is copied once, and each copy is flushed.
+const CHECKPOINT_PAGES: &str = "4096";
+
 /// The index on SQLite.
 #[derive(Debug, Clone)]
 pub struct SqliteIndex {
@@ -126,7 +134,11 @@ impl SqliteIndex {
             // content.
             .pragma("secure_delete", "ON")
             .foreign_keys(false);
-        let mut connection = options.connect().await?;
+        let writer = options
+            .clone()
+            .pragma("cache_size", WRITER_CACHE)
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+        let mut connection = writer.connect().await?;
         let migrated = migrations::run(&migrations::sqlite(), &mut connection).await?;
         Ok((options, connection, migrated))
     }

@@ -273,3 +273,15 @@ pub(crate) async fn heads_below_are_the_heads_themselves(subject: &Subject) {
         []
     );
 }
+
+/// Byte order, whatever the collation of the database is.
+pub(crate) async fn children_of_the_root_are_in_byte_order(subject: &Subject) {
+    let place = Place::new(subject).await;
+    for at in ["/a", "/B", "/_", "/é", "/Z/in"] {
+        place.create(at, 1).await;
+    }
+    let root = place.index.memories.root(place.tenant_id, place.store_id, 10);
+    let root = root.await.unwrap().unwrap();
+    let paths: Vec<_> = root.entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(paths, ["/B", "/Z/", "/_", "/a", "/é"]);
+}

@@ -131,6 +131,7 @@ hold_on_both_databases! {
         memory_is_found_with_its_version,
         directory_counts_everything_below_it,
         root_of_an_empty_store_is_an_empty_directory,
+        children_of_the_root_are_in_byte_order,
         directory_is_removed_with_its_last_file,
         archived_store_is_marked,
         listing_is_two_levels_by_bytes_without_hidden_ones,
