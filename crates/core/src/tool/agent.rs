@@ -60,12 +60,19 @@ crate::named_enum! {
 impl AgentTool {
     /// Whether a successful call changes the store.
     pub const fn is_change(self) -> bool {
-        !matches!(self, Self::List | Self::Search | Self::Read)
+        match self {
+            Self::List | Self::Search | Self::Read => false,
+            Self::Write | Self::Edit | Self::Append | Self::Delete => true,
+        }
     }
 
-    /// Whether the result shows content of a file.
+    /// Whether the result shows paths or content that the call does not name, which
+    /// needs the right to read.
     pub const fn shows_content(self) -> bool {
-        matches!(self, Self::List | Self::Search | Self::Read | Self::Edit)
+        match self {
+            Self::List | Self::Search | Self::Read | Self::Edit => true,
+            Self::Write | Self::Append | Self::Delete => false,
+        }
     }
 }
 
