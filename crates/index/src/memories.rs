@@ -43,7 +43,7 @@ macro_rules! store_columns {
 }
 
 /// The columns of a memory that a read shows, each after the name of its table, as in
-/// `m.`. [`FIND_ALL`] has them too.
+/// `m.`. `FIND_ALL` has them too.
 macro_rules! memory_columns {
     ($table:literal) => {
         memory_columns!($table: path size_bytes memory_id version_id head_seq blob_id sha256 claimed_by
