@@ -37,7 +37,8 @@ impl Deployment {
 
     /// Creates a tenant with the default limits.
     pub(crate) async fn tenant(&self) -> Tenant {
-        self.tenant_with(LimitOverrides::default()).await
+        // Boxed, because it is large: almost every test waits for it.
+        Box::pin(self.tenant_with(LimitOverrides::default())).await
     }
 
     /// Makes one tenant.
