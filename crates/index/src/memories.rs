@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Commit, CommitOutcome, Commits};
-use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::{Span, end_of};
 use crate::model::{
     Claim, Depth, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryItem,
@@ -108,8 +108,7 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
 /// that each stop at the limit, and a file's path is computed from its parent and name,
 /// so that the index covers the query.
 const CHILDREN: [&str; 2] = [
-    "SELECT coalesce(json_agg(json_build_array(is_directory::integer, path, size_bytes) ORDER BY name COLLATE \"C\"), '[]') \
-        FROM visible_children($1, $2, $3, $4)",
+    "SELECT visible_entries($1, $2, $3, $4)",
     "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
@@ -181,9 +180,15 @@ impl FromRow for Lookup {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let target = match row.read_unless_null("memory_id")? {
             Some(head) => Target::Memory(head),
-            None => row
-                .read_unless_null("files")?
-                .map_or(Target::Missing, Target::Directory),
+            None => match row.read_unless_null::<Directory>("files")? {
+                Some(mut directory) => {
+                    let groups: Option<Json<Vec<EntryArrays>>> = row.get("entries")?;
+                    let groups = groups.map(|groups| groups.0).unwrap_or_default();
+                    directory.entries = groups.into_iter().flat_map(entries_of).collect();
+                    Target::Directory(directory)
+                }
+                None => Target::Missing,
+            },
         };
         Ok(Self {
             store: row.read()?,
@@ -256,8 +261,8 @@ impl Memories {
     ///
     /// `path` is `None` for the root. A directory comes with at most `max_entries`
     /// of its listing, two levels deep in display order, and their total, which takes a
-    /// second query for a path other than the root; with 0, neither the entries nor the
-    /// total are read.
+    /// second query for a path that looks like that of a file; with 0, neither the
+    /// entries nor the total are read.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -268,25 +273,27 @@ impl Memories {
         path: Option<&MemoryPath>,
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
-        let store = StoreKey { tenant_id, store_id };
-        let at = |path: Option<&MemoryPath>| HeadAt {
-            store,
-            path: path.cloned(),
-        };
-        let may_be_memory = path.is_some();
-        if may_be_memory || max_entries == 0 {
+        let head = async |max_entries| {
+            let at = HeadAt {
+                store: StoreKey { tenant_id, store_id },
+                path: path.cloned(),
+                max_entries,
+            };
+            let head = self.lookups.head(at);
             let role = Role::Tenant(tenant_id);
-            let head = self.lookups.head(at(path));
-            let found = self.database.measure("head", role, Mode::Statement, head).await?;
-            let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
-            if !is_directory || max_entries == 0 {
-                return Ok(found);
-            }
+            self.database.measure("head", role, Mode::Statement, head).await
+        };
+        let first = if looks_like_a_directory(path) {
+            max_entries
+        } else {
+            0
+        };
+        let found = head(first).await?;
+        let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
+        if is_directory && first < max_entries {
+            return head(max_entries).await;
         }
-        match self.database.backend() {
-            Backend::Postgres(_) => postgres::head::directory(&self.database, &at(path), max_entries).await,
-            Backend::Sqlite(_) => sqlite::head::directory(&self.database, &at(path), max_entries).await,
-        }
+        Ok(found)
     }
 
     /// The direct children of a store's root, without hidden ones, in display order;
@@ -532,6 +539,11 @@ pub(crate) struct StoreKey {
     pub(crate) store_id: StoreId,
 }
 
+/// Whether a path is more likely that of a directory: its last name has no extension.
+fn looks_like_a_directory(path: Option<&MemoryPath>) -> bool {
+    path.is_none_or(|path| !path.name().contains('.'))
+}
+
 /// The visible children of a directory, in display order.
 pub(crate) async fn children(
     tx: &mut Tx,
@@ -539,24 +551,23 @@ pub(crate) async fn children(
     directory: &str,
     limit: u64,
 ) -> Result<Vec<Entry>, IndexError> {
-    let children: EntryArrays = tx
+    let children: Json<EntryArrays> = tx
         .query(tx.choose(CHILDREN))
         .bind((store.tenant_id, store.store_id))
         .bind((directory, limit))
         .scalar()
         .await?;
-    Ok(entries_of(children))
+    Ok(entries_of(children.0).collect())
 }
 
 /// Entries of a directory as the statements return them: whether it is a directory (1 or
 /// 0), its path, its bytes.
-pub(crate) type EntryArrays = Json<Vec<(i64, String, u64)>>;
+type EntryArrays = Vec<(i64, String, u64)>;
 
-pub(crate) fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
-    let entry = |(is_directory, path, size_bytes)| Entry {
+fn entries_of(arrays: EntryArrays) -> impl Iterator<Item = Entry> {
+    arrays.into_iter().map(|(is_directory, path, size_bytes)| Entry {
         path,
         is_directory: is_directory == 1,
         size_bytes,
-    };
-    arrays.0.into_iter().map(entry).collect()
+    })
 }

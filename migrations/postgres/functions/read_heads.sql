@@ -3,12 +3,15 @@
 --
 -- One row for each element, none if its store does not exist. A row has the state
 -- of the store, and either a memory (`memory_id`) or a directory (`files`), or
--- neither when nothing is at the path.
-CREATE FUNCTION read_heads(p_tenant uuid[], p_store uuid[], p_path text[], p_directory text[])
+-- neither when nothing is at the path. With a positive `max_entries` a directory has
+-- a listing of at most so many entries, and `total_entries` counts those of all.
+CREATE FUNCTION read_heads(
+    p_tenant uuid[], p_store uuid[], p_path text[], p_directory text[], p_max_entries bigint[]
+)
 RETURNS TABLE (
     element bigint, path text, size_bytes bigint, archived_at bigint, purge_epoch bigint,
     memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
-    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint
+    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint, entries json
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -17,6 +20,7 @@ DECLARE
     v_tenant uuid;
     v_store uuid;
     v_path text;
+    v_more_entries bigint;
 BEGIN
     FOR i IN 1 .. cardinality(p_store) LOOP
         -- Variables, because Postgres prefers another index for an expression.
@@ -27,83 +31,81 @@ BEGIN
         -- The most frequent case, a memory that exists, is one query with one row.
         RETURN QUERY
             SELECT (i - 1)::bigint, m.path, m.size_bytes, s.archived_at, s.purge_epoch, m.memory_id, m.version_id, m.head_seq,
-                   m.blob_id, m.sha256, m.claimed_by, m.claimed_until, NULL::bigint, NULL::bigint
+                   m.blob_id, m.sha256, m.claimed_by, m.claimed_until, NULL::bigint, NULL::bigint, NULL::json
               FROM memory m
               JOIN store s ON s.tenant_id = v_tenant AND s.store_id = v_store AND s.deleted_at IS NULL
              WHERE m.tenant_id = v_tenant AND m.store_id = v_store AND m.path = v_path AND m.deleted_at IS NULL;
         CONTINUE WHEN FOUND;
         v_path := p_directory[i];
-        RETURN QUERY
-            SELECT (i - 1)::bigint, d.path, d.bytes, s.archived_at, s.purge_epoch, NULL::uuid, NULL::uuid, NULL::bigint,
-                   NULL::uuid, NULL::bytea, NULL::uuid, NULL::bigint, d.files, d.visible_children
-              FROM store s
-              LEFT JOIN directory d ON d.tenant_id = v_tenant AND d.store_id = v_store AND d.path = v_path
-             WHERE s.tenant_id = v_tenant AND s.store_id = v_store AND s.deleted_at IS NULL;
+        -- The columns of a memory stay NULL.
+        SELECT d.path, d.bytes, s.archived_at, s.purge_epoch, d.files, d.visible_children
+          INTO path, size_bytes, archived_at, purge_epoch, files, total_entries
+          FROM store s
+          LEFT JOIN directory d ON d.tenant_id = v_tenant AND d.store_id = v_store AND d.path = v_path
+         WHERE s.tenant_id = v_tenant AND s.store_id = v_store AND s.deleted_at IS NULL;
+        CONTINUE WHEN NOT FOUND;
+        element := i - 1;
+        entries := NULL;
+        IF files IS NOT NULL AND p_max_entries[i] > 0 THEN
+            SELECT r.more_entries, r.entries INTO v_more_entries, entries
+              FROM read_directory(v_tenant, v_store, v_path, p_max_entries[i]) r;
+            total_entries := total_entries + v_more_entries;
+        END IF;
+        RETURN NEXT;
     END LOOP;
 END
 $$;
 
--- A directory with its listing, two levels in display order, without hidden
--- entries, at most p_max_entries.
---
--- The first row is that of `read_heads`; no row: the store does not exist. If the
--- path is a directory, the `total_entries` of this row is the number of entries
--- without the limit, and the `entries` of all rows are the listing. An entry is an
--- array: whether it is a directory (1 or 0), its path, its bytes.
-CREATE FUNCTION read_directory(p_tenant uuid, p_store uuid, p_path text, p_directory text, p_max_entries bigint)
-RETURNS TABLE (
-    path text, size_bytes bigint, archived_at bigint, purge_epoch bigint,
-    memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
-    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint, entries json
+-- The listing of a directory, two levels in display order, without hidden entries,
+-- at most p_max_entries: an array of arrays of `visible_entries`. `more_entries` is
+-- the number of entries that all its subdirectories add.
+CREATE FUNCTION read_directory(
+    p_tenant uuid, p_store uuid, p_directory text, p_max_entries bigint, OUT more_entries bigint, OUT entries json
 )
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
-    child record;
-    v_entries bigint;
-    remaining bigint := p_max_entries;
+    v_child record;
+    v_directories bigint;
+    v_entries json;
+    v_groups json[] := '{}';
+    v_remaining bigint := p_max_entries;
 BEGIN
-    SELECT h.path, h.size_bytes, h.archived_at, h.purge_epoch, h.memory_id, h.version_id, h.head_seq,
-           h.blob_id, h.sha256, h.claimed_by, h.claimed_until, h.files, h.total_entries
-      INTO path, size_bytes, archived_at, purge_epoch, memory_id, version_id, head_seq,
-           blob_id, sha256, claimed_by, claimed_until, files, total_entries
-      FROM read_heads(ARRAY[p_tenant], ARRAY[p_store], ARRAY[p_path], ARRAY[p_directory]) h;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    IF files IS NULL THEN
-        RETURN NEXT;
-        RETURN;
-    END IF;
     -- The order makes Postgres read the directory, and not the whole store.
-    SELECT total_entries + coalesce(sum(d.visible_children), 0) INTO total_entries
+    SELECT coalesce(sum(d.visible_children), 0), count(*) INTO more_entries, v_directories
       FROM (SELECT d.visible_children FROM directory d
              WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
                    AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/'
              ORDER BY d.name) d;
-    -- One array is far cheaper than a row for each entry.
-    SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name COLLATE "C")
-      INTO entries
-      FROM visible_children(p_tenant, p_store, p_directory, p_max_entries) c
-    HAVING NOT bool_or(c.is_directory);
-    RETURN NEXT;
-    IF entries IS NOT NULL THEN
+    IF v_directories = 0 THEN
+        entries := json_build_array(visible_entries(p_tenant, p_store, p_directory, p_max_entries));
         RETURN;
     END IF;
-
-    FOR child IN SELECT * FROM visible_children(p_tenant, p_store, p_directory, remaining) LOOP
-        EXIT WHEN remaining <= 0;
-        entries := json_build_array(json_build_array(child.is_directory::integer, child.path, child.size_bytes));
-        RETURN NEXT;
-        remaining := remaining - 1;
-        IF child.is_directory AND remaining > 0 THEN
-            SELECT json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes) ORDER BY c.name COLLATE "C"), count(*)
-              INTO entries, v_entries
-              FROM visible_children(p_tenant, p_store, child.path, remaining) c;
-            RETURN NEXT;
-            remaining := remaining - v_entries;
+    FOR v_child IN SELECT * FROM visible_children(p_tenant, p_store, p_directory, p_max_entries) LOOP
+        EXIT WHEN v_remaining <= 0;
+        v_entries := json_build_array(json_build_array(v_child.is_directory::integer, v_child.path, v_child.size_bytes));
+        v_groups := array_append(v_groups, v_entries);
+        v_remaining := v_remaining - 1;
+        IF v_child.is_directory AND v_remaining > 0 THEN
+            v_entries := visible_entries(p_tenant, p_store, v_child.path, v_remaining);
+            v_groups := array_append(v_groups, v_entries);
+            v_remaining := v_remaining - json_array_length(v_entries);
         END IF;
     END LOOP;
+    entries := to_json(v_groups);
+END
+$$;
+
+-- The visible children of one directory as one array, which is far cheaper than a row
+-- for each. An entry is an array: whether it is a directory (1 or 0), its path, its
+-- bytes. In plpgsql, because the plan of a function in SQL is not kept.
+CREATE FUNCTION visible_entries(p_tenant uuid, p_store uuid, p_directory text, p_limit bigint) RETURNS json
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(json_agg(json_build_array(c.is_directory::integer, c.path, c.size_bytes)), '[]')
+          FROM visible_children(p_tenant, p_store, p_directory, p_limit) c
+    );
 END
 $$;
 

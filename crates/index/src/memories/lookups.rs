@@ -1,15 +1,21 @@
 //! Look-ups of one memory each. Those that wait for the database travel together,
 //! across stores and tenants: one statement has the tenant of each.
 
+use std::hash::Hash;
 use std::slice;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use super::StoreKey;
-use crate::database::{BatchRules, Batches, Database, FromRow, Query, Role, Row, Tx, Unanswered};
+use crate::database::{Backend, BatchRules, Batches, Database, FromRow, Role, Row, Unanswered};
 use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
+
+/// The names of the calls.
+const HEADS: &str = "heads";
+const MEMORIES: &str = "memories_by_id";
 
 /// A second batch takes a second connection, and makes both smaller, which costs more.
 /// It is for the time in which the first does not come back.
@@ -28,6 +34,8 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
 pub(crate) struct HeadAt {
     pub(crate) store: StoreKey,
     pub(crate) path: Option<MemoryPath>,
+    /// The most entries that are wanted of a directory.
+    pub(crate) max_entries: u64,
 }
 
 /// A memory that is wanted by its id.
@@ -40,9 +48,16 @@ pub(crate) struct MemoryAt {
 /// What a look-up found; `None`: no such store.
 type Found<T> = Result<Option<T>, IndexError>;
 
+/// What look-ups of paths want. A listing takes longer, so nothing else waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Wanted {
+    Head,
+    Listing,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Lookups {
-    heads: Batches<(), HeadAt, Found<Lookup>>,
+    heads: Batches<Wanted, HeadAt, Found<Lookup>>,
     memories: Batches<(), MemoryAt, Found<FoundMemory>>,
 }
 
@@ -56,14 +71,19 @@ impl HeadAt {
 impl Lookups {
     pub(super) fn new(database: &Database) -> Self {
         Self {
-            heads: batches(database, "heads", heads),
-            memories: batches(database, "memories_by_id", memories),
+            heads: batches(database, HEADS, heads),
+            memories: batches(database, MEMORIES, memories),
         }
     }
 
-    /// The target of a path, without the entries of a directory.
+    /// The target of a path, with the entries of a directory.
     pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
-        answered(self.heads.run((), at).await)
+        let wanted = if at.max_entries == 0 {
+            Wanted::Head
+        } else {
+            Wanted::Listing
+        };
+        answered(self.heads.run(wanted, at).await)
     }
 
     pub(super) async fn memory(&self, at: MemoryAt) -> Found<FoundMemory> {
@@ -80,30 +100,26 @@ fn answered<T>(answer: Result<Found<T>, Unanswered>) -> Found<T> {
     })
 }
 
-/// A statement that looks up all `jobs`. Its rows have the column `element`, the
-/// position of the job.
-type Statement<J> = for<'t> fn(&'t mut Tx, &[J]) -> Query<'t>;
+/// Looks up all jobs in one call.
+type LookUp<J, T> = for<'a> fn(&'a Database, &'a [J]) -> BoxFuture<'a, Result<Vec<Answer<T>>, IndexError>>;
 
-fn batches<J, T>(database: &Database, call: &'static str, statement: Statement<J>) -> Batches<(), J, Found<T>>
+fn batches<K, J, T>(database: &Database, call: &'static str, look_up: LookUp<J, T>) -> Batches<K, J, Found<T>>
 where
+    K: Clone + Eq + Hash + Send + 'static,
     J: Send + Sync + 'static,
-    T: FromRow + Send + 'static,
+    T: Send + 'static,
 {
     let database = database.clone();
     Batches::new(rules(), move |jobs: Vec<J>| {
         let database = database.clone();
         async move {
-            let look_up = async |jobs: &[J]| {
-                let mut tx = database.read_one(call, Role::Anonymous).await?;
-                statement(&mut tx, jobs).all::<Answer<T>>().await
-            };
-            match look_up(&jobs).await {
+            match look_up(&database, &jobs).await {
                 // One of them may be at fault.
                 Err(IndexError::Database(error)) if jobs.len() > 1 => {
                     tracing::warn!(error = %error, "index.{call}: a batch was refused; its look-ups are made one by one");
                     let mut answers = Vec::with_capacity(jobs.len());
                     for job in &jobs {
-                        let found = look_up(slice::from_ref(job)).await;
+                        let found = look_up(&database, slice::from_ref(job)).await;
                         answers.extend(answers_of(found, 1));
                     }
                     answers
@@ -131,6 +147,12 @@ impl<T: FromRow> FromRow for Answer<T> {
 }
 
 impl<T> Answer<T> {
+    /// What was found, and the job that it answers.
+    pub(crate) fn with_job<'a, J>(&'a mut self, jobs: &'a [J]) -> Option<(&'a J, &'a mut T)> {
+        let job = jobs.get(usize::try_from(self.element).ok()?)?;
+        Some((job, self.row.as_mut().ok()?))
+    }
+
     /// The same answer for jobs that were sent in another order.
     pub(crate) fn at(self, order: &[usize]) -> Self {
         let sent = usize::try_from(self.element).ok();
@@ -163,18 +185,30 @@ pub(crate) fn answers_of<T>(read: Result<Vec<Answer<T>>, IndexError>, count: usi
     }
 }
 
-fn heads<'t>(tx: &'t mut Tx, jobs: &[HeadAt]) -> Query<'t> {
-    if tx.is_postgres() {
-        postgres::head::heads(tx, jobs)
-    } else {
-        sqlite::head::heads(tx, jobs)
-    }
+fn heads<'a>(
+    database: &'a Database,
+    jobs: &'a [HeadAt],
+) -> BoxFuture<'a, Result<Vec<Answer<Lookup>>, IndexError>> {
+    Box::pin(async move {
+        if let Backend::Sqlite(_) = database.backend() {
+            return sqlite::head::heads(database, HEADS, jobs).await;
+        }
+        let mut tx = database.read_one(HEADS, Role::Anonymous).await?;
+        postgres::head::heads(&mut tx, jobs).all().await
+    })
 }
 
-fn memories<'t>(tx: &'t mut Tx, jobs: &[MemoryAt]) -> Query<'t> {
-    if tx.is_postgres() {
-        postgres::head::memories(tx, jobs)
-    } else {
-        sqlite::head::memories(tx, jobs)
-    }
+fn memories<'a>(
+    database: &'a Database,
+    jobs: &'a [MemoryAt],
+) -> BoxFuture<'a, Result<Vec<Answer<FoundMemory>>, IndexError>> {
+    Box::pin(async move {
+        let mut tx = database.read_one(MEMORIES, Role::Anonymous).await?;
+        let query = if tx.is_postgres() {
+            postgres::head::memories(&mut tx, jobs)
+        } else {
+            sqlite::head::memories(&mut tx, jobs)
+        };
+        query.all().await
+    })
 }

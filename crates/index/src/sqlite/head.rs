@@ -1,14 +1,12 @@
 //! Reads of memories and directories.
 
-use std::slice;
-
 use keepsake_core::{DirPath, MemoryPath};
 use serde_json::{Value, json};
 
 use crate::IndexError;
 use crate::database::{Database, Query, Role, Tx};
 use crate::memories::{
-    HeadAt, MemoryAt, StoreKey, children, columns_of_directory, memory_columns, store_columns,
+    Answer, HeadAt, MemoryAt, StoreKey, children, columns_of_directory, memory_columns, store_columns,
 };
 use crate::model::{Directory, Lookup, Target};
 use crate::numbers::hex;
@@ -73,7 +71,7 @@ pub(crate) const CHILDREN_BELOW: &str = concat!(
 const HEADS: &str = "SELECT j.key AS element, s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
     m.path, coalesce(m.size_bytes, d.bytes) AS size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
     m.sha256, m.claimed_by, m.claimed_until, iif(m.memory_id IS NULL, d.files, NULL) AS files, \
-    d.visible_children AS total_entries FROM json_each($1) j CROSS JOIN store s \
+    d.visible_children AS total_entries, NULL AS entries FROM json_each($1) j CROSS JOIN store s \
         ON s.tenant_id = unhex(j.value ->> 0) AND s.store_id = unhex(j.value ->> 1) AND s.deleted_at IS NULL \
     LEFT JOIN memory m ON m.tenant_id = s.tenant_id AND m.store_id = s.store_id AND m.path = j.value ->> 2 \
         AND m.deleted_at IS NULL \
@@ -84,8 +82,12 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The targets of paths.
-pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
+/// The targets of paths, with the entries of directories, in one snapshot.
+pub(crate) async fn heads(
+    database: &Database,
+    call: &'static str,
+    wanted: &[HeadAt],
+) -> Result<Vec<Answer<Lookup>>, IndexError> {
     let element = |at: &HeadAt| {
         let [tenant, store] = hex_of(at.store);
         json!([
@@ -95,8 +97,20 @@ pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
             at.directory().as_str()
         ])
     };
-    tx.query(HEADS)
-        .bind(wanted.iter().map(element).collect::<Value>().to_string())
+    let elements = wanted.iter().map(element).collect::<Value>().to_string();
+    if wanted.iter().all(|at| at.max_entries == 0) {
+        let mut tx = database.read_one(call, Role::Anonymous).await?;
+        return tx.query(HEADS).bind(elements).all().await;
+    }
+    let mut tx = database.read(call, Role::Anonymous).await?;
+    let mut answers: Vec<Answer<Lookup>> = tx.query(HEADS).bind(elements).all().await?;
+    for (at, found) in answers.iter_mut().filter_map(|answer| answer.with_job(wanted)) {
+        if let Target::Directory(directory) = &mut found.target {
+            list(&mut tx, at.store, &at.directory(), at.max_entries, directory).await?;
+        }
+    }
+    tx.commit().await?;
+    Ok(answers)
 }
 
 /// Memories by their ids.
@@ -111,26 +125,6 @@ pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
 
 fn hex_of(store: StoreKey) -> [String; 2] {
     [hex(store.tenant_id.uuid()), hex(store.store_id.uuid())]
-}
-
-/// The target of a path, with the entries of a directory.
-pub(crate) async fn directory(
-    database: &Database,
-    at: &HeadAt,
-    max_entries: u64,
-) -> Result<Option<Lookup>, IndexError> {
-    let role = Role::Tenant(at.store.tenant_id);
-    let mut tx = database.read("directory", role).await?;
-    let mut found: Option<Lookup> = heads(&mut tx, slice::from_ref(at)).optional().await?;
-    if let Some(Lookup {
-        target: Target::Directory(directory),
-        ..
-    }) = &mut found
-    {
-        list(&mut tx, at.store, &at.directory(), max_entries, directory).await?;
-    }
-    tx.commit().await?;
-    Ok(found)
 }
 
 /// Fills in a directory's listing and its total, two levels deep.

@@ -286,10 +286,17 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
     let [same, only, directory] = ["/same/path", "/only/theirs", "/same"].map(path);
     let memories = &one.index.memories;
     let rounds = (0..20).map(|_| async {
-        let head = |place: &Place, store_id, at| {
+        let found_at = |place: &Place, store_id, at, max_entries| {
             let tenant_id = place.tenant_id;
-            async move { memories.head(tenant_id, store_id, Some(at), 0).await.unwrap() }
+            async move {
+                memories
+                    .head(tenant_id, store_id, Some(at), max_entries)
+                    .await
+                    .unwrap()
+            }
         };
+        let head = |place, store_id, at| found_at(place, store_id, at, 0);
+        let listing = |place, store_id, at| found_at(place, store_id, at, 10);
         let (found, foreign, missing, no_store, other_tenants, below) = tokio::join!(
             head(&one, one.store_id, &same),
             head(&other, other.store_id, &same),
@@ -304,6 +311,27 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
         assert_eq!(no_store, None);
         assert_eq!(other_tenants, None);
         assert!(matches!(below.unwrap().target, Target::Directory(directory) if directory.files == 1));
+
+        let (my_entries, their_entries, no_directory, no_store, other_tenants) = tokio::join!(
+            listing(&one, one.store_id, &directory),
+            listing(&other, other.store_id, &directory),
+            listing(&one, one.store_id, &only),
+            listing(&one, nowhere, &directory),
+            listing(&one, other.store_id, &directory),
+        );
+        for (found, size_bytes) in [(my_entries, 1), (their_entries, 2)] {
+            let Target::Directory(directory) = found.unwrap().target else {
+                panic!("/same is a directory");
+            };
+            let entries: Vec<_> = directory
+                .entries
+                .iter()
+                .map(|entry| (&*entry.path, entry.size_bytes))
+                .collect();
+            assert_eq!(entries, [("/same/path", size_bytes)]);
+        }
+        assert_eq!(no_directory.unwrap().target, Target::Missing);
+        assert_eq!((no_store, other_tenants), (None, None));
 
         let find = |place: &Place, store_id, memory_id| {
             let tenant_id = place.tenant_id;
