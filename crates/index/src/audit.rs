@@ -25,7 +25,7 @@ const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, sessi
     RETURNING audit_entries";
 
 const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
-    WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3";
+    WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3 + 0";
 
 /// What tenants and the operator did; no method changes an entry.
 #[derive(Debug, Clone)]
@@ -133,7 +133,7 @@ fn list_of_tenant(listing: &AuditListing) -> String {
     format!(
         "SELECT id, at, actor, action, object_id, store_id FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
-         ORDER BY at DESC, id DESC LIMIT $10"
+         ORDER BY at DESC, id DESC LIMIT $10 + 0"
     )
 }
 

@@ -23,7 +23,7 @@ pub(crate) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion AS d (tenant_
         reason = CASE d.reason WHEN 'gone' THEN 'orphan' ELSE d.reason END";
 
 const DUE: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
-    WHERE not_before <= $1 ORDER BY not_before LIMIT $2";
+    WHERE not_before <= $1 ORDER BY not_before LIMIT $2 + 0";
 
 /// Removes deleted blobs from the queue while the run holds its lease; answers whether
 /// it does. An orphan becomes a tombstone.

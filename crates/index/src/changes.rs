@@ -110,7 +110,7 @@ impl Changes {
         let text = format!(
             "SELECT {HEAD}, v.* FROM store s LEFT JOIN ( \
                 SELECT {COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
-                ORDER BY seq LIMIT $4) v ON TRUE \
+                ORDER BY seq LIMIT $4 + 0) v ON TRUE \
              WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
         );
         let query = tx.query(AssertSqlSafe(text));

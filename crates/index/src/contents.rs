@@ -31,10 +31,10 @@ const DELETE: &str = "DELETE FROM content WHERE tenant_id = $1 AND store_id = $2
 const DELETE_STORE: &str = "DELETE FROM content WHERE tenant_id = $1 AND store_id = $2";
 
 const LIST: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(bytes) AS bigint) AS size_bytes FROM content \
-    WHERE (tenant_id, store_id, blob_id) > ($1, $2, $3) ORDER BY tenant_id, store_id, blob_id LIMIT $4";
+    WHERE (tenant_id, store_id, blob_id) > ($1, $2, $3) ORDER BY tenant_id, store_id, blob_id LIMIT $4 + 0";
 
 const LIST_TENANT: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(bytes) AS bigint) AS size_bytes FROM content \
-    WHERE tenant_id = $1 AND (store_id, blob_id) > ($2, $3) ORDER BY tenant_id, store_id, blob_id LIMIT $4";
+    WHERE tenant_id = $1 AND (store_id, blob_id) > ($2, $3) ORDER BY tenant_id, store_id, blob_id LIMIT $4 + 0";
 
 /// Content in the database.
 #[derive(Debug, Clone)]

@@ -27,7 +27,7 @@ pub(crate) const IDLE_BY_STORE: &str = "SELECT s.tenant_id, s.store_id, s.expire
     t.limits, s.idle_since FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.expires_unused_after IS NOT NULL AND s.deleted_at IS NULL AND t.status <> 'deleting' \
     AND s.idle_since + s.expires_unused_after * 1000000 <= $3 AND (s.tenant_id, s.store_id) > ($1, $2) \
-    ORDER BY s.tenant_id, s.store_id LIMIT $4";
+    ORDER BY s.tenant_id, s.store_id LIMIT $4 + 0";
 
 /// Selects due stores without a period, of tenants that have one, after a given
 /// one.
@@ -35,7 +35,7 @@ pub(crate) const IDLE_BY_TENANT: &str = "SELECT s.tenant_id, s.store_id, s.expir
     t.limits, s.idle_since FROM tenant t JOIN store s ON s.tenant_id = t.tenant_id \
     WHERE (t.limits ->> 'expires_unused_after') IS NOT NULL AND t.tenant_id >= $1 AND t.status <> 'deleting' \
     AND s.expires_unused_after IS NULL AND s.deleted_at IS NULL AND s.idle_since <= $3 \
-    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $4";
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $4 + 0";
 
 /// Selects live memories of a store, after a given one. The access time is a
 /// subquery per memory, so that no plan starts with all access times.
@@ -43,13 +43,13 @@ pub(crate) const LIVES: &str = "SELECT m.memory_id, m.pinned, m.expires_at, m.up
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
         AND a.memory_id = m.memory_id) AS active_at \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id > $3 AND m.deleted_at IS NULL \
-    ORDER BY m.memory_id LIMIT $4";
+    ORDER BY m.memory_id LIMIT $4 + 0";
 
 /// Selects memories whose expiry time has come, after a given one.
 pub(crate) const DUE: &str = "SELECT m.expires_at, m.tenant_id, m.store_id, m.memory_id FROM memory m \
     WHERE m.expires_at IS NOT NULL AND NOT m.pinned AND m.expires_at <= $5 \
     AND (m.expires_at, m.tenant_id, m.store_id, m.memory_id) > ($4, $1, $2, $3) \
-    ORDER BY m.expires_at, m.tenant_id, m.store_id, m.memory_id LIMIT $6";
+    ORDER BY m.expires_at, m.tenant_id, m.store_id, m.memory_id LIMIT $6 + 0";
 
 /// The period of an existing store, and its tenant's limits.
 pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at, t.limits \

@@ -42,7 +42,7 @@ const LIST: &str = "SELECT r.slot, r.started_at, r.ended_at, \
             AS is_running, \
         r.by_hand, r.is_dry_run, r.owner, nullif(r.counts, 'null') AS counts, r.error \
     FROM job_run r LEFT JOIN job j ON j.name = r.name \
-    WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5";
+    WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5 + 0";
 
 /// How long a failed run of the schedule waits before it is repeated.
 pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);

@@ -30,7 +30,7 @@ const FIND: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, creat
     FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
 
 const LIST: &str = "SELECT tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
-    FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3";
+    FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3 + 0";
 
 /// Whether a key may make another one: it is valid and its tenant is active.
 const MAY_MAKE_KEYS: &str = "SELECT count(*) > 0 FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id \

@@ -109,15 +109,15 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned), \
 /// so that the index covers the query.
 const CHILDREN: [&str; 2] = [
     "SELECT visible_entries($1, $2, $3, $4)",
-    "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
+    "SELECT json_group_array(json_array(is_directory, path, size_bytes)) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
-        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4 + 0) \
     UNION ALL \
     SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
-        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
-    ORDER BY name LIMIT $4)",
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4 + 0) \
+    ORDER BY name LIMIT $4 + 0)",
 ];
 
 /// Memories of one store.
@@ -557,17 +557,26 @@ pub(crate) async fn children(
         .bind((directory, limit))
         .scalar()
         .await?;
-    Ok(entries_of(children.0).collect())
+    Ok(entries_of(children.0))
 }
 
 /// Entries of a directory as the statements return them: whether it is a directory (1 or
 /// 0), its path, its bytes.
 type EntryArrays = Vec<(i64, String, u64)>;
 
-fn entries_of(arrays: EntryArrays) -> impl Iterator<Item = Entry> {
-    arrays.into_iter().map(|(is_directory, path, size_bytes)| Entry {
+/// Siblings, in display order.
+fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
+    let entry = |(is_directory, path, size_bytes)| Entry {
         path,
         is_directory: is_directory == 1,
         size_bytes,
-    })
+    };
+    let mut entries: Vec<_> = arrays.into_iter().map(entry).collect();
+    // They are sorted, but an aggregate does not promise to keep that, and takes longer if it must.
+    entries.sort_by(|one, other| name_of(one).cmp(name_of(other)));
+    entries
+}
+
+fn name_of(sibling: &Entry) -> &str {
+    sibling.path.trim_end_matches('/')
 }

@@ -74,7 +74,7 @@ const DELETE_VERSIONS: &str = "DELETE FROM version WHERE tenant_id = $1 AND stor
     RETURNING blob_id, size_bytes";
 
 const DELETE_VERSIONS_OF: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN ( \
-        SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) LIMIT $4) \
+        SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) LIMIT $4 + 0) \
     RETURNING blob_id, size_bytes";
 
 /// Whether a blob of the table `ids` is unreferenced: neither the version that
@@ -443,6 +443,6 @@ fn delete_first(table: &str, key: &str, order: &str, is_of_store: bool) -> Strin
     let of_store = if is_of_store { "AND store_id = $3 " } else { "" };
     format!(
         "DELETE FROM {table} WHERE tenant_id = $1 AND ({key}) IN ( \
-         SELECT {key} FROM {table} WHERE tenant_id = $1 {of_store}ORDER BY {order} LIMIT $2)"
+         SELECT {key} FROM {table} WHERE tenant_id = $1 {of_store}ORDER BY {order} LIMIT $2 + 0)"
     )
 }

@@ -61,7 +61,7 @@ const UNINDEXED: &str = "SELECT p.tenant_id, p.store_id, p.memory_id, p.blob_id,
     s.store_id IS NOT NULL AND (d.blob_id IS NULL OR d.blob_id <> p.blob_id OR d.analyser < $5) AS is_unindexed \
     FROM (SELECT m.tenant_id, m.store_id, m.memory_id, m.blob_id, m.sha256 FROM memory m \
         WHERE (m.tenant_id, m.store_id, m.memory_id) > ($1, $2, $3) AND m.deleted_at IS NULL \
-        ORDER BY m.tenant_id, m.store_id, m.memory_id LIMIT $4) p \
+        ORDER BY m.tenant_id, m.store_id, m.memory_id LIMIT $4 + 0) p \
     LEFT JOIN store s ON s.tenant_id = p.tenant_id AND s.store_id = p.store_id AND s.deleted_at IS NULL \
     LEFT JOIN search_doc d ON d.tenant_id = p.tenant_id AND d.store_id = p.store_id AND d.memory_id = p.memory_id \
     ORDER BY p.tenant_id, p.store_id, p.memory_id";

@@ -42,13 +42,13 @@ pub(crate) const LIST: &str = "SELECT store_id, name, description, metadata, pol
     period_set_at FROM store \
     WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
     AND deleted_at IS NULL AND ($6 OR archived_at IS NULL) AND ($7 IS NULL OR store_id IN_IDS($7)) \
-    ORDER BY created_at DESC, store_id DESC LIMIT $8";
+    ORDER BY created_at DESC, store_id DESC LIMIT $8 + 0";
 
 /// Stores by id, and whether a directory of them has files.
 pub(crate) const WITH_FILES: &str = "SELECT s.store_id, EXISTS (SELECT 1 FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = s.store_id AND d.path = $3 AND d.files > 0) AS has_files \
     FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL AND ($2 IS NULL OR s.store_id IN_IDS($2)) \
-    ORDER BY s.store_id LIMIT $4";
+    ORDER BY s.store_id LIMIT $4 + 0";
 
 const UPDATE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
     expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \

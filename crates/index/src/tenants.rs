@@ -22,10 +22,10 @@ const FIND: &str =
 const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 
 const LIST: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
-    WHERE tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2";
+    WHERE tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2 + 0";
 
 const LIST_BY_EXTERNAL_ID: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
-    WHERE tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2";
+    WHERE tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2 + 0";
 
 const UPDATE: &str =
     "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";

@@ -21,12 +21,12 @@ const NAMED_BLOBS: &str = "SELECT v.tenant_id, v.store_id, v.blob_id, v.size_byt
         s.store_id IS NOT NULL AS is_live \
     FROM (SELECT * FROM (SELECT tenant_id, store_id, version_id AS blob_id, size_bytes, sha256 FROM version \
             WHERE (tenant_id, store_id, version_id) > ($1, $2, $3) AND blob_id = version_id \
-            ORDER BY tenant_id, store_id, version_id LIMIT $4) own \
+            ORDER BY tenant_id, store_id, version_id LIMIT $4 + 0) own \
         UNION SELECT * FROM (SELECT tenant_id, store_id, blob_id, size_bytes, sha256 FROM version \
             WHERE (tenant_id, store_id, blob_id) > ($1, $2, $3) AND blob_id <> version_id \
-            ORDER BY tenant_id, store_id, blob_id LIMIT $4) shared) v \
+            ORDER BY tenant_id, store_id, blob_id LIMIT $4 + 0) shared) v \
     LEFT JOIN store s ON s.tenant_id = v.tenant_id AND s.store_id = v.store_id AND s.deleted_at IS NULL \
-    ORDER BY v.tenant_id, v.store_id, v.blob_id LIMIT $4";
+    ORDER BY v.tenant_id, v.store_id, v.blob_id LIMIT $4 + 0";
 
 const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) \
@@ -35,13 +35,12 @@ const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
             WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
 
 const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
-    WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
+    WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
 
 const COUNTERS_AFTER: &str = "SELECT tenant_id, store_id, memory_count, live_bytes, version_count, version_bytes \
-    FROM store WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
+    FROM store WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
 
-const TENANTS_AFTER: &str =
-    "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2";
+const TENANTS_AFTER: &str = "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2 + 0";
 
 /// All statements of a transaction on Postgres see one snapshot.
 const ONE_SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";

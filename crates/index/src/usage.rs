@@ -21,7 +21,7 @@ const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
         AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
             AND a.memory_id = m.memory_id) \
-        ORDER BY m.created_at, m.memory_id LIMIT $3) u \
+        ORDER BY m.created_at, m.memory_id LIMIT $3 + 0) u \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.created_at, u.memory_id";
 
@@ -34,7 +34,7 @@ const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created
         FROM memory m LEFT JOIN memory_access a \
             ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND NOT m.pinned \
-        ORDER BY alive_at, m.memory_id LIMIT $3) u \
+        ORDER BY alive_at, m.memory_id LIMIT $3 + 0) u \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.alive_at, u.memory_id";
 
@@ -46,7 +46,7 @@ const TIMED: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.u
         FROM memory m LEFT JOIN memory_access a \
             ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND m.expires_at IS NOT NULL \
-        AND NOT m.pinned ORDER BY m.expires_at, m.memory_id LIMIT $3) u \
+        AND NOT m.pinned ORDER BY m.expires_at, m.memory_id LIMIT $3 + 0) u \
     LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
     ORDER BY u.expires_at, u.memory_id";
 

@@ -46,7 +46,7 @@ const CREATED_AT: &str = "SELECT created_at FROM version WHERE tenant_id = $1 AN
 const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.sha256 = $3 \
     AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
-    ORDER BY v.seq DESC LIMIT $4";
+    ORDER BY v.seq DESC LIMIT $4 + 0";
 
 /// The history of one store.
 #[derive(Debug, Clone)]
@@ -279,7 +279,7 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
     };
     format!(
         "SELECT {COLUMNS} FROM {from} WHERE tenant_id = $1 AND store_id = $2 AND {condition} \
-         AND seq < $3 AND seq > $4 ORDER BY seq DESC LIMIT $5"
+         AND seq < $3 AND seq > $4 ORDER BY seq DESC LIMIT $5 + 0"
     )
 }
 

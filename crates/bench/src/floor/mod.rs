@@ -99,7 +99,7 @@ macro_rules! page {
             "SELECT path, size_bytes, memory_id, version_id, sha256 FROM ",
             $table,
             " WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 AND deleted_at IS NULL \
-             ORDER BY path LIMIT $5"
+             ORDER BY path LIMIT $5 + 0"
         ))
         .bind($place.tenant)
         .bind($place.store)

@@ -1,5 +1,8 @@
 //! The command that reads: shows a file with line numbers, or lists a directory.
 
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
 use super::edit::count_newlines;
 use super::error::ToolError;
 use crate::path::ToolPath;
@@ -181,9 +184,9 @@ impl LineNumber {
 
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectoryEntry {
+pub struct DirectoryEntry<'a> {
     /// The path relative to the viewed directory, without a slash at either end.
-    pub path: String,
+    pub path: Cow<'a, str>,
     /// Whether the entry is a directory; a directory is shown with a slash.
     pub is_directory: bool,
     /// The size of the file, or of all files below the directory.
@@ -199,7 +202,7 @@ pub struct DirectoryEntry {
 pub fn view_directory(
     path: &ToolPath,
     size_bytes: u64,
-    entries: &[DirectoryEntry],
+    entries: &[DirectoryEntry<'_>],
     total_entries: u64,
     max_chars: u64,
 ) -> String {
@@ -215,16 +218,18 @@ pub fn view_directory(
     let mut shown = 0;
     for entry in entries {
         let slash = if entry.is_directory { "/" } else { "" };
-        let line = format!(
-            "\n{}\t{directory}/{}{slash}",
-            format_size(entry.size_bytes),
-            entry.path
-        );
-        chars_used = chars_used.saturating_add(chars(&line));
+        let line_from = text.len();
+        text.push('\n');
+        push_size(&mut text, entry.size_bytes);
+        for part in ["\t", directory, "/", &entry.path, slash] {
+            text.push_str(part);
+        }
+        let line_chars = chars(text.get(line_from..).unwrap_or_default());
+        chars_used = chars_used.saturating_add(line_chars);
         if chars_used > max_chars {
+            text.truncate(line_from);
             break;
         }
-        text.push_str(&line);
         shown += 1;
     }
     if shown < total_entries {
@@ -254,17 +259,28 @@ fn chars(text: &str) -> u64 {
 ///
 /// Units are powers of 1024, with one decimal, rounded half up.
 pub fn format_size(bytes: u64) -> String {
+    let mut text = String::new();
+    push_size(&mut text, bytes);
+    text
+}
+
+/// Appends a size as [`format_size`] shows it.
+fn push_size(text: &mut String, bytes: u64) {
+    let mut push = |size: fmt::Arguments<'_>| {
+        // Writing into a string cannot fail.
+        let _ = text.write_fmt(size);
+    };
     if bytes < 1024 {
-        return format!("{bytes}B");
+        return push(format_args!("{bytes}B"));
     }
     let tenths_in = |shift: u32| ((u128::from(bytes) * 10) + (1 << (shift - 1))) >> shift;
     for (unit, shift) in [("K", 10), ("M", 20)] {
         let tenths = tenths_in(shift);
         // A size that rounds up to 1024.0 of a unit is 1.0 of the next unit.
         if tenths < 10_240 {
-            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+            return push(format_args!("{}.{}{unit}", tenths / 10, tenths % 10));
         }
     }
     let tenths = tenths_in(30);
-    format!("{}.{}G", tenths / 10, tenths % 10)
+    push(format_args!("{}.{}G", tenths / 10, tenths % 10));
 }

@@ -6,7 +6,7 @@ use keepsake_core::StoreId;
 use keepsake_core::tool::{
     Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
 };
-use keepsake_index::{Directory, Entry, Scope};
+use keepsake_index::{Directory, Scope};
 
 use super::changes::ToolChanges;
 use super::{MEMORY_TOOL, Stop, ToolAnswer, ToolCall, settle};
@@ -148,12 +148,12 @@ impl MemoryTool {
             size_bytes += root.size_bytes;
             total += 1 + root.total_entries;
             entries.push(DirectoryEntry {
-                path: slug.to_owned(),
+                path: slug.to_owned().into(),
                 is_directory: true,
                 size_bytes: root.size_bytes,
             });
             entries.extend(root.entries.iter().map(|entry| DirectoryEntry {
-                path: format!("{slug}/{}", entry.path.trim_matches('/')),
+                path: format!("{slug}/{}", entry.path.trim_matches('/')).into(),
                 is_directory: entry.is_directory,
                 size_bytes: entry.size_bytes,
             }));
@@ -248,17 +248,17 @@ fn fills(path: &ToolPath, directory: &Directory, max_chars: u64) -> bool {
 
 fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> String {
     let above = path.dir().as_str().len();
-    let relative = |entry: &Entry| DirectoryEntry {
+    let relative = directory.entries.iter().map(|entry| DirectoryEntry {
         path: entry
             .path
             .get(above..)
             .unwrap_or_default()
             .trim_end_matches('/')
-            .to_owned(),
+            .into(),
         is_directory: entry.is_directory,
         size_bytes: entry.size_bytes,
-    };
-    let entries: Vec<_> = directory.entries.iter().map(relative).collect();
+    });
+    let entries: Vec<_> = relative.collect();
     view_directory(
         path,
         directory.size_bytes,

@@ -113,6 +113,11 @@ impl Tx {
         let statement = if self.is_postgres() {
             Statement::Postgres(sql, PgArguments::default())
         } else {
+            debug_assert!(
+                !is_limited_by_variable(sql.as_str()),
+                "SQLite would prepare this at each execution; write LIMIT $n + 0: {}",
+                sql.as_str()
+            );
             Statement::Sqlite(sql, SqliteArguments::default())
         };
         Query {
@@ -296,6 +301,17 @@ impl Connection {
         };
         Ok(fetched)
     }
+}
+
+/// Whether a limit is a variable by itself. SQLite plans by its value, and therefore
+/// prepares the statement again whenever it is bound; it does not look into `$n + 0`.
+fn is_limited_by_variable(sql: &str) -> bool {
+    let mut limits = sql.split("LIMIT $").skip(1);
+    limits.any(|limit| {
+        !limit
+            .trim_start_matches(|c: char| c.is_ascii_digit())
+            .starts_with(" + 0")
+    })
 }
 
 /// Never happens: a statement is made for the transaction that sends it.

@@ -28,14 +28,14 @@ const HISTORIES: [&str; 2] = [
             ORDER BY v.op, v.seq LIMIT 1) AS deleted_at \
     FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
-    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3",
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3 + 0",
     "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
         (SELECT v.created_at FROM version v INDEXED BY version_op WHERE v.tenant_id = s.tenant_id \
             AND v.store_id = s.store_id AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq > s.retention_seq \
             ORDER BY v.seq LIMIT 1) AS deleted_at \
     FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
-    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3",
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3 + 0",
 ];
 
 /// Selects deletions of a store after a sequence number, and whether the memory is
@@ -45,12 +45,12 @@ const DELETIONS: [&str; 2] = [
         coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
             AND m.memory_id = v.memory_id) = v.seq, FALSE) AS is_current \
     FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND (v.op, v.seq) > ('deleted', $3) \
-    AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4",
+    AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4 + 0",
     "SELECT v.seq, v.memory_id, v.created_at, \
         coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
             AND m.memory_id = v.memory_id) = v.seq, FALSE) AS is_current \
     FROM version v INDEXED BY version_op WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' \
-    AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4",
+    AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4 + 0",
 ];
 
 /// Selects versions of a store after a sequence number, up to the first one that
@@ -69,7 +69,7 @@ const PAST: [&str; 2] = [
             AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
             ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
-        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq",
+        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 ORDER BY v.seq",
     "SELECT v.seq, v.created_at, \
         (SELECT n.created_at FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 AND n.store_id = $2 \
             AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1) AS superseded_at, \
@@ -79,12 +79,12 @@ const PAST: [&str; 2] = [
             AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq \
             ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
-        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq",
+        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 ORDER BY v.seq",
 ];
 
 /// Selects the versions of some memories, grouped by memory.
 const VERSIONS_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
-    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) ORDER BY v.memory_id, v.seq LIMIT $4";
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) ORDER BY v.memory_id, v.seq LIMIT $4 + 0";
 
 /// Records up to where deletions are processed.
 const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenant_id = $1 AND store_id = $2";

@@ -25,18 +25,18 @@ const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
 const DUE: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS NOT NULL \
     AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = s.tenant_id) \
     AND NOT EXISTS (SELECT 1 FROM erasure e WHERE e.tenant_id = s.tenant_id AND e.ended_at IS NULL) \
-    ORDER BY s.deleted_at LIMIT $1";
+    ORDER BY s.deleted_at LIMIT $1 + 0";
 
 /// Queues the blobs of the versions that a batch deletes next.
 const QUEUE_BLOBS: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT DISTINCT $1, $2, v.blob_id, $4, 0, $5 FROM (SELECT blob_id FROM version \
-        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v \
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3 + 0) v \
     WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
 
 /// The bytes introduced by the versions that a batch deletes next.
 const BYTES: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob_id = v.version_id THEN v.size_bytes \
     ELSE 0 END), 0) AS BIGINT) FROM (SELECT version_id, blob_id, size_bytes FROM version \
-        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v";
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3 + 0) v";
 
 /// Deletes the row of a store without any other rows.
 const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NOT NULL";

@@ -20,14 +20,14 @@ const ROW_COUNTS: &str = "SELECT row_counts FROM tenant_deletion WHERE tenant_id
 /// Stores that commits still find, ordered by id like everything that locks several
 /// stores.
 const STORES: &str =
-    "SELECT store_id FROM store WHERE tenant_id = $1 AND deleted_at IS NULL ORDER BY store_id LIMIT $2";
+    "SELECT store_id FROM store WHERE tenant_id = $1 AND deleted_at IS NULL ORDER BY store_id LIMIT $2 + 0";
 
 const FIND: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
     blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion WHERE tenant_id = $1";
 
 const DUE: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
     blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion \
-    WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2";
+    WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2 + 0";
 
 const INSERT: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes, \
     versions_deleted, versions_not_kept, versions_kept) VALUES ($1, 'removing', $2, '{}', 0, 0, 0, 0, 0)";

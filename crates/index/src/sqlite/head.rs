@@ -37,7 +37,7 @@ pub(crate) const ALL_BELOW: &str = concat!(
     memory_columns!(""),
     " FROM memory INDEXED BY memory_path \
         WHERE tenant_id = $1 AND store_id = $2 AND path > $4 AND path < $5 AND deleted_at IS NULL \
-        ORDER BY path LIMIT $7 \
+        ORDER BY path LIMIT $7 + 0 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
 );
@@ -55,13 +55,13 @@ pub(crate) const CHILDREN_BELOW: &str = concat!(
     memory_columns!(""),
     " FROM memory INDEXED BY memory_parent \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND name > $6 AND deleted_at IS NULL \
-            ORDER BY name LIMIT $7) \
+            ORDER BY name LIMIT $7 + 0) \
         UNION ALL SELECT * FROM (SELECT ",
     columns_of_directory!(),
     " FROM directory INDEXED BY directory_children \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
-            ORDER BY path LIMIT $7) \
-        ORDER BY path LIMIT $7 \
+            ORDER BY path LIMIT $7 + 0) \
+        ORDER BY path LIMIT $7 + 0 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
 );

@@ -34,22 +34,22 @@ impl Prunable {
             Self::JobRuns => [
                 "SELECT count(*) FROM job_run WHERE started_at < $1",
                 "DELETE FROM job_run WHERE (name, slot) IN ( \
-                    SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2)",
+                    SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2 + 0)",
             ],
             Self::ChangeFeed => [
                 "SELECT count(*) FROM change_feed WHERE at < $1",
                 "DELETE FROM change_feed WHERE seq IN ( \
-                    SELECT seq FROM change_feed WHERE at < $1 ORDER BY seq LIMIT $2)",
+                    SELECT seq FROM change_feed WHERE at < $1 ORDER BY seq LIMIT $2 + 0)",
             ],
             Self::Replicas => [
                 "SELECT count(*) FROM replica WHERE heartbeat_at < $1",
-                "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2)",
+                "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2 + 0)",
             ],
             Self::SessionEvents => [
                 "SELECT count(*) FROM session_event WHERE at < $1",
                 "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
                     SELECT tenant_id, session_id, at, event_id FROM session_event \
-                    WHERE at < $1 ORDER BY at LIMIT $2)",
+                    WHERE at < $1 ORDER BY at LIMIT $2 + 0)",
             ],
             Self::EventsOfEndedSessions => [
                 "SELECT count(*) FROM session s JOIN session_event e \
@@ -58,12 +58,12 @@ impl Prunable {
                 "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
                     SELECT e.tenant_id, e.session_id, e.at, e.event_id FROM session s JOIN session_event e \
                     ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id \
-                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)",
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2 + 0)",
             ],
             Self::Audit => [
                 "SELECT count(*) FROM audit WHERE at < $1",
                 "DELETE FROM audit WHERE (tenant_id, id) IN ( \
-                    SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)",
+                    SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2 + 0)",
             ],
             Self::ResourcesOfEndedSessions => [
                 "SELECT count(*) FROM session s JOIN session_resource r \
@@ -72,7 +72,7 @@ impl Prunable {
                 "DELETE FROM session_resource WHERE (tenant_id, session_id, resource_id) IN ( \
                     SELECT r.tenant_id, r.session_id, r.resource_id FROM session s JOIN session_resource r \
                     ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id \
-                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)",
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2 + 0)",
             ],
             Self::EndedSessions => [
                 "SELECT count(*) FROM session WHERE archived_at < $1 OR deleted_at IS NOT NULL",
@@ -83,7 +83,7 @@ impl Prunable {
                         WHERE e.tenant_id = s.tenant_id AND e.session_id = s.session_id) \
                     AND NOT EXISTS (SELECT 1 FROM session_resource r \
                         WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id) \
-                    LIMIT $2)",
+                    LIMIT $2 + 0)",
             ],
         }
     }

@@ -14,7 +14,7 @@ const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_
     FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
 const LIVE_MEMORIES: &str = "SELECT path, size_bytes FROM memory \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL AND path > $3 ORDER BY path LIMIT $4";
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL AND path > $3 ORDER BY path LIMIT $4 + 0";
 
 /// The number of versions of a store, and the bytes of their blobs: blobs
 /// introduced by the versions, and blobs whose own version is deleted or redacted

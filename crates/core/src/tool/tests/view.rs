@@ -120,7 +120,7 @@ fn first_line_that_does_not_fit_is_cut() {
     assert_eq!(body("abc", None, 10), "     1\tabc");
 }
 
-fn entry(path: &str, is_directory: bool, size_bytes: u64) -> DirectoryEntry {
+fn entry(path: &str, is_directory: bool, size_bytes: u64) -> DirectoryEntry<'_> {
     DirectoryEntry {
         path: path.into(),
         is_directory,
@@ -285,7 +285,7 @@ proptest! {
         directory in "/memories(/[a-zé]{1,5})?",
     ) {
         let path = at(&directory);
-        let entries: Vec<DirectoryEntry> =
+        let entries: Vec<DirectoryEntry<'_>> =
             names.iter().map(|(name, is_directory, size)| entry(name, *is_directory, *size)).collect();
         let total = entries.len() as u64 + extra;
         let text = view_directory(&path, 0, &entries, total, max_chars);

@@ -24,7 +24,7 @@ const FIND: &str = "SELECT id, kind, store_id, state, counts, created_at, starte
 
 /// Erasures of a tenant, newest first, for all or some stores.
 const LIST: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
-    FROM erasure WHERE tenant_id = $1 AND id < $2 AND ($3 IS NULL OR store_id IN_IDS($3)) ORDER BY id DESC LIMIT $4";
+    FROM erasure WHERE tenant_id = $1 AND id < $2 AND ($3 IS NULL OR store_id IN_IDS($3)) ORDER BY id DESC LIMIT $4 + 0";
 
 const COUNT_OPEN: &str = "SELECT count(*) FROM erasure WHERE tenant_id = $1 AND ended_at IS NULL";
 
@@ -41,7 +41,7 @@ const STORES_WITH: [&str; 2] = [
 
 /// Open erasures that no worker holds, oldest first.
 const OPEN: &str = "SELECT tenant_id, id FROM erasure WHERE ended_at IS NULL \
-    AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2";
+    AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2 + 0";
 
 /// An open erasure, for its worker.
 const WORK: &str = "SELECT selector, cursor, counts FROM erasure \
@@ -58,7 +58,7 @@ const FAIL: &str = "UPDATE erasure SET attempts = attempts + 1, error = $3, leas
 const FINISH: &str = "UPDATE erasure SET state = 'done', ended_at = $3, counts = $4, selector = NULL, \
     cursor = NULL, lease_until = NULL, error = NULL WHERE tenant_id = $1 AND id = $2";
 
-const QUEUED_BLOBS: &str = "SELECT tenant_id, store_id, blob_id FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
+const QUEUED_BLOBS: &str = "SELECT tenant_id, store_id, blob_id FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3 + 0";
 
 const DELETE_QUEUED: [&str; 2] = [
     "DELETE FROM blob_deletion b USING jsonb_to_recordset($3::jsonb) AS k(store_id uuid, blob_id uuid) \

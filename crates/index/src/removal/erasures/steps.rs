@@ -30,19 +30,19 @@ const CLAIM_BLOBS: &str = "UPDATE blob_deletion SET reason = 'erased', erasure_i
 /// paths.
 const HISTORY: &str = "SELECT v.seq, v.memory_id, coalesce(v.path >= $6 AND v.path < $7, FALSE) AS is_below \
     FROM (SELECT seq, memory_id, path FROM version \
-        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5) v ORDER BY v.seq";
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5 + 0) v ORDER BY v.seq";
 
 /// Deletes events that contain paths of the versions of some memories.
 const DELETE_EVENTS_OF: &str = "DELETE FROM session_event WHERE tenant_id = $1 AND (session_id, at, event_id) IN ( \
     SELECT e.session_id, e.at, e.event_id FROM (SELECT DISTINCT v.path FROM version v \
         WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) AND v.path IS NOT NULL) p \
-    JOIN session_event e ON e.tenant_id = $1 AND e.store_id = $2 AND (e.path = p.path OR e.new_path = p.path) LIMIT $4)";
+    JOIN session_event e ON e.tenant_id = $1 AND e.store_id = $2 AND (e.path = p.path OR e.new_path = p.path) LIMIT $4 + 0)";
 
 /// Deletes events that contain a directory or a path below it.
 const DELETE_EVENTS_BELOW: &str = "DELETE FROM session_event WHERE tenant_id = $1 \
     AND (session_id, at, event_id) IN (SELECT e.session_id, e.at, e.event_id FROM session_event e \
         WHERE e.tenant_id = $1 AND e.store_id = $2 AND (e.path = $3 OR (e.path >= $4 AND e.path < $5) \
-            OR e.new_path = $3 OR (e.new_path >= $4 AND e.new_path < $5)) LIMIT $6)";
+            OR e.new_path = $3 OR (e.new_path >= $4 AND e.new_path < $5)) LIMIT $6 + 0)";
 
 /// The last one of the next call records of a tenant; no row if there are fewer.
 const CALLS_THROUGH: &str = "SELECT scope_sha256 FROM idempotency \

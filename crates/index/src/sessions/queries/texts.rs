@@ -110,7 +110,7 @@ pub(super) fn find_sessions(listing: &SessionListing) -> String {
          AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \
          AND (($6 AND s.archived_at IS NULL) OR ($7 AND s.archived_at IS NOT NULL)) \
          AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({HAS_ONLY}) \
-         ORDER BY {time} {order}, {id} {order} LIMIT $11"
+         ORDER BY {time} {order}, {id} {order} LIMIT $11 + 0"
     )
 }
 
@@ -122,6 +122,6 @@ pub(super) fn list_events(newest_first: bool) -> String {
         "SELECT tenant_id, session_id, event_id, at, store_id, path, new_path, name, input FROM session_event \
          WHERE tenant_id = $1 AND session_id = $2 AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
          AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
-         ORDER BY at {order}, event_id {order} LIMIT $7"
+         ORDER BY at {order}, event_id {order} LIMIT $7 + 0"
     )
 }
