@@ -246,6 +246,8 @@ test('a session shows what its agent did, and is ended', async () => {
   await signedIn(browser, {}, async (page) => {
     await page.goto(`/console/sessions?store=${store.id}`);
     await follow(page, session.title);
+    // A reload before this would stay on the list.
+    await page.getByRole('heading', { level: 1, name: session.title }).waitFor();
     // Events are recorded within half a minute.
     await assert.doesNotReject(async () => {
       for (let tries = 0; tries < 40; tries += 1) {
