@@ -4,6 +4,7 @@ As a program, it is a model that first views /memories, and then answers with th
 text of its argument. It prints its URL and runs until its stdin ends.
 """
 
+import functools
 import json
 import sys
 import threading
@@ -22,6 +23,7 @@ class MessagesStub:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -37,9 +39,12 @@ class MessagesStub:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.client = Anthropic(base_url=self.url, api_key="stub", max_retries=0)
+
+    @functools.cached_property
+    def client(self):
+        return Anthropic(base_url=self.url, api_key="stub", max_retries=0)
 
     def content(self):
         return self.replies[len(self.requests) - 1]

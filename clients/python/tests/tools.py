@@ -12,6 +12,8 @@ from keepsake_memory import AsyncKeepsakeMemoryTool, KeepsakeMemoryTool
 BASE_URL = os.environ["KEEPSAKE_BASE_URL"]
 API_KEY = os.environ["KEEPSAKE_API_KEY"]
 TEXT = [{"type": "text", "text": "Done."}]
+# One for all tests: making a client reads every certificate of the machine.
+SERVER = Anthropic(base_url=BASE_URL, api_key=API_KEY)
 
 
 async def do(call):
@@ -20,8 +22,7 @@ async def do(call):
 
 
 def new_store():
-    with Anthropic(base_url=BASE_URL, api_key=API_KEY) as client:
-        return client.beta.memory_stores.create(name="client").id
+    return SERVER.beta.memory_stores.create(name="client").id
 
 
 class ToolTests(unittest.IsolatedAsyncioTestCase):

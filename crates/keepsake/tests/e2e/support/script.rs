@@ -23,6 +23,9 @@ pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
 const BROWSER_NODE_MODULES: &str = "KEEPSAKE_TEST_BROWSER_NODE_MODULES";
 /// Names the executable of Chromium, which the browser suite reads itself.
 const CHROMIUM: &str = "KEEPSAKE_TEST_CHROMIUM";
+/// Within this, any program ends that will end: the longest suite takes two minutes,
+/// and may take several times that on a slow machine.
+const LIMIT: Duration = Duration::from_mins(15);
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
@@ -91,7 +94,7 @@ pub(crate) async fn browser_suite(mut node: Command, file: &str) {
     node.args(["--test", file])
         .env(CHROMIUM, from_environment(CHROMIUM))
         .current_dir(suite.path());
-    let output = run_within(&mut node, Duration::from_mins(15)).await;
+    let output = run(&mut node).await;
     assert!(!output.contains("# tests 0\n"), "{output}");
 }
 
@@ -104,11 +107,6 @@ pub(crate) fn from_environment(variable: &str) -> String {
 
 /// Runs a command that must succeed; answers all that it printed.
 pub(crate) async fn run(command: &mut Command) -> String {
-    run_within(command, Duration::from_mins(4)).await
-}
-
-/// The same, for a command that may take longer.
-pub(crate) async fn run_within(command: &mut Command, limit: Duration) -> String {
     let shown = command.as_std().get_program().display().to_string();
     let run = command
         // The server is on this machine, and Node's colours are for people.
@@ -117,9 +115,9 @@ pub(crate) async fn run_within(command: &mut Command, limit: Duration) -> String
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(limit, run).await;
+    let output = tokio::time::timeout(LIMIT, run).await;
     let output = output
-        .unwrap_or_else(|_| panic!("{shown} does not end"))
+        .unwrap_or_else(|_| panic!("{shown} did not end in {LIMIT:?}"))
         .unwrap_or_else(|error| panic!("{shown} cannot be run ({error}): run ./tests/run"));
     let printed = format!(
         "{}{}",
