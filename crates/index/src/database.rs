@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
-use keepsake_telemetry::{Metrics, Outcome};
+use keepsake_telemetry::{Metrics, Outcome, PoolState};
 use tracing::{Instrument, Span};
 
 pub(crate) use batches::{BatchRules, Batches, Unanswered};
@@ -185,9 +185,9 @@ impl Database {
             (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
                 Connection::Postgres(index.begin_as(role).await?)
             }
-            (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteStatement(index.reader().await?),
+            (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteReader(index.reader().await?),
             (Backend::Sqlite(index), Mode::Snapshot | Mode::Function) => {
-                Connection::SqliteSnapshot(index.snapshot().await?)
+                Connection::SqliteReader(index.snapshot().await?)
             }
             (Backend::Sqlite(index), Mode::Write | Mode::WriteStatement) => {
                 Connection::SqliteWriter(index.begin_write().await?)
@@ -320,8 +320,20 @@ impl Effect {
 pub(crate) const fn outcome_of(error: &IndexError) -> Outcome {
     match error {
         IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_) => Outcome::Unavailable,
-        IndexError::DiskFull(_) | IndexError::DiskFailed(_) => Outcome::DiskFull,
+        error if error.is_of_disk() => Outcome::DiskFull,
         _ => Outcome::Error,
+    }
+}
+
+/// The state of a pool of connections, as the metrics show it.
+pub(crate) fn pool_state(pool: &'static str, status: deadpool::Status) -> PoolState {
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    PoolState {
+        pool,
+        in_use: count(status.size.saturating_sub(status.available)),
+        idle: count(status.available),
+        waiting: count(status.waiting),
+        max: count(status.max_size),
     }
 }
 

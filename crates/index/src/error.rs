@@ -74,6 +74,11 @@ impl IndexError {
         }
     }
 
+    /// Whether the database's disk is full or failed.
+    pub(crate) const fn is_of_disk(&self) -> bool {
+        matches!(self, Self::DiskFull(_) | Self::DiskFailed(_))
+    }
+
     /// The answer of calls that wait for the same database, if this one got no
     /// connection: none of them can be begun.
     pub(crate) fn of_all_that_wait<T>(answer: &Result<T, Self>) -> Option<Result<T, Self>> {

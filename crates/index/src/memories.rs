@@ -533,7 +533,7 @@ impl Memories {
 }
 
 /// A store and its tenant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StoreKey {
     pub(crate) tenant_id: TenantId,
     pub(crate) store_id: StoreId,

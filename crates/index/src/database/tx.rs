@@ -2,12 +2,9 @@
 
 use futures::future::BoxFuture;
 use sqlx::error::BoxDynError;
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{
-    Arguments, AssertSqlSafe, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction, Type,
-};
+use sqlx::{Arguments, AssertSqlSafe, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Sqlite, Type};
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -17,7 +14,7 @@ use super::{Call, Effect};
 use crate::IndexError;
 use crate::numbers::hex;
 use crate::postgres::pool;
-use crate::sqlite::Writer;
+use crate::sqlite::{Reader, Rows, Writer};
 
 /// A transaction on either database, or a connection for one statement.
 ///
@@ -36,9 +33,8 @@ pub(crate) enum Connection {
     Postgres(pool::Tx),
     /// Outside any transaction.
     PostgresStatement(pool::Connection),
-    SqliteSnapshot(Transaction<'static, Sqlite>),
-    /// Outside any transaction.
-    SqliteStatement(PoolConnection<Sqlite>),
+    /// With a snapshot, or outside any transaction.
+    SqliteReader(Reader),
     SqliteWriter(OwnedMutexGuard<Writer>),
     /// Given back, before another one is taken.
     Released,
@@ -188,11 +184,9 @@ impl Tx {
                     Ok(())
                 }
                 Connection::Postgres(tx) => Ok(tx.commit().await?),
-                Connection::SqliteSnapshot(tx) => Ok(tx.commit().await?),
+                Connection::SqliteReader(reader) => Ok(reader.commit().await?),
                 Connection::SqliteWriter(mut writer) => writer.commit().await,
-                Connection::PostgresStatement(_) | Connection::SqliteStatement(_) | Connection::Released => {
-                    Ok(())
-                }
+                Connection::PostgresStatement(_) | Connection::Released => Ok(()),
             }
         };
         let committed: BoxFuture<'_, _> = Box::pin(call.run(commit));
@@ -264,7 +258,7 @@ impl Connection {
                 };
                 let query = sqlx::query_with(sql, arguments);
                 match fetch {
-                    Fetch::Changes => {
+                    Fetch::Changes | Fetch::Commit => {
                         let done = connection.run(|raw| raw.execute(query)).await?;
                         Fetched::Changes(done.rows_affected())
                     }
@@ -279,24 +273,24 @@ impl Connection {
                 }
             }
             Statement::Sqlite(sql, arguments) => {
-                let connection = match self {
-                    Self::SqliteSnapshot(tx) => &mut **tx,
-                    Self::SqliteStatement(connection) => &mut **connection,
-                    Self::SqliteWriter(writer) => writer.connection(),
+                if let (Self::SqliteWriter(writer), Fetch::Commit) = (&mut *self, fetch) {
+                    let changed = writer.execute_and_commit(&sql, arguments).await?;
+                    return Ok(Fetched::Changes(changed));
+                }
+                let session = match self {
+                    Self::SqliteReader(reader) => &mut **reader,
+                    Self::SqliteWriter(writer) => writer.session(),
                     _ => return Err(OTHER_DATABASE),
                 };
-                let query = sqlx::query_with(sql, arguments);
-                match fetch {
-                    Fetch::Changes => Fetched::Changes(query.execute(connection).await?.rows_affected()),
-                    Fetch::First => {
-                        let row = query.fetch_optional(connection).await?;
-                        Fetched::Rows(row.into_iter().map(Row::Sqlite).collect())
+                let wanted = match fetch {
+                    Fetch::Changes | Fetch::Commit => {
+                        return Ok(Fetched::Changes(session.execute(sql, arguments).await?));
                     }
-                    Fetch::All => {
-                        let rows = query.fetch_all(connection).await?;
-                        Fetched::Rows(rows.into_iter().map(Row::Sqlite).collect())
-                    }
-                }
+                    Fetch::First => Rows::First,
+                    Fetch::All => Rows::All,
+                };
+                let rows = session.rows(sql, arguments, wanted).await?;
+                Fetched::Rows(rows.into_iter().map(Row::Sqlite).collect())
             }
         };
         Ok(fetched)
@@ -332,6 +326,8 @@ enum Statement {
 enum Fetch {
     /// How many rows it changed.
     Changes,
+    /// The same; a writer of SQLite also commits.
+    Commit,
     /// Its first row.
     First,
     /// All its rows.
@@ -412,6 +408,12 @@ impl Query<'_> {
             Fetched::Changes(rows) => Ok(rows),
             Fetched::Rows(_) => Ok(0),
         }
+    }
+
+    /// Executes the last statement of a transaction. SQLite commits it in the same
+    /// message, so its error may be that of the commit; [`Tx::commit`] does so elsewhere.
+    pub(crate) async fn execute_last(self) -> Result<(), IndexError> {
+        self.send(Fetch::Commit).await.map(drop)
     }
 
     /// Drops each row after it is read, so that large rows are not in memory twice.

@@ -30,7 +30,7 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
 }
 
 /// A path whose target is wanted; `None` is the root.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HeadAt {
     pub(crate) store: StoreKey,
     pub(crate) path: Option<MemoryPath>,
@@ -57,6 +57,7 @@ enum Wanted {
 
 #[derive(Debug, Clone)]
 pub(super) struct Lookups {
+    database: Database,
     heads: Batches<Wanted, HeadAt, Found<Lookup>>,
     memories: Batches<(), MemoryAt, Found<FoundMemory>>,
 }
@@ -71,6 +72,7 @@ impl HeadAt {
 impl Lookups {
     pub(super) fn new(database: &Database) -> Self {
         Self {
+            database: database.clone(),
             heads: batches(database, HEADS, heads),
             memories: batches(database, MEMORIES, memories),
         }
@@ -78,6 +80,11 @@ impl Lookups {
 
     /// The target of a path, with the entries of a directory.
     pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
+        if let Backend::Sqlite(index) = self.database.backend()
+            && let Some(found) = index.known().get(&at)
+        {
+            return Ok(Some(found));
+        }
         let wanted = if at.max_entries == 0 {
             Wanted::Head
         } else {
@@ -190,8 +197,8 @@ fn heads<'a>(
     jobs: &'a [HeadAt],
 ) -> BoxFuture<'a, Result<Vec<Answer<Lookup>>, IndexError>> {
     Box::pin(async move {
-        if let Backend::Sqlite(_) = database.backend() {
-            return sqlite::head::heads(database, HEADS, jobs).await;
+        if let Backend::Sqlite(index) = database.backend() {
+            return sqlite::head::heads(database, index, HEADS, jobs).await;
         }
         let mut tx = database.read_one(HEADS, Role::Anonymous).await?;
         postgres::head::heads(&mut tx, jobs).all().await

@@ -25,6 +25,8 @@ use keepsake_telemetry::PoolState;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
+use crate::database::pool_state;
+
 pub(crate) use connection::{Connection, Tx};
 
 use manager::Manager;
@@ -117,15 +119,7 @@ impl Pool {
 
     /// How many connections are in use, and how many calls wait for one.
     pub(super) fn state(&self, pool: &'static str) -> PoolState {
-        let status = self.connections.status();
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        PoolState {
-            pool,
-            in_use: count(status.size.saturating_sub(status.available)),
-            idle: count(status.available),
-            waiting: count(status.waiting),
-            max: count(status.max_size),
-        }
+        pool_state(pool, self.connections.status())
     }
 
     /// Closes idle connections now, and the others when they return.

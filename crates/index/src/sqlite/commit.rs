@@ -1,12 +1,15 @@
 //! Commits: a gate query reads all inputs, Rust code decides, and one call writes.
 //!
 //! A commit takes two calls on the write connection: the gate's SELECT, and all
-//! writes at once. Commits that wait for the connection at the same time share a
-//! transaction, so that one flush of the disk serves them all.
+//! writes at once. The writes are the trigger of a temporary view, so one statement makes
+//! them all or none; several would each send a message from SQLite's thread. Commits that
+//! wait for the connection at the same time share a transaction, so that one flush of the
+//! disk serves them all.
 
 use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
 use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 use uuid::Uuid;
 
 use crate::IndexError;
@@ -52,11 +55,17 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
     s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
+/// Makes a commit, by the statements of [`WRITES`].
+const MAKE: &str = "INSERT INTO one_commit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+    $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+
+/// The number of parameters of [`MAKE`].
+const PARAMETERS: usize = 24;
+
 /// All writes of a commit. Heads that are deleted or changed come before new ones,
 /// so that a path they leave is free. Where a condition on `memory` depends on the
 /// change, SQLite must start from the changes, not from the store.
-const WRITE: &str = "SAVEPOINT one_commit; \
-    INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
+const WRITES: &str = "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
         sha256, created_at, actor_type, actor_id) \
     SELECT $1, $2, $3 + c.key + 1, unhex(c.value ->> 3), unhex(c.value ->> 0), m.head_seq, c.value ->> 4, \
         c.value ->> 5, unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), $4, $6, $7 \
@@ -108,8 +117,7 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         results = excluded.results, created_at = excluded.created_at; \
     INSERT INTO content (tenant_id, store_id, blob_id, bytes) SELECT $1, $2, $20, $21 WHERE $21 IS NOT NULL; \
     INSERT INTO content (tenant_id, store_id, blob_id, bytes) \
-    SELECT $1, $2, unhex(c.value ->> 0), unhex(c.value ->> 1) FROM json_each($22) c; \
-    RELEASE one_commit";
+    SELECT $1, $2, unhex(c.value ->> 0), unhex(c.value ->> 1) FROM json_each($22) c";
 
 const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
 
@@ -144,6 +152,24 @@ from_row! {
     }
 }
 
+/// Creates the view, of which [`MAKE`] inserts a row, on a new write connection.
+pub(super) async fn create_view(connection: &mut SqliteConnection) -> Result<(), IndexError> {
+    let column = |number| format!("NULL AS p{number}");
+    let columns: Vec<_> = (1..=PARAMETERS).map(column).collect();
+    let mut writes = WRITES.to_owned();
+    // From the last, because the name of the first begins those of others.
+    for number in (1..=PARAMETERS).rev() {
+        writes = writes.replace(&format!("${number}"), &format!("NEW.p{number}"));
+    }
+    let create = format!(
+        "CREATE TEMP VIEW one_commit AS SELECT {}; \
+        CREATE TEMP TRIGGER one_commit_writes INSTEAD OF INSERT ON one_commit BEGIN {writes}; END",
+        columns.join(", ")
+    );
+    connection.execute(AssertSqlSafe(create)).await?;
+    Ok(())
+}
+
 /// Executes commits in one transaction.
 pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
     let mut outcomes = Vec::with_capacity(commits.len());
@@ -161,23 +187,20 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
 async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) -> Result<(), IndexError> {
+    let ends_with_it = commits.len() == 1;
     for StoreCommit {
         tenant_id, commit, ..
     } in commits
     {
-        let outcome = commit_changes(&mut tx, *tenant_id, commit).await;
-        if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
+        let outcome = make(&mut tx, *tenant_id, commit, ends_with_it).await;
+        if let Err(error) = &outcome
+            && error.is_of_disk()
+        {
             // SQLite may have rolled back the whole transaction. The next commit would
             // then run in a transaction without the previous commits.
-            return Err(error);
+            return outcome.map(drop);
         }
-        if outcome.is_err() {
-            // Fails if the savepoint was not created; then there is nothing to undo.
-            let _ = tx
-                .query("ROLLBACK TO one_commit; RELEASE one_commit")
-                .execute()
-                .await;
-        }
+        // A statement that fails undoes what it did.
         outcomes.push(outcome.map(Attempt::Done));
     }
     tx.commit().await
@@ -186,9 +209,10 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
 /// The error for each commit of a failed transaction: only a full disk says that none of
 /// them was made.
 fn failure_of_batch(error: &IndexError) -> IndexError {
-    match error {
-        IndexError::DiskFull(_) | IndexError::DiskFailed(_) => error.copy(),
-        _ => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
+    if error.is_of_disk() {
+        error.copy()
+    } else {
+        IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)
     }
 }
 
@@ -197,6 +221,16 @@ pub(crate) async fn commit_changes(
     tx: &mut Tx,
     tenant_id: TenantId,
     commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    make(tx, tenant_id, commit, false).await
+}
+
+/// Executes a commit in the open transaction, which may end with it.
+async fn make(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    commit: &Commit,
+    ends_with_it: bool,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
     let changes: Value = commit.changes.iter().filter_map(change_row).collect();
@@ -247,7 +281,8 @@ pub(crate) async fn commit_changes(
     let first = contents.next();
     let others = content_rows(contents);
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
-    tx.query(WRITE)
+    let write = tx
+        .query(MAKE)
         .bind(tenant_id)
         .bind(commit.store_id)
         .bind(gate.seq)
@@ -271,9 +306,12 @@ pub(crate) async fn commit_changes(
         .bind(first.map(|(_, bytes)| bytes))
         .bind(others)
         .bind(kept)
-        .bind(commit.results.as_deref())
-        .execute()
-        .await?;
+        .bind(commit.results.as_deref());
+    if ends_with_it {
+        write.execute_last().await?;
+    } else {
+        write.execute().await?;
+    }
     Ok(CommitOutcome::Committed {
         seq: new_seq,
         purge_epoch: gate.purge_epoch,
@@ -449,7 +487,7 @@ pub(super) fn emptied_paths(directories: &Directories) -> String {
 mod tests {
     use sqlx::{Connection, Row, SqliteConnection};
 
-    use super::{GATE, WRITE};
+    use super::{GATE, WRITES};
     use crate::migrations;
 
     /// Without statistics, SQLite assumes that a store has few rows, and prefers
@@ -458,11 +496,8 @@ mod tests {
     async fn commit_finds_rows_by_their_whole_keys() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         migrations::sqlite().run(&mut connection).await.unwrap();
-        let statements = WRITE
-            .split("; ")
-            .filter(|statement| !statement.contains("one_commit"));
         let mut searches = 0;
-        for statement in statements.chain([GATE]) {
+        for statement in WRITES.split("; ").chain([GATE]) {
             let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
             for step in plan.fetch_all(&mut connection).await.unwrap() {
                 let step: String = step.get("detail");

@@ -10,6 +10,7 @@ use crate::memories::{
 };
 use crate::model::{Directory, Lookup, Target};
 use crate::numbers::hex;
+use crate::sqlite::SqliteIndex;
 
 /// The stores and memories of the array `$1`, of which each element is `[tenant, store,
 /// memory]`. `CROSS JOIN` makes SQLite begin with the array.
@@ -82,8 +83,23 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The targets of paths, with the entries of directories, in one snapshot.
+/// The targets of paths, with the entries of directories; they are known from now on.
 pub(crate) async fn heads(
+    database: &Database,
+    index: &SqliteIndex,
+    call: &'static str,
+    wanted: &[HeadAt],
+) -> Result<Vec<Answer<Lookup>>, IndexError> {
+    let moment = index.known().moment();
+    let mut answers = look_up(database, call, wanted).await?;
+    for (at, found) in answers.iter_mut().filter_map(|answer| answer.with_job(wanted)) {
+        index.known().keep(moment, at, found);
+    }
+    Ok(answers)
+}
+
+/// The same in the file, in one snapshot.
+async fn look_up(
     database: &Database,
     call: &'static str,
     wanted: &[HeadAt],

@@ -2,32 +2,39 @@
 //!
 //! Writes use one connection with `BEGIN IMMEDIATE`. Reads use a separate pool, and
 //! in WAL mode they run beside a write. Commits that wait for the write connection
-//! share one transaction with a savepoint for each, and so share one flush of the
+//! share one transaction with a statement for each, and so share one flush of the
 //! disk. The lock on the data folder keeps a second process from opening the file.
 
 pub(crate) mod commit;
 pub(crate) mod head;
+mod known;
 #[cfg(test)]
 pub(crate) mod plans;
+mod session;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use deadpool::managed::{PoolError, QueueMode};
 use keepsake_telemetry::PoolState;
-use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+pub(crate) use known::KnownHeads;
+use session::Opener;
+pub(crate) use session::{Reader, Rows, Session};
+
+use crate::database::pool_state;
 use crate::{IndexError, Migrated, migrations};
 
 /// Connections for reads.
-const READERS: u32 = 4;
+const READERS: usize = 4;
+/// How long a call waits for one of them.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Rows that a reader's thread may prefetch. When a search reads a whole store, the
 /// thread and its consumer would otherwise wake each other for each row. A row of
 /// terms has some kilobytes; for the largest memories it has some tens of
@@ -49,65 +56,64 @@ const CHECKPOINT_PAGES: &str = "4096";
 /// The index on SQLite.
 #[derive(Debug, Clone)]
 pub struct SqliteIndex {
-    readers: SqlitePool,
+    readers: deadpool::managed::Pool<Opener>,
     writer: Arc<Mutex<Writer>>,
-    /// Calls that wait for a connection of `readers`.
-    waiting_readers: Arc<AtomicU64>,
-}
-
-/// A call that waits for a connection; dropping it ends the wait.
-struct Waiting<'a>(&'a AtomicU64);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    known: Arc<KnownHeads>,
 }
 
 /// The single write connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    connection: SqliteConnection,
-    /// Whether a transaction has begun and has not finished.
-    is_open: bool,
+    session: Session,
+    known: Arc<KnownHeads>,
 }
 
 impl Writer {
-    /// Begins a transaction; rolls back one that an abandoned task left open.
-    async fn begin(&mut self) -> Result<&mut SqliteConnection, IndexError> {
-        self.idle().await;
-        self.is_open = true;
-        sqlx::query("BEGIN IMMEDIATE")
-            .execute(&mut self.connection)
-            .await?;
-        Ok(&mut self.connection)
-    }
-
-    /// The connection, without an open transaction.
+    /// The connection, without an open transaction: one that an abandoned task left open
+    /// is rolled back.
     async fn idle(&mut self) -> &mut SqliteConnection {
-        if std::mem::take(&mut self.is_open) {
-            // Fails if SQLite has already rolled back.
-            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-        }
-        &mut self.connection
+        let raw = self.session.idle().await;
+        self.known.committed();
+        raw
     }
 
-    /// The connection, inside the open transaction.
-    pub(crate) const fn connection(&mut self) -> &mut SqliteConnection {
-        &mut self.connection
+    /// The connection, in the transaction.
+    pub(crate) const fn session(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
-        sqlx::query("COMMIT").execute(&mut self.connection).await?;
-        self.is_open = false;
+        self.known.committing();
+        self.session.commit().await?;
+        self.known.committed();
         Ok(())
+    }
+
+    /// Executes the last statement of the transaction, and commits it.
+    ///
+    /// # Errors
+    /// [`IndexError::OutcomeUnknown`] if it may be committed. After any other error it
+    /// is not, or the error says that it may be.
+    pub(crate) async fn execute_and_commit(
+        &mut self,
+        sql: &SqlStr,
+        arguments: SqliteArguments,
+    ) -> Result<u64, IndexError> {
+        let sql = AssertSqlSafe([sql.as_str(), "; COMMIT"].concat()).into_sql_str();
+        self.known.committing();
+        let executed = self.session.execute(sql, arguments).await;
+        let ended = match &executed {
+            Ok(_) => {
+                self.session.committed();
+                true
+            }
+            Err(_) => self.session.roll_back().await,
+        };
+        self.known.committed();
+        executed.map_err(|error| match IndexError::from(error) {
+            error if ended || error.is_of_disk() => error,
+            _ => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
+        })
     }
 }
 
@@ -137,6 +143,7 @@ impl SqliteIndex {
         let writer = options
             .clone()
             .pragma("cache_size", WRITER_CACHE)
+            .pragma("temp_store", "MEMORY")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         let mut connection = writer.connect().await?;
         let migrated = migrations::run(&migrations::sqlite(), &mut connection).await?;
@@ -148,27 +155,26 @@ impl SqliteIndex {
     /// # Errors
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
     pub async fn open(url: &str) -> Result<Self, IndexError> {
-        let (options, connection, _) = Self::connect(url).await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .min_connections(0)
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_lazy_with(
-                options
-                    .read_only(true)
-                    .create_if_missing(false)
-                    .row_buffer_size(ROWS_AHEAD)
-                    .pragma("mmap_size", MAPPED_BYTES),
-            );
+        let (options, mut connection, _) = Self::connect(url).await?;
+        commit::create_view(&mut connection).await?;
+        let readers = options
+            .read_only(true)
+            .create_if_missing(false)
+            .row_buffer_size(ROWS_AHEAD)
+            .pragma("mmap_size", MAPPED_BYTES);
+        let readers = deadpool::managed::Pool::builder(Opener(readers))
+            .max_size(READERS)
+            .queue_mode(QueueMode::Lifo)
+            .build()
+            .map_err(|error| IndexError::Unavailable(sqlx::Error::Configuration(Box::new(error))))?;
+        let known = Arc::<KnownHeads>::default();
         Ok(Self {
             readers,
             writer: Arc::new(Mutex::new(Writer {
-                connection,
-                is_open: false,
+                session: Session::new(connection),
+                known: Arc::clone(&known),
             })),
-            waiting_readers: Arc::default(),
+            known,
         })
     }
 
@@ -186,22 +192,34 @@ impl SqliteIndex {
     }
 
     /// Acquires a connection for reads.
-    pub(crate) async fn reader(&self) -> Result<PoolConnection<Sqlite>, IndexError> {
-        let _waiting = Waiting::new(&self.waiting_readers);
-        Ok(self.readers.acquire().await?)
+    pub(crate) async fn reader(&self) -> Result<Reader, IndexError> {
+        let taken = tokio::time::timeout(ACQUIRE_TIMEOUT, self.readers.get()).await;
+        match taken {
+            Ok(Ok(object)) => Ok(Reader::new(object)),
+            Ok(Err(PoolError::Backend(error))) => Err(error.into()),
+            Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed.into()),
+            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut.into()),
+        }
     }
 
-    /// Begins a read transaction on one snapshot.
-    pub(crate) async fn snapshot(&self) -> Result<Transaction<'static, Sqlite>, IndexError> {
-        let _waiting = Waiting::new(&self.waiting_readers);
-        Ok(self.readers.begin().await?)
+    /// Acquires a connection for reads, which all see one snapshot.
+    pub(crate) async fn snapshot(&self) -> Result<Reader, IndexError> {
+        let mut reader = self.reader().await?;
+        reader.begin_with("BEGIN");
+        Ok(reader)
     }
 
-    /// Waits for the write connection, and begins a transaction on it.
+    /// Waits for the write connection; the next statement begins a transaction on it.
     pub(crate) async fn begin_write(&self) -> Result<OwnedMutexGuard<Writer>, IndexError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
-        writer.begin().await?;
+        writer.idle().await;
+        writer.session().begin_with("BEGIN IMMEDIATE");
         Ok(writer)
+    }
+
+    /// The look-ups that are known.
+    pub(crate) fn known(&self) -> &KnownHeads {
+        &self.known
     }
 
     /// Checks that the schema is new enough.
@@ -209,19 +227,12 @@ impl SqliteIndex {
     /// # Errors
     /// [`IndexError`].
     pub async fn check(&self) -> Result<(), IndexError> {
-        check_schema(&self.readers).await
+        check_schema(&mut self.reader().await?.raw).await
     }
 
     /// The state of the pool for reads.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
-        let (open, idle) = (u64::from(self.readers.size()), self.readers.num_idle() as u64);
-        vec![PoolState {
-            pool: "readers",
-            in_use: open.saturating_sub(idle),
-            idle,
-            waiting: self.waiting_readers.load(Ordering::Relaxed),
-            max: u64::from(READERS),
-        }]
+        vec![pool_state("readers", self.readers.status())]
     }
 
     /// Rewrites the file.
@@ -245,7 +256,7 @@ impl SqliteIndex {
 
     /// Closes the connections after their last transactions.
     pub async fn close(&self) {
-        self.readers.close().await;
+        self.readers.close();
         let mut writer = self.writer.lock().await;
         // Removes the log's content, unless another process has the file open.
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -264,9 +275,29 @@ impl SqliteIndex {
         Ok(())
     }
 
-    /// The pool for reads, for tests that query through it.
-    pub fn reader_pool(&self) -> &SqlitePool {
-        &self.readers
+    /// Calls `seen` after each `steps` steps of SQLite's machine in any read, so that
+    /// tests can count them.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn watch_steps(
+        &self,
+        steps: i32,
+        seen: impl Fn() + Clone + Send + 'static,
+    ) -> Result<(), IndexError> {
+        let mut readers = Vec::new();
+        for _ in 0..READERS {
+            let mut reader = self.reader().await?;
+            let seen = seen.clone();
+            let mut handle = reader.raw.lock_handle().await?;
+            handle.set_progress_handler(steps, move || {
+                seen();
+                true
+            });
+            drop(handle);
+            readers.push(reader);
+        }
+        Ok(())
     }
 }
 
@@ -280,9 +311,9 @@ fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {
 }
 
 /// Refuses a schema that is older than this binary requires.
-async fn check_schema(executor: impl SqliteExecutor<'_>) -> Result<(), IndexError> {
+async fn check_schema(connection: &mut SqliteConnection) -> Result<(), IndexError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-        .fetch_one(executor)
+        .fetch_one(connection)
         .await?;
     let (found, needed) = (
         found.unwrap_or_default(),

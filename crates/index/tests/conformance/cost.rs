@@ -441,21 +441,11 @@ async fn postgres_pages_of_a_million_memories_cost_the_same() {
 /// Counts what SQLite's readers do, in hundreds of steps of its machine.
 async fn watch(index: &SqliteIndex) -> Arc<AtomicU64> {
     let hundreds_of_steps = Arc::new(AtomicU64::new(0));
-    let pool = index.reader_pool();
-    let mut readers = Vec::new();
-    for _ in 0..pool.options().get_max_connections() {
-        let mut reader = pool.acquire().await.unwrap();
-        let counter = Arc::clone(&hundreds_of_steps);
-        reader
-            .lock_handle()
-            .await
-            .unwrap()
-            .set_progress_handler(100, move || {
-                counter.fetch_add(1, Ordering::Relaxed);
-                true
-            });
-        readers.push(reader);
-    }
+    let counter = Arc::clone(&hundreds_of_steps);
+    let count = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    };
+    index.watch_steps(100, count).await.unwrap();
     hundreds_of_steps
 }
 

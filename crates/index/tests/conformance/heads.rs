@@ -3,7 +3,7 @@
 use keepsake_core::{DirPath, StoreId};
 use keepsake_index::{Directory, Entry, Target};
 
-use crate::place::{PLENTY, Place, dir, next_uuid, path};
+use crate::place::{NOW, PLENTY, Place, by_tenant, dir, next_uuid, path};
 use crate::subject::Subject;
 
 pub(crate) async fn missing_store_is_none(subject: &Subject) {
@@ -133,10 +133,15 @@ pub(crate) async fn archived_store_is_marked(subject: &Subject) {
     place
         .raw
         .execute(
-            "UPDATE store SET archived_at = 1, purge_epoch = 7 WHERE tenant_id = $1 AND store_id = $2",
+            "UPDATE store SET purge_epoch = 7 WHERE tenant_id = $1 AND store_id = $2",
             &place.ids(),
         )
         .await;
+    let stores = &place.index.stores;
+    let archived = stores
+        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .await;
+    archived.unwrap();
     let archived = state().await;
     assert_eq!((archived.is_archived, archived.purge_epoch), (true, 7));
 }

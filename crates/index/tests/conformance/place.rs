@@ -241,7 +241,7 @@ impl Place {
         &self.index.upkeep
     }
 
-    async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
+    pub(crate) async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
         let made = index
             .stores

@@ -1,9 +1,15 @@
-//! Facts of SQLite only: a full disk, one file.
+//! Facts of SQLite only: a full disk, one file, look-ups that need no connection.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use futures::future::join_all;
-use keepsake_index::{IndexError, SqliteIndex};
+use keepsake_index::{CommitOutcome, IndexError, Refusal, SqliteIndex, Target};
 
-use crate::place::{NOW, Place, by_tenant, created};
+use crate::place::{NOW, Place, by_tenant, created, deleted, renamed};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
 
 #[tokio::test]
@@ -147,4 +153,97 @@ async fn newer_schema_is_accepted() {
         .check()
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn look_ups_are_known_until_the_next_commit() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
+    let steps = Arc::new(AtomicU64::new(0));
+    let count = {
+        let steps = Arc::clone(&steps);
+        move || {
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    index.watch_steps(1, count).await.unwrap();
+    let steps_of_reads = || steps.swap(0, Ordering::Relaxed);
+
+    let head = place.create("/d/file", 7).await;
+    let whole = place.directory("/", 100).await;
+    assert!(steps_of_reads() > 0, "the count of steps does not work");
+    for _ in 0..3 {
+        assert_eq!(place.memory("/d/file").await, head);
+        assert_eq!(place.directory("/", 100).await, whole);
+    }
+    assert_eq!(steps_of_reads(), 0, "known look-ups read the file");
+
+    // The same path with another number of entries, in another store, and of another
+    // tenant is another look-up.
+    assert_eq!(place.directory("/", 1).await.entries.len(), 1);
+    let elsewhere = Place::make(index.clone().into(), place.raw.clone(), place.tenant_id).await;
+    assert_eq!(elsewhere.directory("/", 100).await.entries, []);
+    let foreign = Place::on(index.clone().into(), place.raw.clone()).await;
+    let at = crate::place::path("/d/file");
+    let found = foreign
+        .index
+        .memories
+        .head(foreign.tenant_id, place.store_id, Some(&at), 0);
+    assert_eq!(found.await.unwrap(), None);
+
+    // Every change is seen at once, in the look-ups of paths and of directories.
+    assert_eq!(place.memory("/d/file").await, head);
+    place.change(vec![renamed(&head, "/d/other")]).await;
+    assert_eq!(place.target("/d/file", 0).await, Target::Missing);
+    let head = place.memory("/d/other").await;
+    assert_eq!(place.directory("/d", 100).await.entries[0].path, "/d/other");
+    place.change(vec![deleted(&head)]).await;
+    assert_eq!(place.target("/d/other", 0).await, Target::Missing);
+    assert_eq!(place.directory("/", 100).await.entries, []);
+    place.assert_recount().await;
+}
+
+#[tokio::test]
+async fn refused_and_abandoned_commits_leave_look_ups_right() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
+    let head = place.create("/file", 7).await;
+    let refused = place.try_changes(vec![created("/file/below", 1)]).await;
+    assert!(
+        matches!(refused, CommitOutcome::Refused(Refusal::ParentIsFile { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(place.memory("/file").await, head);
+
+    // Dropped at each of its steps, a commit was made or it was not; either way the
+    // look-ups say what the file has.
+    let mut made = 0;
+    for polls in 0..12 {
+        let at = format!("/abandoned/{polls}");
+        assert_eq!(place.target(&at, 0).await, Target::Missing);
+        let commit = place.commit_of(vec![created(&at, 1)]);
+        {
+            let mut commit = pin!(place.index.memories.commit(place.tenant_id, &commit));
+            for _ in 0..polls {
+                if poll_fn(|context| Poll::Ready(commit.as_mut().poll(context)))
+                    .await
+                    .is_ready()
+                {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        let before = place.target(&at, 0).await;
+        // The next commit begins when the one before it has ended.
+        place.create(&format!("/after/{polls}"), 1).await;
+        let after = place.target(&at, 0).await;
+        made += u64::from(matches!(after, Target::Memory(_)));
+        assert!(
+            before == after || before == Target::Missing,
+            "{before:?}, then {after:?}"
+        );
+    }
+    assert_eq!(place.directory("/", 0).await.files, 1 + 12 + made);
+    place.assert_recount().await;
 }
