@@ -1,6 +1,6 @@
 //! Connections to the file, and their transactions.
 //!
-//! A connection has a thread of its own, and each call of it is a message there and one
+//! Each connection has a separate thread, and each of its calls is a message there and one
 //! back. So a transaction begins with its first statement, in one message, and a
 //! connection goes back to the pool without one; that of the driver would ask it each
 //! time whether it still works.
@@ -57,8 +57,7 @@ impl Session {
     pub(crate) async fn execute(&mut self, sql: SqlStr, arguments: SqliteArguments) -> sqlx::Result<u64> {
         let sql = self.send(sql);
         let parts = self.raw.fetch_many(sqlx::query_with(sql, arguments));
-        // A part that changes nothing, as the one that begins a transaction, has the
-        // number of the one before it.
+        // A part that changes nothing, such as `BEGIN`, has the number of the one before it.
         let changed = parts.try_fold(0, |changed, part| async move {
             Ok(match part {
                 Either::Left(done) => done.rows_affected(),
