@@ -18,6 +18,8 @@ pub mod run;
 pub mod s3;
 pub mod seed;
 
+use std::path::PathBuf;
+
 pub use collector::{CollectedSpan, Collector};
 pub use fault_proxy::{FaultProxy, ProxiedConnection};
 pub use hooked::HookedBlobs;
@@ -36,6 +38,12 @@ fn required_variable(name: &str, example: &str) -> String {
         Ok(value) if !value.is_empty() => value,
         _ => panic!("{name} is not set: run ./tests/run, or set it to {example}"),
     }
+}
+
+/// The repository, where the test runs: a build may be that of another copy, which had
+/// the same build folder.
+pub fn repository() -> PathBuf {
+    PathBuf::from(required_variable("CARGO_MANIFEST_DIR", "the folder of a crate")).join("../..")
 }
 
 /// A name that no other test uses, of lowercase letters, digits and `_`.

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use crate::keepsake_server::free_port;
 use crate::postgres::URL_VARIABLE;
-use crate::{required_variable, run};
+use crate::{repository, required_variable, run};
 
 /// Whether end-to-end tests reach Postgres through PgBouncer.
 const THROUGH_VARIABLE: &str = "KEEPSAKE_TEST_THROUGH_PGBOUNCER";
@@ -148,7 +148,7 @@ async fn can_connect(url: &str) -> bool {
 
 /// Runs the script that operators run.
 fn create_logins(postgres_url: &str, app_password: &str, jobs_password: &str) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/postgres/login-roles.sql");
+    let script = repository().join("deploy/postgres/login-roles.sql");
     let pg_dump = required_variable("KEEPSAKE_TEST_PG_DUMP", "the `pg_dump` beside `psql`");
     let psql = PathBuf::from(pg_dump).with_file_name("psql");
     let output = Command::new(&psql)

@@ -133,7 +133,7 @@ fn assert_costs_of_s3(found: &[Value]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_measures_everything_and_writes_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = keepsake_testkit::repository();
     let output = tokio::process::Command::new(root.join("tests/bench/run"))
         .args(["--all", "--quick", "--output"])
         .arg(folder.path())

@@ -6,7 +6,9 @@ use super::*;
 
 /// The example configuration of the page.
 fn example() -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    // Where the test runs: a build may be that of another copy.
+    let this_crate = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let page = Path::new(&this_crate).join("../../docs/configuration.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, example) = page.split_once("```toml\n").unwrap();
     example.split_once("```").unwrap().0.to_owned()

@@ -155,6 +155,43 @@ async fn newer_schema_is_accepted() {
         .unwrap();
 }
 
+/// Drops a call after it was polled so often, or when it has ended.
+async fn abandon_after(polls: u32, call: impl Future) {
+    let mut call = pin!(call);
+    for _ in 0..polls {
+        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        if polled.is_ready() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn abandoned_reads_hold_no_snapshot() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    for polls in 0..12 {
+        // Nothing is known, so the listing takes several statements.
+        place.create(&format!("/d/{polls}"), 1).await;
+        let memories = &place.index.memories;
+        abandon_after(polls, memories.head(place.tenant_id, place.store_id, None, 100)).await;
+    }
+    place.create("/d/last", 1).await;
+    for _ in 0..1000 {
+        let is_held: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
+            .fetch_one(&raw)
+            .await
+            .unwrap();
+        if !is_held {
+            assert_eq!(place.directory("/", 100).await.files, 13);
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("a snapshot is open");
+}
+
 #[tokio::test]
 async fn look_ups_are_known_until_the_next_commit() {
     let (index, raw, _folder) = sqlite_index().await;
@@ -222,18 +259,7 @@ async fn refused_and_abandoned_commits_leave_look_ups_right() {
         let at = format!("/abandoned/{polls}");
         assert_eq!(place.target(&at, 0).await, Target::Missing);
         let commit = place.commit_of(vec![created(&at, 1)]);
-        {
-            let mut commit = pin!(place.index.memories.commit(place.tenant_id, &commit));
-            for _ in 0..polls {
-                if poll_fn(|context| Poll::Ready(commit.as_mut().poll(context)))
-                    .await
-                    .is_ready()
-                {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-        }
+        abandon_after(polls, place.index.memories.commit(place.tenant_id, &commit)).await;
         let before = place.target(&at, 0).await;
         // The next commit begins when the one before it has ended.
         place.create(&format!("/after/{polls}"), 1).await;

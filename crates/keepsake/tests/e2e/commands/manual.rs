@@ -3,12 +3,13 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::support::command::keepsake;
+use crate::support::repository;
 
 /// Set to write the manual pages instead of comparing them.
 const UPDATE: &str = "UPDATE_MANUAL";
 
 fn checked_in() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man")
+    repository().join("docs/man")
 }
 
 /// Names and texts of the pages in a folder.

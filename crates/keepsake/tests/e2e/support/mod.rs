@@ -12,22 +12,18 @@ pub(crate) mod script;
 pub(crate) mod secrets;
 pub(crate) mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use client::{Answer, Client};
 pub(crate) use deployment::{Deployment, Pair};
+pub(crate) use keepsake_testkit::repository;
 pub(crate) use provision::Tenant;
 pub(crate) use server::Server;
 
 /// The binary under test.
 pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_keepsake"))
-}
-
-/// The repository, where the test runs: a build may be that of another copy.
-pub(crate) fn repository() -> PathBuf {
-    PathBuf::from(script::from_environment("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Polls until `condition` holds; fails with `what` when it does not in time.
