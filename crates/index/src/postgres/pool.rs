@@ -23,7 +23,7 @@ use deadpool::managed::{self, QueueMode};
 use keepsake_core::TenantId;
 use keepsake_telemetry::PoolState;
 use sqlx::AssertSqlSafe;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::database::pool_state;
 
@@ -165,15 +165,10 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             true
         }
-        sqlx::Error::Database(answer) => {
-            let code = answer.code();
-            // Connection exceptions, and a server that ends the session. A pooler passes the
-            // reason on why it could not open one, whatever its code is.
-            code.is_some_and(|code| code.starts_with("08") || code.starts_with("57P"))
-                || answer
-                    .try_downcast_ref::<PgDatabaseError>()
-                    .is_some_and(|answer| matches!(answer.severity(), PgSeverity::Fatal | PgSeverity::Panic))
-        }
+        // Connection exceptions, and a server that ends the session.
+        sqlx::Error::Database(answer) => answer
+            .code()
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
         _ => false,
     }
 }

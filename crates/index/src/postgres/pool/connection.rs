@@ -1,12 +1,13 @@
 //! A connection on loan from the pool, and a transaction on one.
 
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgDatabaseError, PgSeverity};
 use sqlx::{Connection as _, Executor};
 
 use super::manager::{Manager, Session, Status};
@@ -139,6 +140,11 @@ impl Status {
                 self.failures.connection_lost();
                 error
             }
+            // A pooler has no connection to the server, and passes the reason on.
+            Ok(Err(error)) if is_fatal(&error) => {
+                self.failures.connection_lost();
+                sqlx::Error::Io(std::io::Error::new(ErrorKind::ConnectionAborted, error))
+            }
             Ok(Err(error)) => {
                 self.used_at = Instant::now();
                 self.is_busy = false;
@@ -161,6 +167,13 @@ impl Status {
             error
         }
     }
+}
+
+/// Whether an answer to a statement also ended the session.
+fn is_fatal(error: &sqlx::Error) -> bool {
+    let answer = error.as_database_error();
+    let answer = answer.and_then(|answer| answer.try_downcast_ref::<PgDatabaseError>());
+    answer.is_some_and(|answer| matches!(answer.severity(), PgSeverity::Fatal | PgSeverity::Panic))
 }
 
 /// A transaction. Dropping it rolls it back, or closes its connection.
