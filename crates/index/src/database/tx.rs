@@ -14,7 +14,7 @@ use super::{Call, Effect};
 use crate::IndexError;
 use crate::numbers::hex;
 use crate::postgres::pool;
-use crate::sqlite::{Reader, Rows, Writer};
+use crate::sqlite::{Reader, Writer};
 
 /// A transaction on either database, or a connection for one statement.
 ///
@@ -161,6 +161,12 @@ impl Tx {
         )
     }
 
+    /// Whether a transaction of SQLite has not begun: its first statement was not sent, or
+    /// failed to begin it.
+    pub(crate) fn is_to_begin(&self) -> bool {
+        matches!(&self.connection, Connection::SqliteWriter(writer) if writer.is_to_begin())
+    }
+
     /// Chooses the text for this database from one for Postgres and one for SQLite.
     pub(crate) const fn choose(&self, [postgres, sqlite]: [&'static str; 2]) -> &'static str {
         if self.is_postgres() { postgres } else { sqlite }
@@ -282,14 +288,13 @@ impl Connection {
                     Self::SqliteWriter(writer) => writer.session(),
                     _ => return Err(OTHER_DATABASE),
                 };
-                let wanted = match fetch {
+                let rows = match fetch {
                     Fetch::Changes | Fetch::Commit => {
                         return Ok(Fetched::Changes(session.execute(sql, arguments).await?));
                     }
-                    Fetch::First => Rows::First,
-                    Fetch::All => Rows::All,
+                    Fetch::First => session.first(sql, arguments).await?.into_iter().collect(),
+                    Fetch::All => session.all(sql, arguments).await?,
                 };
-                let rows = session.rows(sql, arguments, wanted).await?;
                 Fetched::Rows(rows.into_iter().map(Row::Sqlite).collect())
             }
         };

@@ -194,10 +194,11 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
     {
         let outcome = make(&mut tx, *tenant_id, commit, ends_with_it).await;
         if let Err(error) = &outcome
-            && error.is_of_disk()
+            && (error.is_of_disk() || tx.is_to_begin())
         {
             // SQLite may have rolled back the whole transaction. The next commit would
-            // then run in a transaction without the previous commits.
+            // then run in a transaction without the previous commits. Or it began none:
+            // each further commit would wait for the file as long as this one did.
             return outcome.map(drop);
         }
         // A statement that fails undoes what it did.

@@ -18,9 +18,9 @@ pub(crate) struct KnownHeads(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Commits that were begun.
-    commits: u64,
-    /// Whether one was begun and has not certainly ended.
+    /// How many commits were begun, and how many have ended, together.
+    changes: u64,
+    /// Whether a commit was begun and has not certainly ended.
     is_committing: bool,
     answers: HashMap<HeadAt, Arc<Lookup>>,
     /// Heads and entries of `answers`.
@@ -29,7 +29,7 @@ struct State {
 
 /// The state of the file, in which a look-up begins.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment(Option<u64>);
+pub(crate) struct Moment(u64);
 
 impl KnownHeads {
     /// The answer to a look-up, if it is known.
@@ -40,11 +40,11 @@ impl KnownHeads {
 
     /// Call it before a look-up whose answer is to be kept.
     pub(crate) fn moment(&self) -> Moment {
-        let state = self.state();
-        Moment((!state.is_committing).then_some(state.commits))
+        Moment(self.state().changes)
     }
 
-    /// Keeps the answer to a look-up that began at `moment`, unless a commit began since.
+    /// Keeps the answer to a look-up that began at `moment`, unless a commit began or
+    /// ended since.
     pub(crate) fn keep(&self, moment: Moment, at: &HeadAt, answer: &Lookup) {
         let entries = match &answer.target {
             Target::Directory(directory) => 1 + directory.entries.len(),
@@ -52,7 +52,7 @@ impl KnownHeads {
         };
         let answer = Arc::new(answer.clone());
         let mut state = self.state();
-        if state.is_committing || moment.0 != Some(state.commits) {
+        if state.is_committing || moment.0 != state.changes {
             return;
         }
         if state.entries + entries > MAX_ENTRIES {
@@ -66,7 +66,7 @@ impl KnownHeads {
     /// Forgets everything. Nothing is kept until [`Self::committed`].
     pub(super) fn committing(&self) {
         let mut state = self.state();
-        state.commits += 1;
+        state.changes += 1;
         state.is_committing = true;
         let forgotten = state.forget();
         drop(state);
@@ -75,7 +75,10 @@ impl KnownHeads {
 
     /// The last commit has ended: it was made, or it was undone.
     pub(super) fn committed(&self) {
-        self.state().is_committing = false;
+        let mut state = self.state();
+        if std::mem::take(&mut state.is_committing) {
+            state.changes += 1;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub(crate) use known::KnownHeads;
 use session::Opener;
-pub(crate) use session::{Reader, Rows, Session};
+pub(crate) use session::{Reader, Session};
 
 use crate::database::pool_state;
 use crate::{IndexError, Migrated, migrations};
@@ -75,6 +75,11 @@ impl Writer {
         let raw = self.session.idle().await;
         self.known.committed();
         raw
+    }
+
+    /// Whether the next statement begins the transaction.
+    pub(crate) const fn is_to_begin(&self) -> bool {
+        self.session.is_to_begin()
     }
 
     /// The connection, in the transaction.

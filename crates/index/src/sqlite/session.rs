@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Executor, SqlSafeS
 pub(crate) struct Session {
     pub(super) raw: SqliteConnection,
     transaction: Transaction,
-    /// Whether a statement is in progress.
+    /// Whether a statement is in progress, or has failed.
     is_busy: bool,
 }
 
@@ -29,13 +29,6 @@ enum Transaction {
     Wanted(&'static str),
     /// It is open, or may be.
     Open,
-}
-
-/// Which results of a statement are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
-    First,
-    All,
 }
 
 impl Session {
@@ -55,7 +48,7 @@ impl Session {
 
     /// Executes a statement; answers how many rows its last part changed.
     pub(crate) async fn execute(&mut self, sql: SqlStr, arguments: SqliteArguments) -> sqlx::Result<u64> {
-        let sql = self.send(sql);
+        let (sql, opening) = self.send(sql);
         let parts = self.raw.fetch_many(sqlx::query_with(sql, arguments));
         // A part that changes nothing, such as `BEGIN`, has the number of the one before it.
         let changed = parts.try_fold(0, |changed, part| async move {
@@ -64,36 +57,65 @@ impl Session {
                 Either::Right(_) => changed,
             })
         });
-        let changed = changed.await?;
-        self.is_busy = false;
-        Ok(changed)
+        let changed = changed.await;
+        self.answered(opening, changed).await
     }
 
-    /// Executes a statement that has rows.
-    pub(crate) async fn rows(
+    /// The first row of a statement, if it has one.
+    pub(crate) async fn first(
         &mut self,
         sql: SqlStr,
         arguments: SqliteArguments,
-        wanted: Rows,
-    ) -> sqlx::Result<Vec<SqliteRow>> {
-        let sql = self.send(sql);
-        let query = sqlx::query_with(sql, arguments);
-        let rows = match wanted {
-            Rows::First => self.raw.fetch_optional(query).await?.into_iter().collect(),
-            Rows::All => self.raw.fetch_all(query).await?,
-        };
-        self.is_busy = false;
-        Ok(rows)
+    ) -> sqlx::Result<Option<SqliteRow>> {
+        let (sql, opening) = self.send(sql);
+        let row = self.raw.fetch_optional(sqlx::query_with(sql, arguments)).await;
+        self.answered(opening, row).await
     }
 
-    /// The text to send for a statement, which may begin the transaction.
-    fn send(&mut self, sql: SqlStr) -> SqlStr {
+    /// All rows of a statement.
+    pub(crate) async fn all(
+        &mut self,
+        sql: SqlStr,
+        arguments: SqliteArguments,
+    ) -> sqlx::Result<Vec<SqliteRow>> {
+        let (sql, opening) = self.send(sql);
+        let rows = self.raw.fetch_all(sqlx::query_with(sql, arguments)).await;
+        self.answered(opening, rows).await
+    }
+
+    /// The text to send for a statement, and with what it begins the transaction, if it
+    /// does.
+    fn send(&mut self, sql: SqlStr) -> (SqlStr, Option<&'static str>) {
         self.is_busy = true;
         let Transaction::Wanted(begin) = self.transaction else {
-            return sql;
+            return (sql, None);
         };
         self.transaction = Transaction::Open;
-        AssertSqlSafe([begin, "; ", sql.as_str()].concat()).into_sql_str()
+        let sql = AssertSqlSafe([begin, "; ", sql.as_str()].concat()).into_sql_str();
+        (sql, Some(begin))
+    }
+
+    /// Notes the answer to a statement. If one failed that was to begin the transaction,
+    /// it is not known whether it did, so the next one begins it again.
+    async fn answered<T>(
+        &mut self,
+        opening: Option<&'static str>,
+        answer: sqlx::Result<T>,
+    ) -> sqlx::Result<T> {
+        match (&answer, opening) {
+            (Ok(_), _) => self.is_busy = false,
+            (Err(_), Some(begin)) => {
+                self.roll_back().await;
+                self.begin_with(begin);
+            }
+            (Err(_), None) => {}
+        }
+        answer
+    }
+
+    /// Whether the next statement begins the transaction.
+    pub(super) const fn is_to_begin(&self) -> bool {
+        matches!(self.transaction, Transaction::Wanted(_))
     }
 
     /// Commits the transaction, if a statement has begun one.
@@ -116,11 +138,10 @@ impl Session {
     pub(super) async fn roll_back(&mut self) -> bool {
         let rolled_back = sqlx::query("ROLLBACK").execute(&mut self.raw).await;
         self.transaction = Transaction::None;
-        self.is_busy = false;
         rolled_back.is_ok()
     }
 
-    /// Whether a statement or a transaction was dropped before its end.
+    /// Whether a statement failed, or one or a transaction was dropped before its end.
     const fn is_abandoned(&self) -> bool {
         self.is_busy || matches!(self.transaction, Transaction::Open)
     }
@@ -149,7 +170,7 @@ impl managed::Manager for Opener {
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<sqlx::Error> {
-        session.transaction = Transaction::None;
+        (session.transaction, session.is_busy) = (Transaction::None, false);
         Ok(())
     }
 }
@@ -187,7 +208,8 @@ impl DerefMut for Reader {
 }
 
 impl Drop for Reader {
-    /// One that was abandoned goes back after its statement, without its snapshot.
+    /// One that was abandoned goes back after its statement, without its snapshot, if it
+    /// still works.
     fn drop(&mut self) {
         let Some(mut object) = self.object.take() else {
             return;

@@ -155,6 +155,31 @@ async fn newer_schema_is_accepted() {
         .unwrap();
 }
 
+/// The file is locked by another program, as an operator's shell.
+#[tokio::test]
+async fn commits_that_cannot_begin_fail_together_and_change_nothing() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    let mut shell = raw.acquire().await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *shell).await.unwrap();
+    let commits: Vec<_> = (0..20)
+        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
+        .collect();
+    let outcomes = join_all(
+        commits
+            .iter()
+            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
+    );
+    for outcome in outcomes.await {
+        assert!(outcome.as_ref().is_err_and(IndexError::is_passing), "{outcome:?}");
+    }
+    sqlx::query("ROLLBACK").execute(&mut *shell).await.unwrap();
+    drop(shell);
+    assert_eq!(place.directory("/", 0).await.files, 0);
+    place.create("/after", 1).await;
+    place.assert_recount().await;
+}
+
 /// Drops a call after it was polled so often, or when it has ended.
 async fn abandon_after(polls: u32, call: impl Future) {
     let mut call = pin!(call);
