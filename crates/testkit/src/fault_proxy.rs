@@ -120,8 +120,7 @@ impl FaultProxy {
     /// # Panics
     /// When the URL names no port (Postgres's excepted), or none can be opened.
     pub async fn before_url(url: &str) -> (Self, String) {
-        let authority = authority_of(url);
-        let host_at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (authority, host_at) = authority_of(url);
         let host = &authority[host_at..];
         let upstream = match (host.contains(':'), url.starts_with("postgres")) {
             (true, _) => host.to_owned(),
@@ -129,8 +128,16 @@ impl FaultProxy {
             (false, false) => panic!("a proxy needs a URL with a port, not {url}"),
         };
         let proxy = Self::start(&upstream).await;
-        let through = format!("{}{}", &authority[..host_at], proxy.address);
-        (proxy, url.replacen(authority, &through, 1))
+        let through = proxy.url(url);
+        (proxy, through)
+    }
+
+    /// A URL of the proxy's server, with the proxy's address.
+    #[must_use]
+    pub fn url(&self, url: &str) -> String {
+        let (authority, host_at) = authority_of(url);
+        let through = format!("{}{}", &authority[..host_at], self.address);
+        url.replacen(authority, &through, 1)
     }
 
     /// Where clients connect to.
@@ -327,9 +334,10 @@ fn spawn_connection(client: TcpStream, shared: Arc<Shared>) {
     });
 }
 
-/// The part of a URL between `//` and the path.
-fn authority_of(url: &str) -> &str {
+/// The part of a URL between `//` and the path, and where the host begins in it.
+fn authority_of(url: &str) -> (&str, usize) {
     let start = url.find("://").map_or(0, |at| at + "://".len());
     let rest = &url[start..];
-    &rest[..rest.find(['/', '?']).unwrap_or(rest.len())]
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    (authority, authority.rfind('@').map_or(0, |at| at + 1))
 }

@@ -28,14 +28,18 @@ async fn readiness(client: &Client) -> u16 {
     send(client.bare(Method::GET, "/readyz")).await.status
 }
 
-/// A server that reaches Postgres through a proxy.
+/// A server all of whose connections to Postgres, or to the pooler of the run, are
+/// through a proxy.
 async fn start_behind_proxy(
     deployment: &Deployment,
     config: &ServerConfig,
     variables: &[(&str, &str)],
 ) -> (Server, FaultProxy) {
-    let (proxy, url) = FaultProxy::before_url(&deployment.postgres_url()).await;
-    let command = deployment.command(config).env("KEEPSAKE_INDEX_URL", &url);
+    let (proxy, url) = FaultProxy::before_url(&deployment.index_url()).await;
+    let mut command = deployment.command(config).env("KEEPSAKE_INDEX_URL", &url);
+    if let Some(url) = deployment.jobs_url() {
+        command = command.env("KEEPSAKE_INDEX_JOBS_URL", &proxy.url(&url));
+    }
     let command = variables
         .iter()
         .fold(command, |command, (name, value)| command.env(name, value));
