@@ -36,26 +36,21 @@ impl std::str::FromStr for ContentHash {
     type Err = ContentHashError;
 
     fn from_str(text: &str) -> Result<Self, ContentHashError> {
-        let digit = |letter: u8| match letter {
-            b'0'..=b'9' => Ok(letter - b'0'),
-            b'a'..=b'f' => Ok(letter - b'a' + 10),
-            _ => Err(ContentHashError),
-        };
-        if text.len() != 64 {
+        let mut hash = [0; 32];
+        // The library also reads uppercase letters.
+        if text.bytes().any(|letter| letter.is_ascii_uppercase()) {
             return Err(ContentHashError);
         }
-        let mut hash = [0; 32];
-        for (byte, letters) in hash.iter_mut().zip(text.as_bytes().as_chunks().0) {
-            let [high, low] = *letters;
-            *byte = digit(high)? << 4 | digit(low)?;
-        }
+        hex::decode_to_slice(text, &mut hash).map_err(|_| ContentHashError)?;
         Ok(Self(hash))
     }
 }
 
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut text = [0; 64];
+        hex::encode_to_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

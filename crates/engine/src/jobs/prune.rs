@@ -160,21 +160,14 @@ impl Prune {
 
 /// Formats a call's key for the cursor; it does not reveal the request.
 fn text_of((tenant_id, scope): &CallKey) -> String {
-    use std::fmt::Write as _;
-    let mut text = format!("{tenant_id}/");
-    for byte in scope {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("{tenant_id}/{}", hex::encode(scope))
 }
 
 fn key_of(text: &str) -> Option<CallKey> {
-    let (tenant, hex) = text.split_once('/')?;
+    let (tenant, scope_text) = text.split_once('/')?;
     let tenant_id: TenantId = tenant.parse().ok()?;
     let mut scope = [0; 32];
-    for (position, byte) in scope.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * position..2 * position + 2)?, 16).ok()?;
-    }
+    hex::decode_to_slice(scope_text, &mut scope).ok()?;
     Some((tenant_id, scope))
 }
 
