@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::costs::{Backends, samples};
 use super::load::{self, Endpoint};
 use super::plan::{Command, Layout};
-use super::process::{Process, resident_bytes};
+use super::process::{Process, anonymous_bytes};
 use super::product::{Product, Served};
 use super::report::{Machine, median};
 use super::workload::{Call, Side, Worker, Workload};
@@ -151,7 +151,7 @@ async fn view_once(
 /// The memory of the server's process.
 async fn memory_of(endpoint: Endpoint) -> Result<f64, Failure> {
     tokio::time::sleep(SETTLE).await;
-    let bytes = endpoint.pid.and_then(resident_bytes);
+    let bytes = endpoint.pid.and_then(anonymous_bytes);
     let bytes = bytes.ok_or_else(|| Failure::new("the memory of the server cannot be read from /proc"))?;
     Ok(number(usize::try_from(bytes).unwrap_or(usize::MAX)))
 }

@@ -178,10 +178,11 @@ pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     Some(stat(pid)?.own)
 }
 
-/// The memory of a process in bytes; `None` without `/proc`.
-pub(super) fn resident_bytes(pid: u32) -> Option<u64> {
+/// The memory of a process in bytes, without pages of files, of which the system gives up
+/// those that it needs; `None` without `/proc`.
+pub(super) fn anonymous_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes * 1_024)
 }

@@ -6,7 +6,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use crate::admin::ByCommand;
+use crate::answer::Json;
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, ErrorObject};
 use crate::listener::OverConnectionLimit;

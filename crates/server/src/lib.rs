@@ -10,6 +10,7 @@
 
 mod admin;
 mod admission;
+mod answer;
 mod auth;
 mod body;
 mod console;

@@ -357,8 +357,8 @@ def measure_peer(peer_class, options, clients):
             rounds = []
             latencies = []
             for _ in range(options.rounds):
-                seen = measure_round(calls, operation, clients, options.warm_up, options.seconds)
-                rounds.append(len(seen) / options.seconds)
+                seen = measure_round(calls, operation, clients, options.warm_up, options.measure)
+                rounds.append(len(seen) / options.measure)
                 latencies.extend(seen)
             latencies.sort()
             if not latencies:
@@ -387,11 +387,16 @@ def main():
     parser.add_argument("--node-modules", type=pathlib.Path, required=True)
     parser.add_argument("--postgres-url", required=True)
     parser.add_argument("--json", type=pathlib.Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="very short rounds")
+    parser.add_argument("--clients", default="1,16,32", help="numbers of clients")
+    parser.add_argument("--warm-up", type=float, default=0.5, help="seconds of load before each round")
+    parser.add_argument("--measure", type=float, default=1, help="seconds of each round")
+    parser.add_argument("--quick", action="store_true", help="very short rounds, 1 and 2 clients")
     options = parser.parse_args()
-    options.rounds, options.warm_up, options.seconds = (2, 0.05, 0.5) if options.quick else (5, 2, 5)
+    options.rounds = 2 if options.quick else 5
+    if options.quick:
+        options.warm_up, options.measure, options.clients = 0.05, 0.5, "1,2"
     options.memories = 100 if options.quick else 1000
-    numbers = (1, 2) if options.quick else (1, 16, 32)
+    numbers = [int(number) for number in options.clients.split(",")]
     results, peers = [], []
     for peer in PEERS:
         for clients in numbers:

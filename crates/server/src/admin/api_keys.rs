@@ -1,12 +1,12 @@
 //! `/admin/v1/tenants/{tenant_id}/api_keys`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 
 use super::Acting;
 use super::body::{AdminBody, OptionalAdminBody};
+use crate::answer::Json;
 use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -1,6 +1,5 @@
 //! `/admin/v1/audit` and the audit of a tenant.
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::TenantId;
 use keepsake_engine::{AuditQuery, Engine};
@@ -8,6 +7,7 @@ use keepsake_index::{AuditEntry, audit_object_id};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::answer::Json;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::QueryParams;

@@ -1,6 +1,5 @@
 //! `/admin/v1/jobs`
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use keepsake_core::Timestamp;
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::Acting;
 use super::body::OptionalAdminBody;
+use crate::answer::Json;
 use crate::error::ApiError;
 use crate::path::{JobName, Path};
 use crate::query::QueryParams;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use keepsake_core::limits::LimitOverrides;
@@ -15,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::Acting;
 use super::body::{AdminBody, OptionalAdminBody};
+use crate::answer::Json;
 use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -1,12 +1,12 @@
 //! `/admin/v1/token_keys`
 
-use axum::Json;
 use keepsake_engine::{RotatedKey, Rotation};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Acting;
 use super::body::OptionalAdminBody;
+use crate::answer::Json;
 use crate::error::ApiError;
 use crate::schemas::{self, TokenKeyType};
 

@@ -1,6 +1,5 @@
 //! `/v1/api_keys`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, KeyDraft, MadeKey};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::list::{List, ListPage};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody, parse_time};
 use crate::error::ApiError;

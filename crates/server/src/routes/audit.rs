@@ -1,6 +1,5 @@
 //! `/v1/audit`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{Actor, ApiKeyId, AuditEntryId, SessionId, StoreId};
 use keepsake_engine::{AuditQuery, Engine};
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::list::{Created, List, ListPage};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};

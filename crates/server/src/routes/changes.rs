@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::memory_versions::VersionActor;
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;

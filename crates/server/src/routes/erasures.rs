@@ -1,6 +1,5 @@
 //! `/v1/erasures`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ErasureId, StoreId, Timestamp};
 use keepsake_engine::{Engine, ErasureRequest};
@@ -10,6 +9,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::list::{List, ListPage};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;

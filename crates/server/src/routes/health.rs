@@ -1,11 +1,12 @@
 //! Health probes: liveness and readiness.
 
+use axum::Extension;
 use axum::extract::State;
-use axum::{Extension, Json};
 use keepsake_engine::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::answer::Json;
 use crate::envelope::Serving;
 use crate::error::ApiError;
 

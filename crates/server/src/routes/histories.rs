@@ -1,6 +1,5 @@
 //! `/v1/memory_stores/{memory_store_id}/import`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::StoreId;
 use keepsake_engine::{Engine, HistoryPart, ImportedRedaction, ImportedVersion, MAX_VERSIONS};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::memory_versions::VersionActor;
+use crate::answer::Json;
 use crate::body::{JsonBody, parse_time};
 use crate::error::ApiError;
 use crate::path::Path;

@@ -4,7 +4,6 @@ pub(crate) mod batch;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp};
@@ -16,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::deleted::DeletedMemory;
 use super::list::{List, ListPage, Viewed};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{JsonBody, optional_object};
 use crate::error::ApiError;

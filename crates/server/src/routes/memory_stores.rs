@@ -1,6 +1,5 @@
 //! `/v1/memory_stores`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::{Engine, StoreDraft, StoreEdit, StoreQuery};
@@ -11,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::deleted::DeletedMemoryStore;
 use super::list::{Created, List, ListPage};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;

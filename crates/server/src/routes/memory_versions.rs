@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, StoreId, Timestamp, VersionId};
@@ -13,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::list::{Created, List, ListPage, Viewed};
 use super::memories::Memory;
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, OptionalBody, optional_object};
 use crate::error::ApiError;

@@ -1,6 +1,5 @@
 //! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{MemoryId, StoreId};
 use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
@@ -8,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::list::List;
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -4,7 +4,6 @@ pub(crate) mod events;
 pub(crate) mod resources;
 mod shown;
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{JsonText, SessionId, StoreId};
 use keepsake_engine::{Engine, PageRequest, SessionDraft, SessionEdit, SessionQuery};
@@ -17,6 +16,7 @@ use self::shown::{NewSession, Session};
 use super::deleted::DeletedSession;
 use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
 use super::tool_calls::{ToolCallBody, ToolResult, answer};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;

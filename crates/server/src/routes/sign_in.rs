@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::http::{HeaderValue, Uri};
-use axum::{Extension, Json};
 use keepsake_core::StoreId;
 use keepsake_index::Scope;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::answer::Json;
 use crate::envelope::Serving;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::StoreId;
 use keepsake_core::tool::agent::AgentTool;
@@ -19,6 +18,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::answer::Json;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::Path;

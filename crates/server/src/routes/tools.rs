@@ -2,7 +2,6 @@
 //!
 //! The tool definitions that a harness sends to its model.
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::StoreId;
 use keepsake_core::tool::agent::definitions;
@@ -12,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::list::{List, Prompted};
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::query::{QueryParams, query_params};

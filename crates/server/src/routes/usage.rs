@@ -1,6 +1,5 @@
 //! `/v1/memory_stores/{id}/usage`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{Limits, MemoryId, StoreId, Timestamp};
 use keepsake_engine::{Engine, MemoryUse as FoundUse, StoreUsageReport};
@@ -8,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::memory_versions::VersionActor;
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -1,6 +1,5 @@
 //! `/v1/memory_stores/{memory_store_id}/memories/batch`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ContentHash, MemoryId, StoreId};
 use keepsake_engine::{
@@ -12,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::Memory;
+use crate::answer::Json;
 use crate::body::{JsonBody, optional_object};
 use crate::error::ApiError;
 use crate::path::Path;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -15,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::Interval;
 use utoipa::ToSchema;
 
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::Path;

@@ -1,6 +1,5 @@
 //! `/v1/sessions/{session_id}/resources`
 
-use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ResourceId, SessionId, StoreId};
 use keepsake_engine::{AttachmentDraft, AttachmentEdit, Engine, mount_path};
@@ -11,6 +10,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::refuse;
+use crate::answer::Json;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Object};
 use crate::error::ApiError;

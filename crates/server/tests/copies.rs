@@ -1,0 +1,145 @@
+//! A warm read allocates its answer, and no other copy of the content.
+//!
+//! The allocator counts the bytes of one thread. Everything runs on it except SQLite,
+//! which a warm read does not ask.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use allocation_counter::measure;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
+use keepsake_index::{Index, Scope, SqliteIndex};
+use keepsake_server::{Lifecycle, ServerOptions, router};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tower::ServiceExt;
+
+/// By how much the allocated bytes may differ from those of the answer.
+const SPARE_BYTES: u64 = 1_024;
+
+struct Server {
+    runtime: Runtime,
+    router: Router,
+    secret: String,
+    store: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("index.db").display());
+        let (router, secret, store) = runtime.block_on(async {
+            let index = Index::from(SqliteIndex::open(&url).await.unwrap());
+            let engine = Engine::new(index, None, EngineOptions::default());
+            let tenant = NewTenant {
+                name: "tests".to_owned(),
+                external_id: None,
+                limits: LimitOverrides::default(),
+            };
+            let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
+            let key = NewKey {
+                tenant_id,
+                name: "tests".to_owned(),
+                scopes: Scope::ALL.to_vec(),
+                store_ids: None,
+                expires_at: None,
+            };
+            let (_, secret) = engine.operator.keys.create(key).await.unwrap();
+            let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
+            let router = router(engine, &ServerOptions::default(), Lifecycle::default());
+            (router, secret.expose().to_owned(), store.store_id)
+        });
+        Self {
+            runtime,
+            router,
+            secret,
+            store: format!("/v1/memory_stores/{store}"),
+            _folder: folder,
+        }
+    }
+
+    /// Sends a request and answers its body, as it would be written to the connection.
+    fn send(&self, method: &str, uri: &str, body: Option<&Value>) -> Bytes {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{uri}", self.store))
+            .header("x-api-key", &self.secret)
+            .header(header::CONTENT_TYPE, "application/json");
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = request.body(body).unwrap();
+        self.runtime.block_on(async {
+            let response = self.router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let mut body = response.into_body();
+            let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(body.frame().await.is_none());
+            whole
+        })
+    }
+
+    /// Creates a memory and answers the path of its route.
+    fn create(&self, path: &str, content: &str) -> String {
+        let body = json!({"path": path, "content": content});
+        let made: Value = serde_json::from_slice(&self.send("POST", "/memories", Some(&body))).unwrap();
+        format!("/memories/{}", made["id"].as_str().unwrap())
+    }
+
+    /// The bytes that a request allocates once everything is warm, and its body.
+    fn allocated(&self, method: &str, uri: &str, body: Option<&Value>) -> (u64, Bytes) {
+        for _ in 0..3 {
+            self.send(method, uri, body);
+        }
+        let mut answer = Bytes::new();
+        let allocated = measure(|| answer = self.send(method, uri, body));
+        (allocated.bytes_total, answer)
+    }
+}
+
+fn lines(count: usize) -> String {
+    "a line of \"notes\"\n".repeat(count)
+}
+
+#[test]
+fn warm_retrieve_allocates_the_answer_and_no_copy() {
+    let server = Server::new();
+    let (short, long) = (
+        server.create("/short", &lines(1)),
+        server.create("/long", &lines(4_000)),
+    );
+    let (least, short) = server.allocated("GET", &short, None);
+    let (most, long) = server.allocated("GET", &long, None);
+    let longer = (long.len() - short.len()) as u64;
+    assert!(longer > 80_000);
+    let more = most - least;
+    assert!(more.abs_diff(longer) < SPARE_BYTES, "{more} for {longer} bytes");
+}
+
+/// The text of a view is the content with line numbers, and then becomes a part of the
+/// answer.
+#[test]
+fn warm_view_allocates_its_text_and_the_answer() {
+    let server = Server::new();
+    server.create("/short", &lines(1));
+    server.create("/long", &lines(400));
+    let view = |path| {
+        let body = json!({"command": "view", "path": path});
+        let (bytes, answer) = server.allocated("POST", "/tool_calls", Some(&body));
+        let result: Value = serde_json::from_slice(&answer).unwrap();
+        (bytes, answer.len(), result["content"].as_str().unwrap().len())
+    };
+    let (least, short, short_text) = view("/memories/short");
+    let (most, long, long_text) = view("/memories/long");
+    let longer = (long - short + long_text - short_text) as u64;
+    assert!(longer > 16_000);
+    let more = most - least;
+    assert!(more.abs_diff(longer) < SPARE_BYTES, "{more} for {longer} bytes");
+}
