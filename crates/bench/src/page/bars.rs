@@ -8,8 +8,8 @@ use super::results::{PAIRS, Results, figure, list, ratio_of_rounds};
 
 /// The figures of searches before the last changes.
 const BEFORE: &str = include_str!("before.json");
-/// Calls of the index for a cold read: one, and sometimes the lookup of a key.
-const COLD_INDEX_CALLS: f64 = 1.05;
+/// Queries for a cold read: one, and sometimes the lookup of a key.
+const COLD_QUERIES: f64 = 1.05;
 
 /// A target with its figures.
 struct Bar {
@@ -172,18 +172,20 @@ fn cold_bar(results: &Results) -> Bar {
         .finding("postgres-s3-more", "cold", "spread")
         .map(|found| &found["server"]);
     let seen = server.and_then(|server| {
-        let queries = server["index_calls_per_request"].as_f64()?;
+        // The server counts the look-up, and the batch in which it goes, which is the query.
+        let queries = server["index_calls_per_request"].as_f64()? - 1.0;
         let gets = server["s3_gets_per_request"].as_f64()?;
         Some(Seen {
             ours: format!("{queries:.2} queries, {gets:.2} GETs"),
-            other: "1 and 1".to_owned(),
+            other: "1 query, 1 GET".to_owned(),
             ratio: "–".to_owned(),
-            is_met: queries <= COLD_INDEX_CALLS && (gets - 1.0).abs() < 0.01,
+            is_met: queries <= COLD_QUERIES && (gets - 1.0).abs() < 0.01,
         })
     });
     Bar {
-        what: "Postgres + S3: calls of index and bucket for a `cold` read".to_owned(),
-        required: "1 and 1".to_owned(),
+        what: "Postgres + S3: queries and GETs for a `cold` read, which shares a query with others that wait"
+            .to_owned(),
+        required: "≤ 1 and 1".to_owned(),
         seen,
     }
 }
