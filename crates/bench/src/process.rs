@@ -178,8 +178,8 @@ pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     Some(stat(pid)?.own)
 }
 
-/// The memory of a process in bytes, without pages of files, of which the system gives up
-/// those that it needs; `None` without `/proc`.
+/// The memory of a process in bytes, without the pages of files, which the system can drop
+/// when memory is short; `None` on a system without `/proc`.
 pub(super) fn anonymous_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

@@ -2,9 +2,10 @@
 //!
 //! An answer is written into a buffer that its thread keeps, and then copied into an
 //! allocation of its size. A new buffer would grow while the answer is written, and each
-//! growth would allocate and copy the content of a memory again.
+//! growth would allocate and copy the content of a memory again. A buffer that has become
+//! too large to keep is the answer itself.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
@@ -17,7 +18,7 @@ use crate::error::ApiError;
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// An answer with a value as JSON.
@@ -40,14 +41,15 @@ impl<T: Serialize> IntoResponse for Json<T> {
 }
 
 fn written(value: &impl Serialize) -> serde_json::Result<Bytes> {
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        let written = serde_json::to_writer(&mut *buffer, value);
-        let json = written.map(|()| Bytes::copy_from_slice(buffer));
-        buffer.clear();
-        buffer.shrink_to(MAX_KEPT_BYTES);
-        json
-    })
+    let mut buffer = BUFFER.take();
+    serde_json::to_writer(&mut buffer, value)?;
+    if buffer.capacity() > MAX_KEPT_BYTES {
+        return Ok(buffer.into());
+    }
+    let json = Bytes::copy_from_slice(&buffer);
+    buffer.clear();
+    BUFFER.set(buffer);
+    Ok(json)
 }
 
 #[cfg(test)]
@@ -58,7 +60,7 @@ mod tests {
     fn long_answer_leaves_a_buffer_of_the_kept_size() {
         let long = "x".repeat(4 * MAX_KEPT_BYTES);
         assert_eq!(written(&long).unwrap().len(), long.len() + 2);
-        assert!(BUFFER.with_borrow(Vec::capacity) <= MAX_KEPT_BYTES);
+        assert!(BUFFER.take().capacity() <= MAX_KEPT_BYTES);
         assert_eq!(written(&["a"]).unwrap(), r#"["a"]"#);
     }
 }

@@ -5,79 +5,51 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use allocation_counter::measure;
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
-use keepsake_index::{Index, Scope, SqliteIndex};
-use keepsake_server::{Lifecycle, ServerOptions, router};
+use keepsake_server::ServerOptions;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
+use support::Server;
+
 /// By how much the allocated bytes may differ from those of the answer.
 const SPARE_BYTES: u64 = 1_024;
 
-struct Server {
+/// A server on this thread.
+struct Local {
     runtime: Runtime,
-    router: Router,
-    secret: String,
-    store: String,
-    _folder: tempfile::TempDir,
+    server: Server,
 }
 
-impl Server {
+impl Local {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let (router, secret, store) = runtime.block_on(async {
-            let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-            let engine = Engine::new(index, None, EngineOptions::default());
-            let tenant = NewTenant {
-                name: "tests".to_owned(),
-                external_id: None,
-                limits: LimitOverrides::default(),
-            };
-            let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
-            let key = NewKey {
-                tenant_id,
-                name: "tests".to_owned(),
-                scopes: Scope::ALL.to_vec(),
-                store_ids: None,
-                expires_at: None,
-            };
-            let (_, secret) = engine.operator.keys.create(key).await.unwrap();
-            let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
-            let router = router(engine, &ServerOptions::default(), Lifecycle::default());
-            (router, secret.expose().to_owned(), store.store_id)
-        });
-        Self {
-            runtime,
-            router,
-            secret,
-            store: format!("/v1/memory_stores/{store}"),
-            _folder: folder,
-        }
+        let options = ServerOptions::default();
+        let server = runtime.block_on(Server::with(LimitOverrides::default(), &options));
+        Self { runtime, server }
     }
 
     /// Sends a request and answers its body, as it would be written to the connection.
     fn send(&self, method: &str, uri: &str, body: Option<&Value>) -> Bytes {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{uri}", self.store))
-            .header("x-api-key", &self.secret)
+            .uri(format!("{}{uri}", self.server.store))
+            .header("x-api-key", &self.server.secret)
             .header(header::CONTENT_TYPE, "application/json");
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.body(body).unwrap();
         self.runtime.block_on(async {
-            let response = self.router.clone().oneshot(request).await.unwrap();
+            let response = self.server.router.clone().oneshot(request).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK);
             let mut body = response.into_body();
             let whole = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -110,7 +82,7 @@ fn lines(count: usize) -> String {
 
 #[test]
 fn warm_retrieve_allocates_the_answer_and_no_copy() {
-    let server = Server::new();
+    let server = Local::new();
     let (short, long) = (
         server.create("/short", &lines(1)),
         server.create("/long", &lines(4_000)),
@@ -127,7 +99,7 @@ fn warm_retrieve_allocates_the_answer_and_no_copy() {
 /// answer.
 #[test]
 fn warm_view_allocates_its_text_and_the_answer() {
-    let server = Server::new();
+    let server = Local::new();
     server.create("/short", &lines(1));
     server.create("/long", &lines(400));
     let view = |path| {

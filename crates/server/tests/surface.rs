@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,19 +15,12 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
-use keepsake_index::{Index, Scope, SqliteIndex};
-use keepsake_server::{Lifecycle, ServerOptions, openapi, router};
+use keepsake_server::{ServerOptions, openapi};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-struct Server {
-    router: Router,
-    secret: String,
-    store: String,
-    _folder: tempfile::TempDir,
-}
+use support::Server;
 
 struct Answer {
     status: StatusCode,
@@ -40,34 +35,6 @@ impl Server {
 
     async fn with_limits(limits: LimitOverrides) -> Self {
         Self::with(limits, &ServerOptions::default()).await
-    }
-
-    async fn with(limits: LimitOverrides, options: &ServerOptions) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let engine = Engine::new(index, None, EngineOptions::default());
-        let tenant = NewTenant {
-            name: "tests".to_owned(),
-            external_id: None,
-            limits,
-        };
-        let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
-        let key = NewKey {
-            tenant_id,
-            name: "tests".to_owned(),
-            scopes: Scope::ALL.to_vec(),
-            store_ids: None,
-            expires_at: None,
-        };
-        let (_, secret) = engine.operator.keys.create(key).await.unwrap();
-        let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
-        Self {
-            router: router(engine, options, Lifecycle::default()),
-            secret: secret.expose().to_owned(),
-            store: format!("/v1/memory_stores/{}", store.store_id),
-            _folder: folder,
-        }
     }
 
     async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
