@@ -5,6 +5,7 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use serde_json::{Value, json};
 
+use crate::support::client::tool_calls;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
 
 const STORES: &str = "/v1/memory_stores";
@@ -48,7 +49,11 @@ impl Fleet {
         let writes = (0..WRITERS).map(|writer| {
             let client = self.client(tenant, writer);
             let (path, body) = post(writer);
-            async move { client.post(&path, &body).await }
+            async move {
+                client
+                    .post_patiently(&path, &body, &format!("writer {writer}"))
+                    .await
+            }
         });
         let answers = join_all(writes).await;
         for refused in answers.iter().filter(|answer| answer.status != 200) {
@@ -176,9 +181,13 @@ async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
         json!({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "123456789\n"});
     let writes = (0..WRITERS).map(|writer| {
         let (client, line) = (fleet.client(tenant, writer), &line);
+        let path = tool_calls(tenant.store_id);
         async move {
+            let mut attempt = 0;
             loop {
-                let answer = client.call(tenant.store_id, line).await;
+                attempt += 1;
+                let key = format!("writer {writer} attempt {attempt}");
+                let answer = client.post_patiently(&path, line, &key).await;
                 assert_eq!(answer.status, 200, "{}", answer.text);
                 let result = answer.tool_result();
                 // After a conflict with other writers, the client tries again.

@@ -73,6 +73,19 @@ impl Client {
         send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Posts, and again with the same idempotency key while the server has no time for it,
+    /// as the clients of the API do. The request is carried out at most once.
+    pub(crate) async fn post_patiently(&self, path: &str, body: &Value, key: &str) -> Answer {
+        for _ in 0..20 {
+            let request = self.request(Method::POST, path).json(body);
+            let answer = send(request.header("idempotency-key", key)).await;
+            if !matches!(answer.status, 503 | 504) {
+                return answer;
+            }
+        }
+        panic!("{path} was answered 503 or 504 twenty times");
+    }
+
     /// Posts a tool call, a block or a bare input.
     pub(crate) async fn call(&self, store_id: impl Display, body: &Value) -> Answer {
         self.post(&tool_calls(store_id), body).await
