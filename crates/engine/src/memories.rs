@@ -163,7 +163,7 @@ impl Memories {
             let has_more = found.items.len() > fitting;
             found.items.truncate(fitting);
             let last = found.items.last().filter(|_| has_more);
-            let last = last.map(|item| path_of(item).to_owned());
+            let last = last.map(|item| item.path().to_owned());
             let items = self.reader.items(principal, store_id, found, view).await?;
             let Some(last) = last else {
                 return Ok(Page { items, next: None });
@@ -374,12 +374,4 @@ fn fitting_contents(items: &[MemoryItem]) -> usize {
         bytes <= PAGE_CONTENT_BYTES
     });
     fitting.count().max(1)
-}
-
-/// The position of an item in a listing.
-pub(crate) fn path_of(item: &MemoryItem) -> &str {
-    match item {
-        MemoryItem::Memory { memory, .. } => memory.head.path.as_str(),
-        MemoryItem::Prefix(path) => path.as_str(),
-    }
 }

@@ -5,6 +5,7 @@
 //! become spans, and are repeated after a broken connection.
 
 mod batches;
+mod packed;
 mod tx;
 mod values;
 
@@ -19,6 +20,7 @@ use keepsake_telemetry::{Metrics, Outcome, PoolState};
 use tracing::{Instrument, Span};
 
 pub(crate) use batches::{BatchRules, Batches, Unanswered};
+pub(crate) use packed::Packing;
 use tx::Connection;
 pub(crate) use tx::with_lists;
 pub(crate) use tx::{Query, RowLock, Tx};

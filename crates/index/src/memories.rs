@@ -4,6 +4,7 @@ mod lookups;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 use serde_json::json;
+use sqlx::SqlSafeStr;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -463,10 +464,12 @@ impl Memories {
         let span = Span::of(listing);
         let role = Role::Tenant(tenant_id);
         let mut tx = self.database.read_one("list_memories", role).await?;
-        let text = tx.choose(match listing.depth {
-            Depth::All => [postgres::head::MEMORIES, sqlite::head::ALL_BELOW],
-            Depth::Children => [postgres::head::MEMORIES, sqlite::head::CHILDREN_BELOW],
-        });
+        let packing = sqlite::head::page(listing.depth);
+        let text = if tx.is_postgres() {
+            postgres::head::MEMORIES.into_sql_str()
+        } else {
+            packing.text()
+        };
         let after_name = span.as_ref().map(|span| span.after_name);
         let rows: Vec<ItemRow> = tx
             .query(text)
@@ -477,14 +480,15 @@ impl Memories {
             .bind(span.as_ref().map(|span| span.end.as_str()))
             .bind(after_name.filter(|_| listing.depth == Depth::Children))
             .bind(listing.limit)
-            .all()
+            .all_packed(packing)
             .await?;
-        let page = rows.first().and_then(|row| Some((row.store?, row.expiry)));
-        Ok(page.map(|(store, expiry)| MemoryPage {
-            store,
-            expiry,
-            items: rows.into_iter().filter_map(|row| row.item).collect(),
-        }))
+        let Some((store, expiry)) = rows.iter().find_map(|row| Some((row.store?, row.expiry))) else {
+            return Ok(None);
+        };
+        let mut items: Vec<_> = rows.into_iter().filter_map(|row| row.item).collect();
+        // They are sorted, but rows that come packed have no promised order.
+        items.sort_by(|one, other| one.path().cmp(other.path()));
+        Ok(Some(MemoryPage { store, expiry, items }))
     }
 
     /// Sets a memory's pin or expiry time, if its head is unchanged since it was read.

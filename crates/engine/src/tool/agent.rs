@@ -268,7 +268,7 @@ impl AgentTools {
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
         }
-        let position = |item: &MemoryItem| crate::memories::path_of(item).as_bytes().to_vec();
+        let position = |item: &MemoryItem| item.path().as_bytes().to_vec();
         let Page { items, next } = cursors.page(query, items, limit, position).await?;
         Ok(Listing {
             path: path.display().to_owned(),

@@ -4,11 +4,13 @@ use futures::future::BoxFuture;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
+use sqlx::types::Json;
 use sqlx::{Arguments, AssertSqlSafe, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Sqlite, Type};
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use super::packed::Packing;
 use super::values::{Bind, Column, FromRow, Row, Value};
 use super::{Call, Effect};
 use crate::IndexError;
@@ -432,6 +434,18 @@ impl Query<'_> {
     /// All rows.
     pub(crate) async fn all<R: FromRow>(self) -> Result<Vec<R>, IndexError> {
         self.rows(Fetch::All).await
+    }
+
+    /// All rows; those of SQLite come packed.
+    pub(crate) async fn all_packed<R: FromRow>(
+        self,
+        packing: &'static Packing,
+    ) -> Result<Vec<R>, IndexError> {
+        if self.tx.is_postgres() {
+            return self.all().await;
+        }
+        let rows: Json<Vec<Vec<serde_json::Value>>> = self.scalar().await?;
+        packing.rows(rows.0).map(|row| Row::Packed(row).read()).collect()
     }
 
     /// The first row, if there is one.

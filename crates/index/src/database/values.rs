@@ -19,6 +19,7 @@ use sqlx::{ColumnIndex, Decode, Encode, Postgres, Row as _, Sqlite, Type, ValueR
 use uuid::Uuid;
 
 use super::Query;
+use super::packed::{PackedColumn, PackedRow, Unpack};
 use crate::IndexError;
 use crate::model::{DeletionReason, DeletionState, Operation, Scope, TenantStatus};
 use crate::numbers::{signed, unsigned};
@@ -138,12 +139,12 @@ impl<T: Value> Value for Option<T> {
 
 /// A type that the drivers of both databases read.
 pub(crate) trait Readable:
-    for<'r> Decode<'r, Postgres> + Type<Postgres> + for<'r> Decode<'r, Sqlite> + Type<Sqlite>
+    for<'r> Decode<'r, Postgres> + Type<Postgres> + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + Unpack
 {
 }
 
 impl<T> Readable for T where
-    T: for<'r> Decode<'r, Postgres> + Type<Postgres> + for<'r> Decode<'r, Sqlite> + Type<Sqlite>
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres> + for<'r> Decode<'r, Sqlite> + Type<Sqlite> + Unpack
 {
 }
 
@@ -250,6 +251,7 @@ named_columns!(
 pub(crate) enum Row {
     Postgres(PgRow),
     Sqlite(SqliteRow),
+    Packed(PackedRow),
 }
 
 impl Row {
@@ -268,6 +270,7 @@ impl Row {
         let is_null = match self {
             Self::Postgres(row) => row.try_get_raw(key)?.is_null(),
             Self::Sqlite(row) => row.try_get_raw(key)?.is_null(),
+            Self::Packed(row) => row.value(key)?.is_null(),
         };
         if is_null { Ok(None) } else { self.read().map(Some) }
     }
@@ -288,11 +291,13 @@ impl Row {
     fn column<T, I>(&self, index: I) -> Result<T, IndexError>
     where
         T: Column,
-        I: ColumnIndex<PgRow> + ColumnIndex<SqliteRow> + Display + Copy,
+        I: ColumnIndex<PgRow> + ColumnIndex<SqliteRow> + PackedColumn + Display,
     {
         let stored = match self {
             Self::Postgres(row) => row.try_get(index)?,
             Self::Sqlite(row) => row.try_get(index)?,
+            Self::Packed(row) => T::Stored::unpack(row.value(index)?)
+                .ok_or_else(|| undecodable(index, "another type".into()))?,
         };
         Ok(T::from_stored(stored).map_err(|error| undecodable(index, error))?)
     }

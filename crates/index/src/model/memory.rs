@@ -260,6 +260,17 @@ pub enum MemoryItem {
     Prefix(DirPath),
 }
 
+impl MemoryItem {
+    /// The item's position in the listing.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Memory { memory, .. } => memory.head.path.as_str(),
+            Self::Prefix(path) => path.as_str(),
+        }
+    }
+}
+
 /// A change of the time at which a memory expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpiryChange {

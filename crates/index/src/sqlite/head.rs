@@ -1,14 +1,16 @@
 //! Reads of memories and directories.
 
+use std::sync::LazyLock;
+
 use keepsake_core::{DirPath, MemoryPath};
 use serde_json::{Value, json};
 
 use crate::IndexError;
-use crate::database::{Database, Query, Role, Tx};
+use crate::database::{Database, Packing, Query, Role, Tx};
 use crate::memories::{
     Answer, HeadAt, MemoryAt, StoreKey, children, columns_of_directory, memory_columns, store_columns,
 };
-use crate::model::{Directory, Lookup, Target};
+use crate::model::{Depth, Directory, Lookup, Target};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
@@ -29,7 +31,7 @@ const BY_ID: &str = concat!(
 
 /// Selects the store, and its memories ordered by path, between `$4` and `$5` (both
 /// exclusive), at most `$7`.
-pub(crate) const ALL_BELOW: &str = concat!(
+const ALL_BELOW: &str = concat!(
     "SELECT ",
     store_columns!("s."),
     ", ",
@@ -47,7 +49,7 @@ pub(crate) const ALL_BELOW: &str = concat!(
 /// name after `$6`, directories by path after `$4`, at most `$7` of both. Each part
 /// is a range of an index that stops at the limit. Directories are not ordered by
 /// name, because a path ends in `/` and therefore sorts differently.
-pub(crate) const CHILDREN_BELOW: &str = concat!(
+const CHILDREN_BELOW: &str = concat!(
     "SELECT ",
     store_columns!("s."),
     ", ",
@@ -66,6 +68,40 @@ pub(crate) const CHILDREN_BELOW: &str = concat!(
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
 );
+
+/// The memories of a page, as [`ALL_BELOW`] and [`CHILDREN_BELOW`] select them.
+static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
+    [ALL_BELOW, CHILDREN_BELOW].map(|statement| Packing::of(statement, PLAIN_COLUMNS, COLUMNS_OF_BYTES))
+});
+
+const PLAIN_COLUMNS: &[&str] = &[
+    "is_archived",
+    "purge_epoch",
+    "expires_unused_after",
+    "period_set_at",
+    "path",
+    "size_bytes",
+    "head_seq",
+    "claimed_until",
+    "pinned",
+    "expires_at",
+    "created_at",
+    "updated_at",
+    "deleted_at",
+    "first_line",
+    "last_read_at",
+    "active_at",
+];
+const COLUMNS_OF_BYTES: &[&str] = &["memory_id", "version_id", "blob_id", "sha256", "claimed_by"];
+
+/// The statement for a page of memories.
+pub(crate) fn page(depth: Depth) -> &'static Packing {
+    let [all, children] = &*PAGES;
+    match depth {
+        Depth::All => all,
+        Depth::Children => children,
+    }
+}
 
 /// The stores, and the memory or the directory, of each element `[tenant, store, path,
 /// directory]` of the array `$1`.

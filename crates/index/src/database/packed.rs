@@ -1,0 +1,144 @@
+//! Rows that SQLite packs into one JSON array.
+//!
+//! Each row is a message from SQLite's thread, and wakes the task that waits for it. So
+//! a page of a list travels as one row.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use uuid::Uuid;
+
+/// A statement for SQLite that answers one row, with all rows of another statement.
+#[derive(Debug)]
+pub(crate) struct Packing {
+    text: SqlStr,
+    columns: Vec<&'static str>,
+}
+
+impl Packing {
+    /// Packs the rows of a statement, which has these columns; those of `bytes` hold
+    /// bytes. An aggregate does not promise to keep the order of the rows.
+    pub(crate) fn of(statement: &str, columns: &[&'static str], bytes: &[&'static str]) -> Self {
+        let hexadecimal = |column| format!("nullif(hex({column}), '')");
+        let values = columns.iter().map(|column| (*column).to_owned());
+        let values: Vec<_> = values.chain(bytes.iter().map(hexadecimal)).collect();
+        let values = values.join(", ");
+        let text = format!("SELECT json_group_array(json_array({values})) FROM ({statement})");
+        Self {
+            text: AssertSqlSafe(text).into_sql_str(),
+            columns: [columns, bytes].concat(),
+        }
+    }
+
+    pub(crate) fn text(&self) -> SqlStr {
+        self.text.clone()
+    }
+
+    /// The rows of its answer.
+    pub(super) fn rows(&'static self, rows: Vec<Vec<Value>>) -> impl Iterator<Item = PackedRow> {
+        let columns = self.columns.as_slice();
+        rows.into_iter().map(|values| PackedRow { columns, values })
+    }
+}
+
+/// One of the packed rows.
+#[derive(Debug)]
+pub(crate) struct PackedRow {
+    columns: &'static [&'static str],
+    values: Vec<Value>,
+}
+
+impl PackedRow {
+    pub(super) fn value(&self, column: impl PackedColumn) -> sqlx::Result<&Value> {
+        let position = column.position(self.columns);
+        position
+            .and_then(|position| self.values.get(position))
+            .ok_or_else(|| column.missing())
+    }
+}
+
+/// The name of a column, or its position.
+pub(crate) trait PackedColumn: Copy {
+    fn position(self, columns: &[&str]) -> Option<usize>;
+
+    fn missing(self) -> sqlx::Error;
+}
+
+impl PackedColumn for &str {
+    fn position(self, columns: &[&str]) -> Option<usize> {
+        columns.iter().position(|column| *column == self)
+    }
+
+    fn missing(self) -> sqlx::Error {
+        sqlx::Error::ColumnNotFound(self.to_owned())
+    }
+}
+
+impl PackedColumn for usize {
+    fn position(self, _: &[&str]) -> Option<usize> {
+        Some(self)
+    }
+
+    fn missing(self) -> sqlx::Error {
+        sqlx::Error::ColumnNotFound(self.to_string())
+    }
+}
+
+/// A type that is read from a packed row; `None`: the value has another type.
+pub(crate) trait Unpack: Sized {
+    fn unpack(value: &Value) -> Option<Self>;
+}
+
+impl Unpack for bool {
+    fn unpack(value: &Value) -> Option<Self> {
+        Some(value.as_i64()? != 0)
+    }
+}
+
+impl Unpack for i64 {
+    fn unpack(value: &Value) -> Option<Self> {
+        value.as_i64()
+    }
+}
+
+impl Unpack for String {
+    fn unpack(value: &Value) -> Option<Self> {
+        value.as_str().map(str::to_owned)
+    }
+}
+
+impl Unpack for Uuid {
+    fn unpack(value: &Value) -> Option<Self> {
+        Self::try_parse(value.as_str()?).ok()
+    }
+}
+
+impl Unpack for Vec<u8> {
+    fn unpack(value: &Value) -> Option<Self> {
+        hex::decode(value.as_str()?).ok()
+    }
+}
+
+impl Unpack for Arc<[u8]> {
+    fn unpack(value: &Value) -> Option<Self> {
+        Vec::unpack(value).map(Self::from)
+    }
+}
+
+impl<T: DeserializeOwned> Unpack for Json<T> {
+    fn unpack(value: &Value) -> Option<Self> {
+        serde_json::from_str(value.as_str()?).ok().map(Self)
+    }
+}
+
+impl<T: Unpack> Unpack for Option<T> {
+    fn unpack(value: &Value) -> Option<Self> {
+        match value {
+            Value::Null => Some(None),
+            value => T::unpack(value).map(Some),
+        }
+    }
+}
