@@ -137,7 +137,8 @@ struct FoundRow {
     found: FoundMemory,
 }
 
-/// An item of a list, if the row has one. On Postgres only the first row has the store.
+/// An item of a list, if the row has one. One row has the store: on Postgres the first,
+/// on SQLite one without an item.
 struct ItemRow {
     store: Option<StoreState>,
     expiry: Expiry,
@@ -486,8 +487,9 @@ impl Memories {
             return Ok(None);
         };
         let mut items: Vec<_> = rows.into_iter().filter_map(|row| row.item).collect();
-        // They are sorted, but rows that come packed have no promised order.
+        // On SQLite, memories and directories are two lists, each up to the limit.
         items.sort_by(|one, other| one.path().cmp(other.path()));
+        items.truncate(listing.limit as usize);
         Ok(Some(MemoryPage { store, expiry, items }))
     }
 

@@ -19,17 +19,25 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Packs the rows of a statement, which has these columns; those of `bytes` hold
-    /// bytes. An aggregate does not promise to keep the order of the rows.
-    pub(crate) fn of(statement: &str, columns: &[&'static str], bytes: &[&'static str]) -> Self {
-        let hexadecimal = |column| format!("nullif(hex({column}), '')");
-        let values = columns.iter().map(|column| (*column).to_owned());
-        let values: Vec<_> = values.chain(bytes.iter().map(hexadecimal)).collect();
+    /// Packs the rows of a statement, which selects these columns, written as in a
+    /// `SELECT`; those of `bytes` hold bytes. An aggregate does not promise to keep the order of
+    /// the rows.
+    pub(crate) fn of(statement: &str, selected: &'static str, bytes: &[&str]) -> Self {
+        let name_of = |column: &'static str| column.rsplit(' ').next().unwrap_or(column);
+        let columns: Vec<_> = selected.split(", ").map(name_of).collect();
+        let value_of = |column: &&str| {
+            if bytes.contains(column) {
+                format!("nullif(hex({column}), '')")
+            } else {
+                (*column).to_owned()
+            }
+        };
+        let values: Vec<_> = columns.iter().map(value_of).collect();
         let values = values.join(", ");
         let text = format!("SELECT json_group_array(json_array({values})) FROM ({statement})");
         Self {
             text: AssertSqlSafe(text).into_sql_str(),
-            columns: [columns, bytes].concat(),
+            columns,
         }
     }
 
@@ -140,5 +148,55 @@ impl<T: Unpack> Unpack for Option<T> {
             Value::Null => Some(None),
             value => T::unpack(value).map(Some),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use sqlx::{Connection, Row as _, SqliteConnection};
+
+    use super::*;
+    use crate::database::{FromRow, Row};
+
+    /// Text that JSON escapes, a number beyond those of floats, and an id.
+    const STATEMENT: &str = "SELECT 1 AS flag, 9007199254740993 AS number, 'a\"\\' || char(1, 233) AS text, \
+        '[\"x\"]' AS list, x'0102030405060708090a0b0c0d0e0f10' AS id, x'00ff' AS bytes, NULL AS no_text, NULL AS no_id";
+    static PACKING: LazyLock<Packing> = LazyLock::new(|| {
+        let selected = "1 AS flag, number, text, list, id, bytes, no_text, no_id";
+        Packing::of(STATEMENT, selected, &["id", "bytes", "no_id"])
+    });
+
+    #[derive(Debug, PartialEq)]
+    struct Values {
+        flag: bool,
+        number: i64,
+        text: String,
+        list: Vec<String>,
+        id: Uuid,
+        bytes: Vec<u8>,
+        no_text: Option<String>,
+        no_id: Option<Uuid>,
+    }
+
+    crate::database::from_row! {
+        Values { flag, number, text, list, id, bytes, no_text, no_id }
+    }
+
+    #[tokio::test]
+    async fn packed_rows_have_the_values_of_the_rows() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let row = sqlx::query(STATEMENT).fetch_one(&mut connection).await.unwrap();
+        let plain = Values::from_row(&Row::Sqlite(row)).unwrap();
+        let answer = sqlx::query(PACKING.text()).fetch_one(&mut connection).await;
+        let rows: Json<Vec<Vec<Value>>> = answer.unwrap().get(0);
+        let rows: Vec<_> = PACKING.rows(rows.0).map(Row::Packed).collect();
+        let packed: Vec<_> = rows.iter().map(|row| Values::from_row(row).unwrap()).collect();
+        assert_eq!(packed, [plain]);
+        let row = &rows[0];
+        assert!(row.read_unless_null::<Values>("no_id").unwrap().is_none());
+        assert!(row.get::<i64>("text").is_err());
+        assert!(row.get::<i64>("unknown").is_err());
     }
 }

@@ -14,6 +14,39 @@ use crate::model::{Depth, Directory, Lookup, Target};
 use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
+/// The memories of a page, with the columns of the store empty: a range of an index, in
+/// its order.
+macro_rules! memories_of_page {
+    ($index:literal, $range:literal, $order:literal) => {
+        concat!(
+            "SELECT * FROM (SELECT NULL AS is_archived, NULL AS purge_epoch, NULL AS expires_unused_after, \
+                NULL AS period_set_at, ",
+            memory_columns!("m."),
+            ", a.last_read_at, a.active_at FROM memory m INDEXED BY ",
+            $index,
+            " LEFT JOIN memory_access a \
+                ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
+            WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND ",
+            $range,
+            " ORDER BY ",
+            $order,
+            " LIMIT $7 + 0)"
+        )
+    };
+}
+
+/// The row of the store, with the columns of memories empty.
+macro_rules! store_of_page {
+    () => {
+        concat!(
+            " UNION ALL SELECT ",
+            store_columns!("s."),
+            ", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+            FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL"
+        )
+    };
+}
+
 /// The stores and memories of the array `$1`, of which each element is `[tenant, store,
 /// memory]`. `CROSS JOIN` makes SQLite begin with the array.
 const BY_ID: &str = concat!(
@@ -29,69 +62,38 @@ const BY_ID: &str = concat!(
         ON a.tenant_id = s.tenant_id AND a.store_id = s.store_id AND a.memory_id = unhex(j.value ->> 2)"
 );
 
-/// Selects the store, and its memories ordered by path, between `$4` and `$5` (both
-/// exclusive), at most `$7`.
+/// The memories between the paths `$4` and `$5` (both exclusive), at most `$7`, and the
+/// store.
 const ALL_BELOW: &str = concat!(
-    "SELECT ",
-    store_columns!("s."),
-    ", ",
-    memory_columns!("i."),
-    ", a.last_read_at, a.active_at FROM store s LEFT JOIN (SELECT ",
-    memory_columns!(""),
-    " FROM memory INDEXED BY memory_path \
-        WHERE tenant_id = $1 AND store_id = $2 AND path > $4 AND path < $5 AND deleted_at IS NULL \
-        ORDER BY path LIMIT $7 + 0 \
-    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
+    memories_of_page!("memory_path", "m.path > $4 AND m.path < $5", "m.path"),
+    store_of_page!(),
 );
 
-/// Selects the store, and the direct children of the directory `$3`: memories by
-/// name after `$6`, directories by path after `$4`, at most `$7` of both. Each part
-/// is a range of an index that stops at the limit. Directories are not ordered by
-/// name, because a path ends in `/` and therefore sorts differently.
+/// The direct children of the directory `$3`: at most `$7` memories by name after `$6`,
+/// at most `$7` directories by path after `$4`, and the store. Each part is a range of an
+/// index that stops at the limit. Directories are not ordered by name, because a
+/// path ends in `/` and therefore sorts differently.
 const CHILDREN_BELOW: &str = concat!(
-    "SELECT ",
-    store_columns!("s."),
-    ", ",
-    memory_columns!("i."),
-    ", a.last_read_at, a.active_at FROM store s LEFT JOIN (SELECT * FROM (SELECT ",
-    memory_columns!(""),
-    " FROM memory INDEXED BY memory_parent \
-            WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND name > $6 AND deleted_at IS NULL \
-            ORDER BY name LIMIT $7 + 0) \
-        UNION ALL SELECT * FROM (SELECT ",
+    memories_of_page!("memory_parent", "m.parent = $3 AND m.name > $6", "m.name"),
+    " UNION ALL SELECT * FROM (SELECT NULL, NULL, NULL, NULL, ",
     columns_of_directory!(),
-    " FROM directory INDEXED BY directory_children \
-            WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
-            ORDER BY path LIMIT $7 + 0) \
-        ORDER BY path LIMIT $7 + 0 \
-    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
-    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path"
+    ", NULL, NULL FROM directory INDEXED BY directory_children \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
+        ORDER BY path LIMIT $7 + 0)",
+    store_of_page!(),
 );
 
 /// The memories of a page, as [`ALL_BELOW`] and [`CHILDREN_BELOW`] select them.
 static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
-    [ALL_BELOW, CHILDREN_BELOW].map(|statement| Packing::of(statement, PLAIN_COLUMNS, COLUMNS_OF_BYTES))
+    [ALL_BELOW, CHILDREN_BELOW].map(|statement| Packing::of(statement, COLUMNS, COLUMNS_OF_BYTES))
 });
 
-const PLAIN_COLUMNS: &[&str] = &[
-    "is_archived",
-    "purge_epoch",
-    "expires_unused_after",
-    "period_set_at",
-    "path",
-    "size_bytes",
-    "head_seq",
-    "claimed_until",
-    "pinned",
-    "expires_at",
-    "created_at",
-    "updated_at",
-    "deleted_at",
-    "first_line",
-    "last_read_at",
-    "active_at",
-];
+const COLUMNS: &str = concat!(
+    store_columns!(""),
+    ", ",
+    memory_columns!(""),
+    ", last_read_at, active_at"
+);
 const COLUMNS_OF_BYTES: &[&str] = &["memory_id", "version_id", "blob_id", "sha256", "claimed_by"];
 
 /// The statement for a page of memories.
