@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::results::{PAIRS, Results, figure, list, ratio_of_rounds};
 use crate::report::median;
 
-/// The ratio of two versions that are equally fast, with what is noise.
+/// The largest ratio of two medians that does not show a slower version: 5 % is noise.
 const NOT_SLOWER: f64 = 1.05;
 /// Queries for a cold read: one, and sometimes the lookup of a key.
 const COLD_QUERIES: f64 = 1.05;
