@@ -121,7 +121,7 @@ export async function assertNoSidewaysScroll(page) {
 /** axe-core finds nothing wrong with the page, or with the parts that the selectors name. */
 export async function assertAccessible(page, ...selectors) {
   // In one call, without a second page that sums up frames (no page has any), and without
-  // the details of what is right.
+  // a list of the elements that pass.
   const axe = new AxeBuilder({ page }).setLegacyMode().options({ resultTypes: ['violations'] });
   for (const selector of selectors) axe.include(selector);
   const { violations } = await axe.analyze();

@@ -97,7 +97,7 @@ impl Answers {
         answer.map(Arc::clone)
     }
 
-    /// Keeps an answer; returns what is forgotten for it.
+    /// Keeps an answer; returns the generation that is forgotten for it, often an empty one.
     fn keep(&mut self, at: HeadAt, answer: Arc<Lookup>) -> Generation {
         let entries = match &answer.target {
             Target::Directory(directory) => 1 + directory.entries.len(),
