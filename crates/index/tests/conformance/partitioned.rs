@@ -81,9 +81,13 @@ pub(crate) async fn assert_pruned(subject: &Subject) {
     // A connection has counted its scans when it is gone. The server waits for that: to
     // count the connections until none is left would take, again and again, locks that they
     // need to leave.
-    let end = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity \
+    let connections = "FROM pg_stat_activity \
         WHERE datname = current_database() AND application_name = 'keepsake'";
-    raw.execute(end).await.unwrap();
+    let end = format!("SELECT pg_terminate_backend(pid, 30000) {connections}");
+    raw.execute(AssertSqlSafe(end)).await.unwrap();
+    let count = AssertSqlSafe(format!("SELECT count(*) {connections}"));
+    let left: i64 = sqlx::query_scalar(count).fetch_one(raw).await.unwrap();
+    assert_eq!(left, 0, "connections did not end within 30 seconds");
     let looked_at: Vec<(String, i64)> = sqlx::query_as(
         "SELECT i.inhparent::regclass::text, count(*) FROM pg_stat_user_tables s \
          JOIN pg_inherits i ON i.inhrelid = s.relid \
