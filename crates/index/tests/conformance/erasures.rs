@@ -15,8 +15,8 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use crate::place::{
-    NOW, Place, actor, after_seconds, audited_by, by_nobody, by_tenant, created, deleted, edited, next_uuid,
-    path, renamed,
+    NOW, Place, actor, after_seconds, audited_by, by_nobody, by_tenant, created, deleted, edited, new_tenant,
+    next_uuid, path, renamed,
 };
 use crate::subject::Subject;
 
@@ -601,11 +601,12 @@ pub(crate) async fn erasure_of_any_history_removes_all_that_was_below_the_prefix
         ..Config::default()
     };
     let (seed, runtime) = (Seed::new(), Handle::current());
+    let tenant_id = new_tenant(subject).await;
     tokio::task::block_in_place(|| {
         seed.runner(config)
             .run(&(any_history(), any_path(), 1_u32..12), |(history, prefix, limit)| {
                 runtime.block_on(async {
-                    let place = Place::new(subject).await;
+                    let place = Place::of_tenant(subject, tenant_id).await;
                     let memories = live(&place, &history).await;
                     let directory = path(&prefix).as_dir();
                     let stood_below =

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use tokio::runtime::Handle;
 
-use crate::place::{Place, created, deleted, edited, path, renamed};
+use crate::place::{Place, created, deleted, edited, new_tenant, path, renamed};
 use crate::subject::Subject;
 
 /// The number of histories.
@@ -271,11 +271,12 @@ pub(crate) async fn any_history_equals_its_model(subject: &Subject) {
     };
     let histories = prop::collection::vec(any_step(), 1..=STEPS);
     let (seed, runtime) = (Seed::new(), Handle::current());
+    let tenant_id = new_tenant(subject).await;
     tokio::task::block_in_place(|| {
         seed.runner(config)
             .run(&histories, |history| {
                 runtime.block_on(async {
-                    let place = Place::new(subject).await;
+                    let place = Place::of_tenant(subject, tenant_id).await;
                     let mut model = Model::default();
                     for step in &history {
                         take(&place, &mut model, step).await;
