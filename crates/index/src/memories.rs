@@ -20,7 +20,7 @@ use crate::stores::lock_live_store;
 use crate::{IndexError, postgres, sqlite};
 
 use lookups::Lookups;
-pub(crate) use lookups::{Answer, HeadAt, MemoryAt, answers_of};
+pub(crate) use lookups::{Answer, HeadAt, MemoryAt, Place, answers_of};
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
     claimed_until FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
@@ -276,11 +276,11 @@ impl Memories {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         let head = async |max_entries| {
-            let at = HeadAt {
+            let place = Place {
                 store: StoreKey { tenant_id, store_id },
                 path: path.cloned(),
-                max_entries,
             };
+            let at = HeadAt { place, max_entries };
             let head = self.lookups.head(at);
             let role = Role::Tenant(tenant_id);
             self.database.measure("head", role, Mode::Statement, head).await

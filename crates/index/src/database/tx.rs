@@ -169,6 +169,14 @@ impl Tx {
         matches!(&self.connection, Connection::SqliteWriter(writer) if writer.is_to_begin())
     }
 
+    /// The connection that writes to SQLite, if it is that.
+    pub(crate) fn sqlite_writer(&mut self) -> Option<&mut Writer> {
+        match &mut self.connection {
+            Connection::SqliteWriter(writer) => Some(writer),
+            _ => None,
+        }
+    }
+
     /// Chooses the text for this database from one for Postgres and one for SQLite.
     pub(crate) const fn choose(&self, [postgres, sqlite]: [&'static str; 2]) -> &'static str {
         if self.is_postgres() { postgres } else { sqlite }

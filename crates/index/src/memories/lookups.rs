@@ -29,11 +29,17 @@ const fn rules<J, T>() -> BatchRules<J, Found<T>> {
     }
 }
 
-/// A path whose target is wanted; `None` is the root.
+/// A path in a store; `None` is the root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct HeadAt {
+pub(crate) struct Place {
     pub(crate) store: StoreKey,
     pub(crate) path: Option<MemoryPath>,
+}
+
+/// A place whose target is wanted.
+#[derive(Debug)]
+pub(crate) struct HeadAt {
+    pub(crate) place: Place,
     /// The most entries that are wanted of a directory.
     pub(crate) max_entries: u64,
 }
@@ -62,7 +68,7 @@ pub(super) struct Lookups {
     memories: Batches<(), MemoryAt, Found<FoundMemory>>,
 }
 
-impl HeadAt {
+impl Place {
     /// The path as that of a directory.
     pub(crate) fn directory(&self) -> DirPath {
         self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)

@@ -29,14 +29,14 @@ const HEADS: &str = "SELECT element, path, size_bytes, archived_at IS NOT NULL A
 
 /// The targets of paths, with the entries of directories.
 pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
-    let [tenants, stores] = columns(wanted.iter().map(|at| at.store));
+    let [tenants, stores] = columns(wanted.iter().map(|at| at.place.store));
     let paths: Vec<_> = wanted
         .iter()
-        .map(|at| at.path.as_ref().map(MemoryPath::as_str))
+        .map(|at| at.place.path.as_ref().map(MemoryPath::as_str))
         .collect();
     let directories: Vec<_> = wanted
         .iter()
-        .map(|at| at.directory().as_str().to_owned())
+        .map(|at| at.place.directory().as_str().to_owned())
         .collect();
     let max_entries: Vec<_> = wanted.iter().map(|at| signed(at.max_entries)).collect();
     let query = tx.query(HEADS).bind_array(tenants).bind_array(stores);

@@ -18,6 +18,7 @@ use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
 use crate::numbers::{hex, unsigned};
+use crate::sqlite::Writer;
 
 /// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
@@ -187,6 +188,9 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
 async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) -> Result<(), IndexError> {
+    if let Some(writer) = tx.sqlite_writer() {
+        writer.changes_only_commits();
+    }
     let ends_with_it = commits.len() == 1;
     for StoreCommit {
         tenant_id, commit, ..
@@ -281,6 +285,9 @@ async fn make(
     });
     let first = contents.next();
     let others = content_rows(contents);
+    if ends_with_it {
+        note_changes(tx, tenant_id, commit, gate.seq, gate.purge_epoch);
+    }
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     let write = tx
         .query(MAKE)
@@ -312,6 +319,7 @@ async fn make(
         write.execute_last().await?;
     } else {
         write.execute().await?;
+        note_changes(tx, tenant_id, commit, gate.seq, gate.purge_epoch);
     }
     Ok(CommitOutcome::Committed {
         seq: new_seq,
@@ -319,6 +327,14 @@ async fn make(
         at,
         expiry: gate.expiry,
     })
+}
+
+/// Notes which known look-ups a commit changes, unless its transaction changes all;
+/// `seq` is the number of the store's last version before it.
+fn note_changes(tx: &mut Tx, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
+    if let Some(changed) = tx.sqlite_writer().and_then(Writer::changed) {
+        changed.add(tenant_id, commit, seq, purge_epoch);
+    }
 }
 
 /// Decides from the gate's result whether a commit is refused.

@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
-use keepsake_core::{DirPath, MemoryPath};
+use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
 use crate::IndexError;
 use crate::database::{Database, Packing, Query, Role, Tx};
 use crate::memories::{
-    Answer, HeadAt, MemoryAt, StoreKey, children, columns_of_directory, memory_columns, store_columns,
+    Answer, HeadAt, MemoryAt, Place, StoreKey, children, columns_of_directory, memory_columns, store_columns,
 };
 use crate::model::{Depth, Directory, Lookup, Target};
 use crate::numbers::hex;
@@ -142,13 +142,13 @@ async fn look_up(
     call: &'static str,
     wanted: &[HeadAt],
 ) -> Result<Vec<Answer<Lookup>>, IndexError> {
-    let element = |at: &HeadAt| {
-        let [tenant, store] = hex_of(at.store);
+    let element = |HeadAt { place, .. }: &HeadAt| {
+        let [tenant, store] = hex_of(place.store);
         json!([
             tenant,
             store,
-            at.path.as_ref().map(MemoryPath::as_str),
-            at.directory().as_str()
+            place.path.as_ref().map(MemoryPath::as_str),
+            place.directory().as_str()
         ])
     };
     let elements = wanted.iter().map(element).collect::<Value>().to_string();
@@ -160,7 +160,7 @@ async fn look_up(
     let mut answers: Vec<Answer<Lookup>> = tx.query(HEADS).bind(elements).all().await?;
     for (at, found) in answers.iter_mut().filter_map(|answer| answer.with_job(wanted)) {
         if let Target::Directory(directory) = &mut found.target {
-            list(&mut tx, at.store, &at.directory(), at.max_entries, directory).await?;
+            list(&mut tx, &at.place, at.max_entries, directory).await?;
         }
     }
     tx.commit().await?;
@@ -184,11 +184,11 @@ fn hex_of(store: StoreKey) -> [String; 2] {
 /// Fills in a directory's listing and its total, two levels deep.
 async fn list(
     tx: &mut Tx,
-    store: StoreKey,
-    at: &DirPath,
+    at: &Place,
     max_entries: u64,
     directory: &mut Directory,
 ) -> Result<(), IndexError> {
+    let (store, at) = (at.store, at.directory());
     let query = tx.query(GRANDCHILDREN).bind((store.tenant_id, store.store_id));
     directory.total_entries += query.bind(at.as_str()).scalar::<u64>().await?;
     let mut remaining = max_entries;

@@ -1,43 +1,95 @@
-//! Look-ups whose answers are known, because nothing was committed since.
+//! Look-ups whose answers are known, because nothing that they read was changed since.
 //!
-//! Only this process writes the file. So between two commits a look-up has one answer, and
-//! who asks again needs no connection, and no other thread.
+//! Only this process writes the file. So between two changes of what a look-up reads it
+//! has one answer, and who asks again needs no connection, and no other thread.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memories::HeadAt;
-use crate::model::{Lookup, Target};
+use keepsake_core::{MemoryPath, TenantId};
+use uuid::Uuid;
 
-/// Heads and entries of directories in a generation of answers. There are two, and a head
-/// takes about half a kilobyte.
+use crate::commit::{Change, Commit};
+use crate::memories::{HeadAt, Place, StoreKey};
+use crate::model::{Head, HeadChange, Lookup, StoreState, Target};
+
+/// Places and entries of directories in a generation of answers. There are two, and a
+/// head takes about half a kilobyte.
 const MAX_ENTRIES: usize = 20_000;
 
-/// The answers since the last commit.
+/// The answers to look-ups.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHeads(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many commits were begun, and how many have ended, together.
-    changes: u64,
-    /// Whether a commit was begun and has not certainly ended.
-    is_committing: bool,
+    /// How many transactions have ended.
+    ended: u64,
+    /// An answer is not kept if its look-up began before as many had ended.
+    since: u64,
+    /// What is changed by a transaction that was to be committed and has not certainly
+    /// ended.
+    committing: Option<Changes>,
     answers: Answers,
 }
 
-/// Answers in two generations. A new answer goes to the younger; when that is full, it
-/// becomes the older, and the older is forgotten.
+/// What a transaction changes of the answers.
+#[derive(Debug)]
+pub(crate) enum Changes {
+    /// Any of them.
+    All,
+    /// Those at the paths of commits.
+    Commits(Changed),
+}
+
+/// The places that commits of one transaction change, and the new heads there.
+#[derive(Debug, Default)]
+pub(crate) struct Changed(HashMap<Place, Option<NewHead>>);
+
+/// The head of a memory after a commit.
+#[derive(Debug)]
+struct NewHead {
+    /// Without the claim of the head before.
+    head: Head,
+    store: StoreState,
+    before: Option<Before>,
+}
+
+/// The head before an edit or a rename, whose claim is that of the new one.
+#[derive(Debug)]
+struct Before {
+    at: Place,
+    /// Unless it is a claim of the replica that commits.
+    replica: Uuid,
+}
+
+/// Answers in two generations. A place is in one of them. One that is asked for or
+/// changed goes to the younger; when that is full, it becomes the older, and the older is
+/// forgotten.
 #[derive(Debug, Default)]
 struct Answers {
     younger: Generation,
     older: Generation,
-    /// Heads and entries of the younger.
+    /// Places and entries of the younger.
     entries: usize,
 }
 
-type Generation = HashMap<HeadAt, Arc<Lookup>>;
+type Generation = HashMap<Place, Slot>;
+
+/// What is known of a place.
+#[derive(Debug, Default)]
+struct Slot {
+    /// How many transactions had ended when the place was changed last;
+    /// [`BEING_CHANGED`] until that has ended.
+    changed: u64,
+    /// The answers, with the number of entries that was asked for. That number matters
+    /// for a directory only.
+    answers: Vec<(u64, Arc<Lookup>)>,
+}
+
+const BEING_CHANGED: u64 = u64::MAX;
 
 /// The state of the file, in which a look-up begins.
 #[derive(Debug, Clone, Copy)]
@@ -52,38 +104,37 @@ impl KnownHeads {
 
     /// Call it before a look-up whose answer is to be kept.
     pub(crate) fn moment(&self) -> Moment {
-        Moment(self.state().changes)
+        Moment(self.state().ended)
     }
 
-    /// Keeps the answer to a look-up that began at `moment`, unless a commit began or
-    /// ended since.
+    /// Keeps the answer to a look-up that began at `moment`, unless what it read may have
+    /// been changed since.
     pub(crate) fn keep(&self, moment: Moment, at: &HeadAt, answer: &Lookup) {
         let answer = Arc::new(answer.clone());
         let mut state = self.state();
-        if state.is_committing || moment.0 != state.changes {
-            return;
+        let forgotten = state.make_room();
+        if state.since <= moment.0 {
+            state.answers.keep(moment, at, answer);
         }
-        let forgotten = state.answers.keep(at.clone(), answer);
         drop(state);
         drop(forgotten);
     }
 
-    /// Forgets everything. Nothing is kept until [`Self::committed`].
-    pub(super) fn committing(&self) {
+    /// Forgets what a transaction changes, which is now to be committed.
+    pub(super) fn committing(&self, changes: Changes) {
         let mut state = self.state();
-        state.changes += 1;
-        state.is_committing = true;
-        let forgotten = mem::take(&mut state.answers);
+        let forgotten = state.committing(changes);
         drop(state);
         drop(forgotten);
     }
 
-    /// The last commit has ended: it was made, or it was undone.
-    pub(super) fn committed(&self) {
+    /// The transaction that was to be committed has ended. `is_made`: it was certainly
+    /// made, so its new heads are known.
+    pub(super) fn ended(&self, is_made: bool) {
         let mut state = self.state();
-        if mem::take(&mut state.is_committing) {
-            state.changes += 1;
-        }
+        let forgotten = state.ended(is_made);
+        drop(state);
+        drop(forgotten);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,28 +142,205 @@ impl KnownHeads {
     }
 }
 
-impl Answers {
-    fn get(&self, at: &HeadAt) -> Option<Arc<Lookup>> {
-        let answer = self.younger.get(at).or_else(|| self.older.get(at));
-        answer.map(Arc::clone)
+impl State {
+    /// Returns what is forgotten; to drop it takes a while.
+    fn committing(&mut self, mut changes: Changes) -> (Answers, Vec<Slot>) {
+        let mut forgotten = (Answers::default(), Vec::new());
+        match &mut changes {
+            Changes::All => {
+                self.since = BEING_CHANGED;
+                forgotten.0 = mem::take(&mut self.answers);
+            }
+            Changes::Commits(Changed(places)) => {
+                for head in places.values_mut() {
+                    *head = head.take().and_then(|new| new.with_claim(&self.answers));
+                }
+                forgotten.1 = places
+                    .keys()
+                    .map(|place| {
+                        self.answers
+                            .change(place, |slot| mem::replace(slot, Slot::being_changed()))
+                    })
+                    .collect();
+            }
+        }
+        self.committing = Some(changes);
+        forgotten
     }
 
-    /// Keeps an answer; returns the generation that is forgotten for it, often an empty one.
-    fn keep(&mut self, at: HeadAt, answer: Arc<Lookup>) -> Generation {
-        let entries = match &answer.target {
+    fn ended(&mut self, is_made: bool) -> Generation {
+        let Some(changes) = self.committing.take() else {
+            return Generation::new();
+        };
+        self.ended += 1;
+        match changes {
+            Changes::All => self.since = self.ended,
+            Changes::Commits(Changed(places)) => {
+                for (place, head) in places {
+                    let known = head.filter(|_| is_made).map(NewHead::into_lookup);
+                    let slot = Slot {
+                        changed: self.ended,
+                        answers: known.map(|known| (0, Arc::new(known))).into_iter().collect(),
+                    };
+                    self.answers.change(&place, |known| *known = slot);
+                }
+            }
+        }
+        self.make_room()
+    }
+
+    /// Starts a generation if the younger is full; returns the one that is forgotten. With
+    /// it goes when its places were changed, so no look-up that has begun is kept, and a
+    /// transaction that is being committed comes first.
+    fn make_room(&mut self) -> Generation {
+        if self.answers.entries < MAX_ENTRIES || self.committing.is_some() {
+            return Generation::new();
+        }
+        self.since = self.since.max(self.ended);
+        self.answers.entries = 0;
+        let full = mem::take(&mut self.answers.younger);
+        mem::replace(&mut self.answers.older, full)
+    }
+}
+
+impl Changed {
+    /// Adds a commit of which `seq` is the number of the store's last version before it.
+    pub(super) fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
+        let store_id = commit.store_id;
+        let at = |path: Option<MemoryPath>| Place {
+            store: StoreKey { tenant_id, store_id },
+            path,
+        };
+        // A change adds content, so its store is not archived.
+        let store = StoreState {
+            is_archived: false,
+            purge_epoch,
+        };
+        for change in &commit.changes {
+            let paths = [
+                change.before.as_ref().map(|before| &before.path),
+                change.after.as_ref().map(|after| &after.path),
+            ];
+            for path in paths.into_iter().flatten() {
+                self.0.insert(at(Some(path.clone())), None);
+                let above = path.ancestors().map(|directory| (at(directory.as_file()), None));
+                self.0.extend(above);
+            }
+        }
+        let with_version = commit.changes.iter().filter(|change| change.path().is_some());
+        for (change, seq) in with_version.zip(seq + 1..) {
+            let (Some(after), None) = (&change.after, change.revives) else {
+                continue;
+            };
+            let before = change.before.as_ref().map(|before| Before {
+                at: at(Some(before.path.clone())),
+                replica: commit.replica,
+            });
+            let new = NewHead {
+                head: head_of(change, after, seq),
+                store,
+                before,
+            };
+            self.0.insert(at(Some(after.path.clone())), Some(new));
+        }
+    }
+}
+
+/// The head that a change makes, without a claim.
+fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
+    Head {
+        memory_id: change.memory_id,
+        path: after.path.clone(),
+        version_id: change.version_id,
+        seq,
+        blob_id: after.blob_id,
+        size_bytes: after.size_bytes,
+        sha256: after.sha256,
+        claim: None,
+    }
+}
+
+impl NewHead {
+    /// The head with the claim of the one before; `None` if that is not known.
+    fn with_claim(mut self, answers: &Answers) -> Option<Self> {
+        if let Some(Before { at, replica }) = &self.before {
+            let answer = answers.slot(at)?.answer(0)?;
+            let Target::Memory(before) = &answer.target else {
+                return None;
+            };
+            self.head.claim = before.claim.filter(|claim| claim.replica != *replica);
+        }
+        Some(self)
+    }
+
+    fn into_lookup(self) -> Lookup {
+        Lookup {
+            store: self.store,
+            target: Target::Memory(self.head),
+        }
+    }
+}
+
+impl Answers {
+    fn slot(&self, at: &Place) -> Option<&Slot> {
+        self.younger.get(at).or_else(|| self.older.get(at))
+    }
+
+    fn get(&self, at: &HeadAt) -> Option<Arc<Lookup>> {
+        self.slot(&at.place)?.answer(at.max_entries).cloned()
+    }
+
+    fn keep(&mut self, moment: Moment, at: &HeadAt, answer: Arc<Lookup>) {
+        self.change(&at.place, |slot| {
+            if slot.changed <= moment.0 {
+                slot.keep(at.max_entries, answer);
+            }
+        });
+    }
+
+    /// Changes what is known of a place, which goes to the younger generation.
+    fn change<T>(&mut self, at: &Place, change: impl FnOnce(&mut Slot) -> T) -> T {
+        let slot = match self.younger.entry(at.clone()) {
+            Entry::Occupied(entry) => {
+                self.entries -= entry.get().entries();
+                entry.into_mut()
+            }
+            Entry::Vacant(entry) => entry.insert(self.older.remove(at).unwrap_or_default()),
+        };
+        let changed = change(slot);
+        self.entries += slot.entries();
+        changed
+    }
+}
+
+impl Slot {
+    const fn being_changed() -> Self {
+        Self {
+            changed: BEING_CHANGED,
+            answers: Vec::new(),
+        }
+    }
+
+    fn answer(&self, max_entries: u64) -> Option<&Arc<Lookup>> {
+        let mut answers = self.answers.iter();
+        let is_wanted = |(wanted, answer): &&(u64, Arc<Lookup>)| {
+            *wanted == max_entries || !matches!(answer.target, Target::Directory(_))
+        };
+        answers.find(is_wanted).map(|(_, answer)| answer)
+    }
+
+    fn keep(&mut self, max_entries: u64, answer: Arc<Lookup>) {
+        self.answers.retain(|(wanted, _)| *wanted != max_entries);
+        self.answers.push((max_entries, answer));
+    }
+
+    /// What it counts for in its generation.
+    fn entries(&self) -> usize {
+        let entries = |(_, answer): &(u64, Arc<Lookup>)| match &answer.target {
             Target::Directory(directory) => 1 + directory.entries.len(),
             Target::Memory(_) | Target::Missing => 1,
         };
-        let forgotten = if self.entries + entries > MAX_ENTRIES {
-            self.entries = 0;
-            mem::replace(&mut self.older, mem::take(&mut self.younger))
-        } else {
-            Generation::new()
-        };
-        if self.younger.insert(at, answer).is_none() {
-            self.entries += entries;
-        }
-        forgotten
+        self.answers.iter().map(entries).sum::<usize>().max(1)
     }
 }
 
@@ -120,62 +348,220 @@ impl Answers {
 mod tests {
     use std::ops::Range;
 
-    use keepsake_core::{MemoryPath, StoreId, TenantId};
+    use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
     use uuid::Uuid;
 
-    use super::{KnownHeads, MAX_ENTRIES};
-    use crate::memories::{HeadAt, StoreKey};
-    use crate::model::{Lookup, StoreState, Target};
+    use super::{Changed, Changes, KnownHeads, MAX_ENTRIES};
+    use crate::commit::{Change, Commit};
+    use crate::memories::{HeadAt, Place, StoreKey};
+    use crate::model::{Claim, Directory, ExpiryChange, Head, HeadChange, Lookup, StoreState, Target};
 
-    /// The place of a look-up.
-    fn at(number: usize) -> HeadAt {
+    const STORE: StoreState = StoreState {
+        is_archived: false,
+        purge_epoch: 3,
+    };
+    /// The replica that commits.
+    const REPLICA: Uuid = Uuid::from_u128(1);
+
+    fn at(path: &str) -> HeadAt {
+        let store = StoreKey {
+            tenant_id: TenantId::from_uuid(Uuid::nil()),
+            store_id: StoreId::from_uuid(Uuid::nil()),
+        };
         HeadAt {
-            store: StoreKey {
-                tenant_id: TenantId::from_uuid(Uuid::nil()),
-                store_id: StoreId::from_uuid(Uuid::nil()),
+            place: Place {
+                store,
+                path: (path != "/").then(|| MemoryPath::parse(path).unwrap()),
             },
-            path: Some(MemoryPath::parse(&format!("/memories/{number}.md")).unwrap()),
             max_entries: 0,
         }
     }
 
-    /// Looks up a path that is missing.
-    fn look_up(known: &KnownHeads, number: usize) {
-        let store = StoreState {
-            is_archived: false,
-            purge_epoch: 0,
+    fn numbered(number: usize) -> HeadAt {
+        at(&format!("/{number}.md"))
+    }
+
+    /// The head of a memory with this version.
+    fn head(path: &str, version: u128, claim: Option<Claim>) -> Head {
+        Head {
+            memory_id: MemoryId::from_uuid(Uuid::nil()),
+            path: MemoryPath::parse(path).unwrap(),
+            version_id: VersionId::from_uuid(Uuid::from_u128(version)),
+            seq: 7,
+            blob_id: VersionId::from_uuid(Uuid::nil()),
+            size_bytes: 0,
+            sha256: ContentHash::of(b""),
+            claim,
+        }
+    }
+
+    fn claim_of(replica: u128) -> Claim {
+        Claim {
+            replica: Uuid::from_u128(replica),
+            until: Timestamp::from_micros(1),
+        }
+    }
+
+    fn answer(target: Target) -> Lookup {
+        Lookup { store: STORE, target }
+    }
+
+    fn look_up(known: &KnownHeads, at: &HeadAt, target: Target) {
+        known.keep(known.moment(), at, &answer(target));
+    }
+
+    /// A commit that puts the memory of `before` to `path`, in version 2 of it.
+    fn put(before: Option<Head>, path: &str) -> Changes {
+        let after = HeadChange {
+            path: MemoryPath::parse(path).unwrap(),
+            blob_id: VersionId::from_uuid(Uuid::nil()),
+            size_bytes: 0,
+            sha256: ContentHash::of(b""),
+            content: None,
+            first_line: None,
+            expiry: ExpiryChange::default(),
+            search: None,
         };
-        let missing = Lookup {
-            store,
-            target: Target::Missing,
+        let change = Change {
+            memory_id: MemoryId::from_uuid(Uuid::nil()),
+            version_id: VersionId::from_uuid(Uuid::from_u128(2)),
+            before,
+            revives: None,
+            after: Some(after),
         };
-        known.keep(known.moment(), &at(number), &missing);
+        let commit = Commit {
+            store_id: StoreId::from_uuid(Uuid::nil()),
+            now: Timestamp::from_micros(0),
+            actor: None,
+            replica: REPLICA,
+            memory_limit: 0,
+            byte_limit: 0,
+            idempotency: None,
+            guard: None,
+            purge_epoch: None,
+            policy: None,
+            changes: vec![change],
+            kept: Vec::new(),
+            results: None,
+        };
+        let mut changed = Changed::default();
+        changed.add(TenantId::from_uuid(Uuid::nil()), &commit, 6, STORE.purge_epoch);
+        Changes::Commits(changed)
+    }
+
+    fn make(known: &KnownHeads, changes: Changes) {
+        known.committing(changes);
+        known.ended(true);
     }
 
     #[test]
     fn oldest_answers_are_forgotten_first() {
         let known = KnownHeads::default();
-        let look_up_all = |numbers: Range<usize>| numbers.for_each(|number| look_up(&known, number));
+        let look_up_all = |numbers: Range<usize>| {
+            for number in numbers {
+                look_up(&known, &numbered(number), Target::Missing);
+            }
+        };
         look_up_all(0..2 * MAX_ENTRIES);
-        assert!(known.get(&at(0)).is_some());
-        look_up(&known, 2 * MAX_ENTRIES);
-        assert!(known.get(&at(MAX_ENTRIES - 1)).is_none());
-        assert!(known.get(&at(MAX_ENTRIES)).is_some());
-        assert!(known.get(&at(2 * MAX_ENTRIES)).is_some());
+        assert!(known.get(&numbered(0)).is_some());
+        look_up_all(2 * MAX_ENTRIES..2 * MAX_ENTRIES + 1);
+        assert!(known.get(&numbered(MAX_ENTRIES - 1)).is_none());
+        assert!(known.get(&numbered(MAX_ENTRIES)).is_some());
+        assert!(known.get(&numbered(2 * MAX_ENTRIES)).is_some());
     }
 
     #[test]
-    fn a_commit_forgets_all_answers() {
+    fn changes_of_anything_forget_all_answers() {
         let known = KnownHeads::default();
-        (0..=MAX_ENTRIES).for_each(|number| look_up(&known, number));
-        known.committing();
-        look_up(&known, 1);
-        assert!((0..=MAX_ENTRIES).all(|number| known.get(&at(number)).is_none()));
+        let all = || (0..=MAX_ENTRIES).map(numbered);
+        all().for_each(|at| look_up(&known, &at, Target::Missing));
+        known.committing(Changes::All);
+        look_up(&known, &numbered(1), Target::Missing);
+        assert!(all().all(|at| known.get(&at).is_none()));
         let before = known.moment();
-        known.committed();
-        look_up(&known, 0);
-        let answer = known.get(&at(0)).unwrap();
-        known.keep(before, &at(1), &answer);
-        assert!(known.get(&at(1)).is_none());
+        known.ended(true);
+        look_up(&known, &numbered(0), Target::Missing);
+        assert!(known.get(&numbered(0)).is_some());
+        known.keep(before, &numbered(1), &answer(Target::Missing));
+        assert!(known.get(&numbered(1)).is_none());
+    }
+
+    #[test]
+    fn a_commit_forgets_its_places_and_their_directories_only() {
+        let known = KnownHeads::default();
+        let directory = || {
+            Target::Directory(Directory {
+                files: 1,
+                size_bytes: 0,
+                entries: Vec::new(),
+                total_entries: 0,
+            })
+        };
+        let changed = ["/", "/a", "/a/b", "/a/b/from.md", "/c", "/c/to.md"].map(at);
+        let others = ["/a/other.md", "/d", "/a/b/from.mdx"].map(at);
+        for at in changed.iter().chain(&others) {
+            look_up(&known, at, directory());
+        }
+        let before = known.moment();
+        known.committing(put(Some(head("/a/b/from.md", 1, None)), "/c/to.md"));
+        let during = known.moment();
+        for moment in [before, during] {
+            assert!(others.iter().all(|at| known.get(at).is_some()));
+            for at in &changed {
+                known.keep(moment, at, &answer(directory()));
+                assert!(known.get(at).is_none(), "{at:?}");
+            }
+        }
+        known.ended(false);
+        for at in &changed {
+            known.keep(during, at, &answer(directory()));
+            assert!(known.get(at).is_none(), "{at:?}");
+            look_up(&known, at, directory());
+            assert!(known.get(at).is_some(), "{at:?}");
+        }
+        known.keep(before, &at("/e.md"), &answer(Target::Missing));
+        assert!(known.get(&at("/e.md")).is_some());
+    }
+
+    #[test]
+    fn changes_are_not_forgotten_while_a_look_up_of_their_place_is_kept() {
+        let known = KnownHeads::default();
+        let before = known.moment();
+        make(&known, put(None, "/new.md"));
+        (0..=2 * MAX_ENTRIES).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
+        assert!(known.get(&at("/new.md")).is_none());
+        known.keep(before, &at("/new.md"), &answer(Target::Missing));
+        assert!(known.get(&at("/new.md")).is_none());
+    }
+
+    #[test]
+    fn new_heads_are_known() {
+        let known = KnownHeads::default();
+        make(&known, put(None, "/new.md"));
+        let new = answer(Target::Memory(head("/new.md", 2, None)));
+        assert_eq!(known.get(&at("/new.md")), Some(new.clone()));
+        let listing = HeadAt {
+            max_entries: 10,
+            ..at("/new.md")
+        };
+        assert_eq!(known.get(&listing), Some(new));
+        known.committing(put(None, "/failed.md"));
+        known.ended(false);
+        assert_eq!(known.get(&at("/failed.md")), None);
+    }
+
+    #[test]
+    fn new_head_has_the_claim_of_another_replica() {
+        let known = KnownHeads::default();
+        for (replica, kept) in [(1, None), (2, Some(claim_of(2)))] {
+            let before = head("/old.md", 1, Some(claim_of(replica)));
+            look_up(&known, &at("/old.md"), Target::Memory(before.clone()));
+            make(&known, put(Some(before), "/renamed.md"));
+            let renamed = answer(Target::Memory(head("/renamed.md", 2, kept)));
+            assert_eq!(known.get(&at("/renamed.md")), Some(renamed));
+            assert_eq!(known.get(&at("/old.md")), None);
+        }
+        make(&known, put(Some(head("/unknown.md", 1, None)), "/other.md"));
+        assert_eq!(known.get(&at("/other.md")), None);
     }
 }

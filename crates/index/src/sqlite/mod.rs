@@ -12,6 +12,7 @@ mod known;
 pub(crate) mod plans;
 mod session;
 
+use std::mem;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-pub(crate) use known::KnownHeads;
+pub(crate) use known::{Changed, Changes, KnownHeads};
 use session::Opener;
 pub(crate) use session::{Reader, Session};
 
@@ -65,6 +66,8 @@ pub struct SqliteIndex {
 #[derive(Debug)]
 pub(crate) struct Writer {
     session: Session,
+    /// What the transaction changes of the known look-ups.
+    changes: Changes,
     known: Arc<KnownHeads>,
 }
 
@@ -73,7 +76,7 @@ impl Writer {
     /// is rolled back.
     async fn idle(&mut self) -> &mut SqliteConnection {
         let raw = self.session.idle().await;
-        self.known.committed();
+        self.known.ended(false);
         raw
     }
 
@@ -87,11 +90,29 @@ impl Writer {
         &mut self.session
     }
 
+    /// The transaction changes no look-up but those of the commits that are added.
+    pub(crate) fn changes_only_commits(&mut self) {
+        self.changes = Changes::Commits(Changed::default());
+    }
+
+    /// What commits of the transaction change, if it changes nothing else.
+    pub(crate) const fn changed(&mut self) -> Option<&mut Changed> {
+        match &mut self.changes {
+            Changes::Commits(changed) => Some(changed),
+            Changes::All => None,
+        }
+    }
+
     pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
-        self.known.committing();
+        self.committing();
         self.session.commit().await?;
-        self.known.committed();
+        self.known.ended(true);
         Ok(())
+    }
+
+    fn committing(&mut self) {
+        self.known
+            .committing(mem::replace(&mut self.changes, Changes::All));
     }
 
     /// Executes the last statement of the transaction, and commits it.
@@ -105,7 +126,7 @@ impl Writer {
         arguments: SqliteArguments,
     ) -> Result<u64, IndexError> {
         let sql = AssertSqlSafe([sql.as_str(), "; COMMIT"].concat()).into_sql_str();
-        self.known.committing();
+        self.committing();
         let executed = self.session.execute(sql, arguments).await;
         let ended = match &executed {
             Ok(_) => {
@@ -114,7 +135,7 @@ impl Writer {
             }
             Err(_) => self.session.roll_back().await,
         };
-        self.known.committed();
+        self.known.ended(executed.is_ok());
         executed.map_err(|error| match IndexError::from(error) {
             error if ended || error.is_of_disk() => error,
             _ => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
@@ -177,6 +198,7 @@ impl SqliteIndex {
             readers,
             writer: Arc::new(Mutex::new(Writer {
                 session: Session::new(connection),
+                changes: Changes::All,
                 known: Arc::clone(&known),
             })),
             known,
@@ -218,6 +240,7 @@ impl SqliteIndex {
     pub(crate) async fn begin_write(&self) -> Result<OwnedMutexGuard<Writer>, IndexError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
         writer.idle().await;
+        writer.changes = Changes::All;
         writer.session().begin_with("BEGIN IMMEDIATE");
         Ok(writer)
     }
