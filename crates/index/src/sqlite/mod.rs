@@ -103,10 +103,13 @@ impl Writer {
         }
     }
 
+    /// Commits the transaction, unless its last statement did, or none was sent.
     pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
-        self.committing();
-        self.session.commit().await?;
-        self.known.ended(true);
+        if self.session.is_open() {
+            self.committing();
+            self.session.commit().await?;
+            self.known.ended(true);
+        }
         Ok(())
     }
 

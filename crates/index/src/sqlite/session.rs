@@ -118,6 +118,11 @@ impl Session {
         matches!(self.transaction, Transaction::Wanted(_))
     }
 
+    /// Whether a transaction is open, or may be.
+    pub(super) fn is_open(&self) -> bool {
+        self.transaction == Transaction::Open
+    }
+
     /// Commits the transaction, if a statement has begun one.
     pub(super) async fn commit(&mut self) -> sqlx::Result<()> {
         if self.transaction == Transaction::Open {

@@ -306,6 +306,7 @@ hold_on_both_databases! {
         one_of_many_renames_to_a_path_wins,
         one_of_many_changes_of_a_head_wins,
         edits_that_retry_lose_none_of_sixteen,
+        look_ups_see_every_commit_that_was_answered,
         racing_creates_stop_exactly_at_the_memory_limit,
         creates_racing_in_many_directories_keep_every_count,
         blob_is_either_committed_or_condemned,

@@ -121,6 +121,13 @@ impl Model {
             .collect()
     }
 
+    /// The paths of all files and directories but the root.
+    fn paths(&self) -> BTreeSet<MemoryPath> {
+        let directories = self.directories();
+        let directories = directories.iter().filter_map(DirPath::as_file);
+        self.0.keys().cloned().chain(directories).collect()
+    }
+
     fn listing(&self, directory: &DirPath, max_entries: usize) -> Directory {
         let mut entries = Vec::new();
         for child in self.children(directory) {
@@ -255,10 +262,15 @@ async fn assert_same(place: &Place, model: &Model) {
             "{max_entries} entries"
         );
     }
-    let paths: Vec<_> = model.0.keys().map(|at| at.as_str().to_owned()).collect();
-    assert_eq!(place.paths_below("/").await, paths);
-    for (at, size_bytes) in &model.0 {
-        assert_eq!(place.memory(at.as_str()).await.size_bytes, *size_bytes);
+    let heads = place.heads_below("/").await;
+    let files = heads.iter().map(|head| (&head.path, head.size_bytes));
+    assert!(
+        files.eq(model.0.iter().map(|(at, size_bytes)| (at, *size_bytes))),
+        "{heads:?}"
+    );
+    for head in heads {
+        let at = head.path.as_str().to_owned();
+        assert_eq!(place.memory(&at).await, head);
         assert_eq!(place.target(&format!("{at}/below"), 0).await, Target::Missing);
     }
 }
@@ -278,9 +290,15 @@ pub(crate) async fn any_history_equals_its_model(subject: &Subject) {
                 runtime.block_on(async {
                     let place = Place::of_tenant(subject, tenant_id).await;
                     let mut model = Model::default();
+                    let mut used = BTreeSet::new();
                     for step in &history {
                         take(&place, &mut model, step).await;
                         assert_same(&place, &model).await;
+                        let present = model.paths();
+                        used.extend(present.iter().cloned());
+                        for gone in used.difference(&present) {
+                            assert_eq!(place.target(gone.as_str(), 0).await, Target::Missing);
+                        }
                     }
                 });
                 Ok(())

@@ -1,8 +1,8 @@
 //! Commits of one store at the same time.
 
 use futures::future::{join, join_all};
-use keepsake_index::{Commit, CommitOutcome, Head, Refusal};
-use tokio::task::yield_now;
+use keepsake_index::{Commit, CommitOutcome, Head, Refusal, Target};
+use tokio::task::{JoinHandle, yield_now};
 
 use crate::place::{Place, after_seconds, created, deleted, edited, renamed};
 use crate::subject::Subject;
@@ -129,6 +129,40 @@ pub(crate) async fn edits_that_retry_lose_none_of_sixteen(subject: &Subject) {
     let expected: Vec<_> = (0..=EDITS).map(|edit| vec![edit + 1, edit, edit]).collect();
     assert_eq!(sizes, expected);
     place.assert_recount().await;
+}
+
+pub(crate) async fn look_ups_see_every_commit_that_was_answered(subject: &Subject) {
+    const SIZES: u64 = 40;
+    let place = Place::new(subject).await;
+    let paths = [1, 2, 3, 4].map(|number| format!("/d/{number}.md"));
+    let writers = paths.clone().map(|at| {
+        let place = place.clone();
+        tokio::spawn(async move {
+            let mut head = place.create(&at, 0).await;
+            for size_bytes in 1..=SIZES {
+                place.change(vec![edited(&head, size_bytes)]).await;
+                head = place.memory(&at).await;
+                assert_eq!(head.size_bytes, size_bytes);
+                assert!(place.directory("/d", 0).await.size_bytes >= size_bytes);
+            }
+        })
+    });
+    let size_of = async |at: &str| match place.target(at, 0).await {
+        Target::Missing => 0,
+        Target::Memory(head) => head.size_bytes,
+        Target::Directory(directory) => directory.size_bytes,
+    };
+    let mut seen = [0; 5];
+    while !writers.iter().all(JoinHandle::is_finished) {
+        for (at, seen) in paths.iter().map(String::as_str).chain(["/d"]).zip(&mut seen) {
+            let now = size_of(at).await;
+            assert!(now >= *seen, "{at} has {now} bytes after {seen}");
+            *seen = now;
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
 }
 
 pub(crate) async fn racing_creates_stop_exactly_at_the_memory_limit(subject: &Subject) {

@@ -9,7 +9,7 @@ use std::task::Poll;
 use futures::future::join_all;
 use keepsake_index::{CommitOutcome, IndexError, Refusal, SqliteIndex, Target};
 
-use crate::place::{NOW, Place, by_tenant, created, deleted, renamed};
+use crate::place::{NOW, Place, by_tenant, created, deleted, edited, renamed};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn abandoned_reads_hold_no_snapshot() {
 }
 
 #[tokio::test]
-async fn look_ups_are_known_until_the_next_commit() {
+async fn look_ups_are_known_until_a_commit_changes_them() {
     let (index, raw, _folder) = sqlite_index().await;
     let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
     let steps = Arc::new(AtomicU64::new(0));
@@ -253,6 +253,34 @@ async fn look_ups_are_known_until_the_next_commit() {
         .head(foreign.tenant_id, place.store_id, Some(&at), 0);
     assert_eq!(found.await.unwrap(), None);
 
+    // A commit makes its heads known, and leaves what it does not change.
+    let mut heads = vec![head];
+    for number in 0..9 {
+        heads.push(place.create(&format!("/shared/{number}"), 7).await);
+    }
+    let (first, others) = heads.split_first().unwrap();
+    // A grant of bytes makes all unknown.
+    for head in &heads {
+        assert_eq!(place.memory(head.path.as_str()).await, *head);
+    }
+    assert_eq!(place.directory("/shared", 0).await.files, 9);
+    steps_of_reads();
+    place.change(vec![edited(first, 7)]).await;
+    let edits = others.iter().map(|head| place.change(vec![edited(head, 7)]));
+    assert_eq!(place.directory("/shared", 0).await.files, 9);
+    join_all(edits).await;
+    let mut edited_heads = Vec::new();
+    for before in &heads {
+        let after = place.memory(before.path.as_str()).await;
+        assert_ne!(after.version_id, before.version_id);
+        edited_heads.push(after);
+    }
+    assert_eq!(steps_of_reads(), 0, "look-ups after commits read the file");
+    for head in place.heads_below("/").await {
+        assert!(edited_heads.contains(&head), "{head:?}");
+    }
+    let head = edited_heads.swap_remove(0);
+
     // Every change is seen at once, in the look-ups of paths and of directories.
     assert_eq!(place.memory("/d/file").await, head);
     place.change(vec![renamed(&head, "/d/other")]).await;
@@ -261,7 +289,8 @@ async fn look_ups_are_known_until_the_next_commit() {
     assert_eq!(place.directory("/d", 100).await.entries[0].path, "/d/other");
     place.change(vec![deleted(&head)]).await;
     assert_eq!(place.target("/d/other", 0).await, Target::Missing);
-    assert_eq!(place.directory("/", 100).await.entries, []);
+    assert_eq!(place.target("/d", 100).await, Target::Missing);
+    assert_eq!(place.directory("/", 100).await.files, 9);
     place.assert_recount().await;
 }
 
