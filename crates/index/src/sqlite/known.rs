@@ -29,8 +29,7 @@ struct State {
     ended: u64,
     /// An answer is not kept if its look-up began before as many had ended.
     since: u64,
-    /// What is changed by a transaction that was to be committed and has not certainly
-    /// ended.
+    /// The changes of a transaction that was to be committed and has not certainly ended.
     committing: Option<Changes>,
     answers: Answers,
 }
@@ -143,7 +142,8 @@ impl KnownHeads {
 }
 
 impl State {
-    /// Returns what is forgotten; to drop it takes a while.
+    /// Forgets the answers that a transaction changes, and returns them: to drop them takes
+    /// a while.
     fn committing(&mut self, mut changes: Changes) -> (Answers, Vec<Slot>) {
         let mut forgotten = (Answers::default(), Vec::new());
         match &mut changes {
@@ -189,9 +189,9 @@ impl State {
         self.make_room()
     }
 
-    /// Starts a generation if the younger is full; returns the one that is forgotten. With
-    /// it goes when its places were changed, so no look-up that has begun is kept, and a
-    /// transaction that is being committed comes first.
+    /// Starts a generation if the younger is full; returns the older, which is forgotten.
+    /// Nothing then says when its places were changed, so the answer to a look-up that has
+    /// begun is not kept, and a transaction that is being committed ends first.
     fn make_room(&mut self) -> Generation {
         if self.answers.entries < MAX_ENTRIES || self.committing.is_some() {
             return Generation::new();
@@ -298,7 +298,7 @@ impl Answers {
         });
     }
 
-    /// Changes what is known of a place, which goes to the younger generation.
+    /// Changes the slot of a place, and puts it into the younger generation.
     fn change<T>(&mut self, at: &Place, change: impl FnOnce(&mut Slot) -> T) -> T {
         let slot = match self.younger.entry(at.clone()) {
             Entry::Occupied(entry) => {
