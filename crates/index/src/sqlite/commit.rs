@@ -205,6 +205,12 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
             // each further commit would wait for the file as long as this one did.
             return outcome.map(drop);
         }
+        if outcome.is_err()
+            && let Some(writer) = tx.sqlite_writer()
+        {
+            // Its changes may be noted although they were not made.
+            writer.changes_anything();
+        }
         // A statement that fails undoes what it did.
         outcomes.push(outcome.map(Attempt::Done));
     }

@@ -95,6 +95,11 @@ impl Writer {
         self.changes = Changes::Commits(Changed::default());
     }
 
+    /// The transaction changes any look-up.
+    pub(crate) fn changes_anything(&mut self) {
+        self.changes = Changes::All;
+    }
+
     /// What commits of the transaction change, if it changes nothing else.
     pub(crate) const fn changed(&mut self) -> Option<&mut Changed> {
         match &mut self.changes {
