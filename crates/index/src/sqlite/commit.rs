@@ -208,7 +208,7 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
         if outcome.is_err()
             && let Some(writer) = tx.sqlite_writer()
         {
-            // Its changes may be noted although they were not made.
+            // Its changes may be noted, and were not made.
             writer.changes_anything();
         }
         // A statement that fails undoes what it did.
@@ -291,8 +291,8 @@ async fn make(
     });
     let first = contents.next();
     let others = content_rows(contents);
-    if ends_with_it {
-        note_changes(tx, tenant_id, commit, gate.seq, gate.purge_epoch);
+    if let Some(changed) = tx.sqlite_writer().and_then(Writer::changed) {
+        changed.add(tenant_id, commit, gate.seq, gate.purge_epoch);
     }
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     let write = tx
@@ -325,7 +325,6 @@ async fn make(
         write.execute_last().await?;
     } else {
         write.execute().await?;
-        note_changes(tx, tenant_id, commit, gate.seq, gate.purge_epoch);
     }
     Ok(CommitOutcome::Committed {
         seq: new_seq,
@@ -333,14 +332,6 @@ async fn make(
         at,
         expiry: gate.expiry,
     })
-}
-
-/// Notes which known look-ups a commit changes, unless its transaction changes all;
-/// `seq` is the number of the store's last version before it.
-fn note_changes(tx: &mut Tx, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
-    if let Some(changed) = tx.sqlite_writer().and_then(Writer::changed) {
-        changed.add(tenant_id, commit, seq, purge_epoch);
-    }
 }
 
 /// Decides from the gate's result whether a commit is refused.

@@ -121,7 +121,7 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The targets of paths, with the entries of directories; they are known from now on.
+/// The targets of paths, with the entries of directories; they are known until they change.
 pub(crate) async fn heads(
     database: &Database,
     index: &SqliteIndex,

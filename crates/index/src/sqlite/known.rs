@@ -8,16 +8,18 @@ use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use keepsake_core::{MemoryPath, TenantId};
+use keepsake_core::{MemoryPath, TenantId, VersionId};
 use uuid::Uuid;
 
 use crate::commit::{Change, Commit};
 use crate::memories::{HeadAt, Place, StoreKey};
 use crate::model::{Head, HeadChange, Lookup, StoreState, Target};
 
-/// Places and entries of directories in a generation of answers. There are two, and a
-/// head takes about half a kilobyte.
+/// Answers and entries of directories in a generation, from which on nothing is kept in
+/// it. There are two generations, and a head takes about half a kilobyte.
 const MAX_ENTRIES: usize = 20_000;
+/// Answers for one place, with different numbers of entries.
+const MAX_ANSWERS: usize = 4;
 
 /// The answers to look-ups.
 #[derive(Debug, Default)]
@@ -25,9 +27,10 @@ pub(crate) struct KnownHeads(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many transactions have ended.
+    /// How many transactions that were to be committed have ended.
     ended: u64,
-    /// An answer is not kept if its look-up began before as many had ended.
+    /// An answer is not kept if its look-up began before as many had ended;
+    /// [`BEING_CHANGED`] while one that changes anything is committed.
     since: u64,
     /// The changes of a transaction that was to be committed and has not certainly ended.
     committing: Option<Changes>,
@@ -60,18 +63,20 @@ struct NewHead {
 #[derive(Debug)]
 struct Before {
     at: Place,
-    /// Unless it is a claim of the replica that commits.
+    version_id: VersionId,
+    /// The replica that commits; its own claim ends.
     replica: Uuid,
 }
 
-/// Answers in two generations. A place is in one of them. One that is asked for or
-/// changed goes to the younger; when that is full, it becomes the older, and the older is
+/// Answers in two generations. A place is in one of them. One that changes, or gets an
+/// answer, goes to the younger; when that is full, it becomes the older, and the older is
 /// forgotten.
 #[derive(Debug, Default)]
 struct Answers {
     younger: Generation,
     older: Generation,
-    /// Places and entries of the younger.
+    /// Answers and entries of directories of the younger; a place without an answer counts
+    /// as one.
     entries: usize,
 }
 
@@ -112,7 +117,8 @@ impl KnownHeads {
         let answer = Arc::new(answer.clone());
         let mut state = self.state();
         let forgotten = state.make_room();
-        if state.since <= moment.0 {
+        // A generation that is full stays until the transaction ends that is committed.
+        if state.since <= moment.0 && state.answers.entries < MAX_ENTRIES {
             state.answers.keep(moment, at, answer);
         }
         drop(state);
@@ -234,6 +240,7 @@ impl Changed {
             };
             let before = change.before.as_ref().map(|before| Before {
                 at: at(Some(before.path.clone())),
+                version_id: before.version_id,
                 replica: commit.replica,
             });
             let new = NewHead {
@@ -263,11 +270,19 @@ fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
 impl NewHead {
     /// The head with the claim of the one before; `None` if that is not known.
     fn with_claim(mut self, answers: &Answers) -> Option<Self> {
-        if let Some(Before { at, replica }) = &self.before {
+        if let Some(Before {
+            at,
+            version_id,
+            replica,
+        }) = &self.before
+        {
             let answer = answers.slot(at)?.answer(0)?;
             let Target::Memory(before) = &answer.target else {
                 return None;
             };
+            if before.version_id != *version_id {
+                return None;
+            }
             self.head.claim = before.claim.filter(|claim| claim.replica != *replica);
         }
         Some(self)
@@ -331,6 +346,9 @@ impl Slot {
 
     fn keep(&mut self, max_entries: u64, answer: Arc<Lookup>) {
         self.answers.retain(|(wanted, _)| *wanted != max_entries);
+        if self.answers.len() == MAX_ANSWERS {
+            self.answers.remove(0);
+        }
         self.answers.push((max_entries, answer));
     }
 
@@ -404,6 +422,15 @@ mod tests {
 
     fn answer(target: Target) -> Lookup {
         Lookup { store: STORE, target }
+    }
+
+    fn directory() -> Target {
+        Target::Directory(Directory {
+            files: 1,
+            size_bytes: 0,
+            total_entries: 0,
+            entries: Vec::new(),
+        })
     }
 
     fn look_up(known: &KnownHeads, at: &HeadAt, target: Target) {
@@ -489,14 +516,6 @@ mod tests {
     #[test]
     fn a_commit_forgets_its_places_and_their_directories_only() {
         let known = KnownHeads::default();
-        let directory = || {
-            Target::Directory(Directory {
-                files: 1,
-                size_bytes: 0,
-                entries: Vec::new(),
-                total_entries: 0,
-            })
-        };
         let changed = ["/", "/a", "/a/b", "/a/b/from.md", "/c", "/c/to.md"].map(at);
         let others = ["/a/other.md", "/d", "/a/b/from.mdx"].map(at);
         for at in changed.iter().chain(&others) {
@@ -532,6 +551,30 @@ mod tests {
         assert!(known.get(&at("/new.md")).is_none());
         known.keep(before, &at("/new.md"), &answer(Target::Missing));
         assert!(known.get(&at("/new.md")).is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_the_limits() {
+        let known = KnownHeads::default();
+        known.committing(put(None, "/new.md"));
+        let room = MAX_ENTRIES - 2;
+        (0..=room).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
+        assert!(known.get(&numbered(room - 1)).is_some());
+        assert!(known.get(&numbered(room)).is_none());
+        known.ended(true);
+        look_up(&known, &numbered(room), Target::Missing);
+        assert!(known.get(&numbered(room)).is_some());
+        assert!(known.get(&numbered(0)).is_some());
+
+        let listing = |max_entries| HeadAt {
+            max_entries,
+            ..at("/d")
+        };
+        for max_entries in 0..9 {
+            look_up(&known, &listing(max_entries), directory());
+        }
+        assert!((0..5).all(|max_entries| known.get(&listing(max_entries)).is_none()));
+        assert!((5..9).all(|max_entries| known.get(&listing(max_entries)).is_some()));
     }
 
     #[test]
