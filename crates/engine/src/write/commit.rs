@@ -32,8 +32,12 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::search::search_rows;
 
-/// Commit attempts per proposal; each resolves at most one refusal.
+/// Commit attempts per proposal, besides those that only wanted a larger grant; each
+/// resolves at most one refusal.
 pub(super) const MAX_COMMITS: u32 = 4;
+/// Grants per proposal. At the limit of its tenant, each is exact, and may be used or
+/// recalled before this commit is made; then another commit was made, or will be.
+pub(super) const MAX_GRANTS: u32 = 100;
 
 /// Blobs of one commit that are put or removed concurrently.
 const BLOBS_AT_ONCE: usize = 16;
@@ -86,7 +90,8 @@ impl Write<'_> {
         };
         let mut prepared = prepare_all();
         self.put_blobs(&prepared).await?;
-        for _ in 0..MAX_COMMITS {
+        let (mut tries, mut grants) = (0, 0);
+        while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let commit = self.commit_of(&proposal, checked.policy, &prepared);
             let outcome = self
                 .context()
@@ -130,7 +135,10 @@ impl Write<'_> {
                 }
                 CommitOutcome::Refused(keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
                     match self.request_grant(size_bytes).await? {
-                        None => continue,
+                        None => {
+                            grants += 1;
+                            continue;
+                        }
                         Some(refusal) => Attempt::Refused(refusal),
                     }
                 }
@@ -141,6 +149,7 @@ impl Write<'_> {
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
                     prepared = prepare_all();
                     self.put_blobs(&prepared).await?;
+                    tries += 1;
                     continue;
                 }
                 CommitOutcome::Refused(refusal) => match attempt_of(refusal) {

@@ -12,7 +12,7 @@ use keepsake_index::{
     MemoryTarget, SearchRow,
 };
 
-use super::commit::{MAX_COMMITS, Prepared, Text, attempt_of};
+use super::commit::{MAX_COMMITS, MAX_GRANTS, Prepared, Text, attempt_of};
 use super::{Attempt, NewContent, Origin, Proposal, Proposed, Refusal, Write};
 use crate::EngineError;
 use crate::search::search_rows;
@@ -110,7 +110,8 @@ impl Write<'_> {
             Err(refusal) => return Ok(Err(NotImported::Refused(0, refusal))),
         };
         let rows = search_rows(last_texts(part, &checked.texts)).await?;
-        for _ in 0..MAX_COMMITS {
+        let (mut tries, mut grants) = (0, 0);
+        while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let mut memories = Memories::of(found.clone());
             let mut prepared = Vec::with_capacity(part.versions.len());
             for (place, version) in part.versions.iter().enumerate() {
@@ -144,13 +145,19 @@ impl Write<'_> {
                 ImportOutcome::RedactionRefused(place) => NotImported::RedactionRefused(place),
                 ImportOutcome::Refused(_, keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
                     match self.request_grant(size_bytes).await? {
-                        None => continue,
+                        None => {
+                            grants += 1;
+                            continue;
+                        }
                         Some(refusal) => NotImported::Refused(0, refusal),
                     }
                 }
                 ImportOutcome::Refused(commit, refusal) => match attempt_of(refusal)? {
                     Attempt::Refused(refusal) => NotImported::Refused(starts[commit], refusal),
-                    _ => continue,
+                    _ => {
+                        tries += 1;
+                        continue;
+                    }
                 },
             };
             return Ok(Err(refused));
