@@ -152,13 +152,13 @@ impl Write<'_> {
                         Some(refusal) => NotImported::Refused(0, refusal),
                     }
                 }
-                ImportOutcome::Refused(commit, refusal) => match attempt_of(refusal)? {
-                    Attempt::Refused(refusal) => NotImported::Refused(starts[commit], refusal),
-                    _ => {
+                ImportOutcome::Refused(commit, refusal) => {
+                    let Attempt::Refused(refusal) = attempt_of(refusal)? else {
                         tries += 1;
                         continue;
-                    }
-                },
+                    };
+                    NotImported::Refused(starts[commit], refusal)
+                }
             };
             return Ok(Err(refused));
         }
