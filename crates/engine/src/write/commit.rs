@@ -32,11 +32,11 @@ use crate::EngineError;
 use crate::context::Context;
 use crate::search::search_rows;
 
-/// Commit attempts per proposal, besides those that only wanted a larger grant; each
-/// resolves at most one refusal.
+/// Commits per proposal; each resolves at most one refusal. A commit that was refused for
+/// want of a larger grant counts as one of [`MAX_GRANTS`] instead.
 pub(super) const MAX_COMMITS: u32 = 4;
-/// Grants per proposal. At the limit of its tenant, each is exact, and may be used or
-/// recalled before this commit is made; then another commit was made, or will be.
+/// Grants per proposal. At the limit of its tenant, a grant is exact, and another commit
+/// may use or recall it first.
 pub(super) const MAX_GRANTS: u32 = 100;
 
 /// Blobs of one commit that are put or removed concurrently.
