@@ -392,6 +392,13 @@ test('an erasure is chosen, previewed, confirmed and has a receipt', async () =>
     await page.getByLabel(/to confirm/).fill(word);
     await press(page, 'Erase for good');
     await page.getByRole('heading', { name: 'Receipt of an erasure' }).waitFor();
+    // A job erases; until it ends, the page says so.
+    const isUnderWay = () => page.getByRole('link', { name: 'Look again' }).count();
+    for (let looks = 0; looks < 600 && (await isUnderWay()); looks += 1) {
+      await page.waitForTimeout(100);
+      await page.reload();
+    }
+    await page.getByRole('heading', { name: /^Receipt of an erasure done$/ }).waitFor();
     await page.goto(store.href);
     assert.equal(await page.locator('table.files a', { hasText: 'notes' }).count(), 0);
     const response = await page.goto(memory.href);

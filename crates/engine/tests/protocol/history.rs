@@ -15,6 +15,7 @@ use crate::test_engine::{TestEngine, edit_of, new_memory};
 
 crate::on_every_backend! {
     redaction_removes_the_blob_and_keeps_who_did_what,
+    repeated_edit_of_a_redacted_version_shows_no_content,
     content_of_a_live_memory_is_not_redacted,
     shared_blob_is_removed_with_its_last_version,
     restored_content_must_fit_the_current_limit,
@@ -96,6 +97,25 @@ async fn redaction_removes_the_blob_and_keeps_who_did_what(setup: TestEngine) {
     assert_eq!(again.content_also_in, None);
     assert_eq!(again.version.version.redacted_at, after.version.redacted_at);
     assert_eq!(setup.content_of(&memory).await, "harmless");
+}
+
+async fn repeated_edit_of_a_redacted_version_shows_no_content(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "one\nsecret\n").await;
+    let edit = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "secret\n", "new_str": "two\n"});
+    let repeat = || setup.call_on(&setup.engine, Some("toolu_1"), edit.clone());
+    let first = repeat().await.unwrap();
+    assert!(first.content.contains("2\ttwo"), "{}", first.content);
+    let id = memory.memory.head.version_id;
+    let redacted = setup
+        .engine
+        .versions
+        .redact(&setup.principal, setup.store_id, id)
+        .await;
+    redacted.unwrap();
+    let again = repeat().await.unwrap();
+    assert_eq!(again.content, "The file /memories/a.txt has been edited.");
+    assert!(!again.is_error);
+    assert_eq!(versions(&setup).await.len(), 2, "and the edit was not made again");
 }
 
 async fn failed_blob_removal_of_a_redaction_is_queued(setup: TestEngine) {

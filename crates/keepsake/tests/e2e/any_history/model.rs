@@ -128,6 +128,16 @@ pub(crate) fn sha256(content: &str) -> String {
 }
 
 impl Model {
+    /// Whether the answer that names a version can be built again: an edit is applied
+    /// again to the version before, and both may have been redacted since.
+    pub(crate) fn can_answer_again(&self, version: usize) -> bool {
+        let it = &self.versions[version];
+        let before = self.versions[..version]
+            .iter()
+            .rfind(|before| before.memory == it.memory);
+        !it.is_redacted && before.is_none_or(|before| !before.is_redacted)
+    }
+
     fn live_at(&self, path: &str) -> Option<usize> {
         self.memories
             .iter()
