@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Commit, CommitOutcome, Commits};
-use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::listing::{Span, end_of};
 use crate::model::{
     Claim, Depth, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryItem,
@@ -20,7 +20,7 @@ use crate::stores::lock_live_store;
 use crate::{IndexError, postgres, sqlite};
 
 use lookups::Lookups;
-pub(crate) use lookups::{Answer, HeadAt, MemoryAt, Place, answers_of};
+pub(crate) use lookups::{Answer, HeadAt, MemoryAt, PageAt, Place, answers_of};
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
     claimed_until FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
@@ -457,6 +457,36 @@ impl Memories {
     /// # Errors
     /// [`IndexError`].
     pub async fn list(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &MemoryListing,
+    ) -> Result<Option<MemoryPage>, IndexError> {
+        let known = match self.database.backend() {
+            // Later pages, which are read once, would displace what is read again.
+            Backend::Sqlite(index) if listing.after.is_none() => index.known(),
+            _ => return self.read_page(tenant_id, store_id, listing).await,
+        };
+        let at = PageAt {
+            place: Place {
+                store: StoreKey { tenant_id, store_id },
+                path: listing.below.as_file(),
+            },
+            depth: listing.depth,
+            limit: listing.limit,
+        };
+        if let Some(page) = known.page(&at) {
+            return Ok(Some(page));
+        }
+        let moment = known.moment();
+        let page = self.read_page(tenant_id, store_id, listing).await?;
+        if let Some(page) = &page {
+            known.keep_page(moment, &at, page);
+        }
+        Ok(page)
+    }
+
+    async fn read_page(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,

@@ -10,7 +10,7 @@ use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use super::StoreKey;
 use crate::database::{Backend, BatchRules, Batches, Database, FromRow, Role, Row, Unanswered};
-use crate::model::{FoundMemory, Lookup};
+use crate::model::{Depth, FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
 
 /// The names of the calls.
@@ -44,6 +44,14 @@ pub(crate) struct HeadAt {
     pub(crate) max_entries: u64,
 }
 
+/// A first page that is wanted of the memories below a place.
+#[derive(Debug)]
+pub(crate) struct PageAt {
+    pub(crate) place: Place,
+    pub(crate) depth: Depth,
+    pub(crate) limit: u32,
+}
+
 /// A memory that is wanted by its id.
 #[derive(Debug)]
 pub(crate) struct MemoryAt {
@@ -75,6 +83,13 @@ impl Place {
     }
 }
 
+impl PageAt {
+    /// What is wanted of the place.
+    pub(crate) const fn wanted(&self) -> (Depth, u32) {
+        (self.depth, self.limit)
+    }
+}
+
 impl Lookups {
     pub(super) fn new(database: &Database) -> Self {
         Self {
@@ -87,7 +102,7 @@ impl Lookups {
     /// The target of a path, with the entries of a directory.
     pub(super) async fn head(&self, at: HeadAt) -> Found<Lookup> {
         if let Backend::Sqlite(index) = self.database.backend()
-            && let Some(found) = index.known().get(&at)
+            && let Some(found) = index.known().target(&at)
         {
             return Ok(Some(found));
         }

@@ -18,7 +18,6 @@ use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
 use crate::numbers::{hex, unsigned};
-use crate::sqlite::Writer;
 
 /// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
@@ -291,8 +290,9 @@ async fn make(
     });
     let first = contents.next();
     let others = content_rows(contents);
-    if let Some(changed) = tx.sqlite_writer().and_then(Writer::changed) {
-        changed.add(tenant_id, commit, gate.seq, gate.purge_epoch);
+    if let Some(writer) = tx.sqlite_writer() {
+        let changes = writer.changes();
+        changes.add(tenant_id, commit, gate.seq, gate.purge_epoch);
     }
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     let write = tx

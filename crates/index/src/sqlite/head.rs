@@ -131,7 +131,7 @@ pub(crate) async fn heads(
     let moment = index.known().moment();
     let mut answers = look_up(database, call, wanted).await?;
     for (at, found) in answers.iter_mut().filter_map(|answer| answer.with_job(wanted)) {
-        index.known().keep(moment, at, found);
+        index.known().keep_target(moment, at, found);
     }
     Ok(answers)
 }

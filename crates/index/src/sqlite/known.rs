@@ -1,4 +1,5 @@
-//! Look-ups whose answers are known, because nothing that they read was changed since.
+//! Look-ups and first pages whose answers are known, because nothing that they read was
+//! changed since.
 //!
 //! Only this process writes the file. So between two changes of what a look-up reads it
 //! has one answer, and who asks again needs no connection, and no other thread.
@@ -12,18 +13,19 @@ use keepsake_core::{MemoryPath, TenantId, VersionId};
 use uuid::Uuid;
 
 use crate::commit::{Change, Commit};
-use crate::memories::{HeadAt, Place, StoreKey};
-use crate::model::{Head, HeadChange, Lookup, StoreState, Target};
+use crate::memories::{HeadAt, PageAt, Place, StoreKey};
+use crate::model::{Depth, ExpiryChange, Head, HeadChange, Lookup, MemoryPage, StoreState, Target};
 
-/// Answers and entries of directories in a generation, from which on nothing is kept in
-/// it. There are two generations, and a head takes about half a kilobyte.
+/// Answers, entries of directories and items of pages in a generation, from which on
+/// nothing is kept in it. There are two generations, and a head takes about half a
+/// kilobyte.
 const MAX_ENTRIES: usize = 20_000;
-/// Answers for one place, with different numbers of entries.
+/// Look-ups of one place, with different numbers of entries, and as many pages.
 const MAX_ANSWERS: usize = 4;
 
-/// The answers to look-ups.
+/// The answers to look-ups, and first pages.
 #[derive(Debug, Default)]
-pub(crate) struct KnownHeads(Mutex<State>);
+pub(crate) struct KnownAnswers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -75,8 +77,7 @@ struct Before {
 struct Answers {
     younger: Generation,
     older: Generation,
-    /// Answers and entries of directories of the younger; a place without an answer counts
-    /// as one.
+    /// What the slots of the younger count for.
     entries: usize,
 }
 
@@ -88,9 +89,21 @@ struct Slot {
     /// How many transactions had ended when the place was changed last;
     /// [`BEING_CHANGED`] until that has ended.
     changed: u64,
-    /// The answers, with the number of entries that was asked for. That number matters
-    /// for a directory only.
-    answers: Vec<(u64, Arc<Lookup>)>,
+    /// The target, by the number of entries that was asked for. That number matters for a
+    /// directory only.
+    targets: Answered<u64, Lookup>,
+    /// The first pages of the memories below.
+    pages: Answered<(Depth, u32), MemoryPage>,
+}
+
+/// Answers by what was asked, the oldest first.
+#[derive(Debug)]
+struct Answered<Q, A>(Vec<(Q, Arc<A>)>);
+
+impl<Q, A> Default for Answered<Q, A> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
 }
 
 const BEING_CHANGED: u64 = u64::MAX;
@@ -99,11 +112,28 @@ const BEING_CHANGED: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment(u64);
 
-impl KnownHeads {
+impl KnownAnswers {
     /// The answer to a look-up, if it is known.
-    pub(crate) fn get(&self, at: &HeadAt) -> Option<Lookup> {
-        let answer = self.state().answers.get(at)?;
-        Some(Arc::unwrap_or_clone(answer))
+    pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
+        let target = self
+            .state()
+            .answers
+            .slot(&at.place)?
+            .target(at.max_entries)
+            .cloned();
+        target.map(Arc::unwrap_or_clone)
+    }
+
+    /// A page, if it is known.
+    pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
+        let page = self
+            .state()
+            .answers
+            .slot(&at.place)?
+            .pages
+            .get(at.wanted())
+            .cloned();
+        page.map(Arc::unwrap_or_clone)
     }
 
     /// Call it before a look-up whose answer is to be kept.
@@ -113,13 +143,29 @@ impl KnownHeads {
 
     /// Keeps the answer to a look-up that began at `moment`, unless what it read may have
     /// been changed since.
-    pub(crate) fn keep(&self, moment: Moment, at: &HeadAt, answer: &Lookup) {
-        let answer = Arc::new(answer.clone());
+    pub(crate) fn keep_target(&self, moment: Moment, at: &HeadAt, target: &Lookup) {
+        let target = Arc::new(target.clone());
+        self.keep(moment, &at.place, |slot| {
+            slot.targets.keep(at.max_entries, target)
+        });
+    }
+
+    /// The same for a page.
+    pub(crate) fn keep_page(&self, moment: Moment, at: &PageAt, page: &MemoryPage) {
+        let page = Arc::new(page.clone());
+        self.keep(moment, &at.place, |slot| slot.pages.keep(at.wanted(), page));
+    }
+
+    fn keep(&self, moment: Moment, at: &Place, keep: impl FnOnce(&mut Slot)) {
         let mut state = self.state();
         let forgotten = state.make_room();
         // A generation that is full stays until the transaction ends that is committed.
         if state.since <= moment.0 && state.answers.entries < MAX_ENTRIES {
-            state.answers.keep(moment, at, answer);
+            state.answers.change(at, |slot| {
+                if slot.changed <= moment.0 {
+                    keep(slot);
+                }
+            });
         }
         drop(state);
         drop(forgotten);
@@ -165,7 +211,7 @@ impl State {
                     .keys()
                     .map(|place| {
                         self.answers
-                            .change(place, |slot| mem::replace(slot, Slot::being_changed()))
+                            .change(place, |slot| mem::replace(slot, Slot::changed_at(BEING_CHANGED)))
                     })
                     .collect();
             }
@@ -183,11 +229,10 @@ impl State {
             Changes::All => self.since = self.ended,
             Changes::Commits(Changed(places)) => {
                 for (place, head) in places {
-                    let known = head.filter(|_| is_made).map(NewHead::into_lookup);
-                    let slot = Slot {
-                        changed: self.ended,
-                        answers: known.map(|known| (0, Arc::new(known))).into_iter().collect(),
-                    };
+                    let mut slot = Slot::changed_at(self.ended);
+                    if let Some(head) = head.filter(|_| is_made) {
+                        slot.targets.keep(0, Arc::new(head.into_lookup()));
+                    }
                     self.answers.change(&place, |known| *known = slot);
                 }
             }
@@ -209,9 +254,22 @@ impl State {
     }
 }
 
-impl Changed {
+impl Changes {
     /// Adds a commit of which `seq` is the number of the store's last version before it.
     pub(super) fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
+        // The paths of memories without a version are not known here.
+        let unchanged = ExpiryChange::default();
+        if commit.kept.iter().any(|kept| kept.expiry != unchanged) {
+            *self = Self::All;
+        }
+        if let Self::Commits(changed) = self {
+            changed.add(tenant_id, commit, seq, purge_epoch);
+        }
+    }
+}
+
+impl Changed {
+    fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
         let store_id = commit.store_id;
         let at = |path: Option<MemoryPath>| Place {
             store: StoreKey { tenant_id, store_id },
@@ -276,7 +334,7 @@ impl NewHead {
             replica,
         }) = &self.before
         {
-            let answer = answers.slot(at)?.answer(0)?;
+            let answer = answers.slot(at)?.target(0)?;
             let Target::Memory(before) = &answer.target else {
                 return None;
             };
@@ -301,18 +359,6 @@ impl Answers {
         self.younger.get(at).or_else(|| self.older.get(at))
     }
 
-    fn get(&self, at: &HeadAt) -> Option<Arc<Lookup>> {
-        self.slot(&at.place)?.answer(at.max_entries).cloned()
-    }
-
-    fn keep(&mut self, moment: Moment, at: &HeadAt, answer: Arc<Lookup>) {
-        self.change(&at.place, |slot| {
-            if slot.changed <= moment.0 {
-                slot.keep(at.max_entries, answer);
-            }
-        });
-    }
-
     /// Changes the slot of a place, and puts it into the younger generation.
     fn change<T>(&mut self, at: &Place, change: impl FnOnce(&mut Slot) -> T) -> T {
         let slot = match self.younger.entry(at.clone()) {
@@ -329,36 +375,46 @@ impl Answers {
 }
 
 impl Slot {
-    const fn being_changed() -> Self {
+    fn changed_at(changed: u64) -> Self {
         Self {
-            changed: BEING_CHANGED,
-            answers: Vec::new(),
+            changed,
+            ..Self::default()
         }
     }
 
-    fn answer(&self, max_entries: u64) -> Option<&Arc<Lookup>> {
-        let mut answers = self.answers.iter();
-        let is_wanted = |(wanted, answer): &&(u64, Arc<Lookup>)| {
-            *wanted == max_entries || !matches!(answer.target, Target::Directory(_))
+    fn target(&self, max_entries: u64) -> Option<&Arc<Lookup>> {
+        let mut targets = self.targets.0.iter();
+        let is_wanted = |(wanted, target): &&(u64, Arc<Lookup>)| {
+            *wanted == max_entries || !matches!(target.target, Target::Directory(_))
         };
-        answers.find(is_wanted).map(|(_, answer)| answer)
-    }
-
-    fn keep(&mut self, max_entries: u64, answer: Arc<Lookup>) {
-        self.answers.retain(|(wanted, _)| *wanted != max_entries);
-        if self.answers.len() == MAX_ANSWERS {
-            self.answers.remove(0);
-        }
-        self.answers.push((max_entries, answer));
+        targets.find(is_wanted).map(|(_, target)| target)
     }
 
     /// What it counts for in its generation.
     fn entries(&self) -> usize {
-        let entries = |(_, answer): &(u64, Arc<Lookup>)| match &answer.target {
+        let targets = self.targets.0.iter().map(|(_, target)| match &target.target {
             Target::Directory(directory) => 1 + directory.entries.len(),
             Target::Memory(_) | Target::Missing => 1,
-        };
-        self.answers.iter().map(entries).sum::<usize>().max(1)
+        });
+        let pages = self.pages.0.iter().map(|(_, page)| 1 + page.items.len());
+        targets.chain(pages).sum::<usize>().max(1)
+    }
+}
+
+impl<Q: PartialEq, A> Answered<Q, A> {
+    fn get(&self, wanted: Q) -> Option<&Arc<A>> {
+        let mut answers = self.0.iter();
+        answers
+            .find(|(asked, _)| *asked == wanted)
+            .map(|(_, answer)| answer)
+    }
+
+    fn keep(&mut self, asked: Q, answer: Arc<A>) {
+        self.0.retain(|(other, _)| *other != asked);
+        if self.0.len() == MAX_ANSWERS {
+            self.0.remove(0);
+        }
+        self.0.push((asked, answer));
     }
 }
 

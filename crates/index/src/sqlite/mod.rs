@@ -25,7 +25,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-pub(crate) use known::{Changed, Changes, KnownHeads};
+pub(crate) use known::{Changed, Changes, KnownAnswers};
 use session::Opener;
 pub(crate) use session::{Reader, Session};
 
@@ -59,7 +59,7 @@ const CHECKPOINT_PAGES: &str = "4096";
 pub struct SqliteIndex {
     readers: deadpool::managed::Pool<Opener>,
     writer: Arc<Mutex<Writer>>,
-    known: Arc<KnownHeads>,
+    known: Arc<KnownAnswers>,
 }
 
 /// The single write connection.
@@ -68,7 +68,7 @@ pub(crate) struct Writer {
     session: Session,
     /// What the transaction changes of the known look-ups.
     changes: Changes,
-    known: Arc<KnownHeads>,
+    known: Arc<KnownAnswers>,
 }
 
 impl Writer {
@@ -100,12 +100,9 @@ impl Writer {
         self.changes = Changes::All;
     }
 
-    /// What commits of the transaction change, if it changes nothing else.
-    pub(crate) const fn changed(&mut self) -> Option<&mut Changed> {
-        match &mut self.changes {
-            Changes::Commits(changed) => Some(changed),
-            Changes::All => None,
-        }
+    /// What the transaction changes, to which its commits are added.
+    pub(crate) const fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
     }
 
     /// Commits the transaction, unless its last statement did, or none was sent.
@@ -201,7 +198,7 @@ impl SqliteIndex {
             .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| IndexError::Unavailable(sqlx::Error::Configuration(Box::new(error))))?;
-        let known = Arc::<KnownHeads>::default();
+        let known = Arc::<KnownAnswers>::default();
         Ok(Self {
             readers,
             writer: Arc::new(Mutex::new(Writer {
@@ -253,8 +250,8 @@ impl SqliteIndex {
         Ok(writer)
     }
 
-    /// The look-ups that are known.
-    pub(crate) fn known(&self) -> &KnownHeads {
+    /// The look-ups and pages that are known.
+    pub(crate) fn known(&self) -> &KnownAnswers {
         &self.known
     }
 

@@ -12,7 +12,7 @@ use keepsake_index::{
     Redaction, RedactionOutcome, SqliteIndex, StoreListing, VersionListing,
 };
 
-use crate::place::{NOW, Place, by_nobody, created, deleted, dir, edited};
+use crate::place::{NOW, Place, by_nobody, created, deleted, edited, listing};
 use crate::subject::{OwnDatabase, Raw, postgres_index, sqlite_index};
 
 const MEMORIES: u64 = 100_000;
@@ -85,12 +85,6 @@ async fn fill(place: &Place) {
 /// they are. The first and the last page of one, and one of its middle, cost
 /// the same.
 fn memory_lists(count: u64) -> Vec<(&'static str, MemoryListing, usize)> {
-    let listing = |below: &str, depth, after: Option<String>, limit| MemoryListing {
-        below: dir(below),
-        depth,
-        after,
-        limit,
-    };
     let (middle, last) = (count + count / 2, 2 * count - 1010);
     let in_root = |number: u64| Some(format!("/d{}/f{number}", number % 10));
     let in_directory = |number: u64| Some(format!("/d3/f{}", number / 10 * 10 + 3));

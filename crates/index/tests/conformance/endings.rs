@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_index::{
-    AccessRow, CommitOutcome, Depth, ExpiryChange, Grant, MemoryListing, Pin, PinOutcome, Redaction,
-    RedactionOutcome, Refusal, StoreChange, StoreListing, StorePurge, StoreUpdate, VersionListing,
+    AccessRow, CommitOutcome, Depth, ExpiryChange, Grant, Pin, PinOutcome, Redaction, RedactionOutcome,
+    Refusal, StoreChange, StoreListing, StorePurge, StoreUpdate, VersionListing,
 };
 
 use crate::place::{
-    NOW, PLENTY, Place, actor, after_seconds, by_nobody, by_tenant, created, deleted, dir, edited, new_store,
-    next_uuid, path, renamed,
+    NOW, PLENTY, Place, actor, after_seconds, by_nobody, by_tenant, created, deleted, dir, edited, listing,
+    new_store, next_uuid, path, renamed,
 };
 use crate::subject::Subject;
 
@@ -149,12 +149,7 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
         None
     );
     for depth in [Depth::All, Depth::Children] {
-        let listing = MemoryListing {
-            below: dir("/"),
-            depth,
-            after: None,
-            limit: 10,
-        };
+        let listing = listing("/", depth, None, 10);
         assert_eq!(index.memories.list(me, store_id, &listing).await.unwrap(), None);
     }
     assert_eq!(

@@ -3,14 +3,14 @@
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_index::{
-    Commit, CommitOutcome, Depth, ExpiryChange, Grant, Idempotency, MemoryListing, MemoryTarget, NewStore,
-    Pin, PinOutcome, Redaction, RedactionOutcome, Refusal, StoreChange, StoreCreation, StoreListing,
-    StoreUpdate, Target, VersionListing,
+    Commit, CommitOutcome, Depth, ExpiryChange, Grant, Idempotency, MemoryTarget, NewStore, Pin, PinOutcome,
+    Redaction, RedactionOutcome, Refusal, StoreChange, StoreCreation, StoreListing, StoreUpdate, Target,
+    VersionListing,
 };
 
 use crate::place::{
     NOW, PLENTY, Place, REPLICA, actor, after_seconds, by_nobody, by_tenant, committed, created, deleted,
-    dir, edited, new_store, path, renamed,
+    dir, edited, listing, new_store, path, renamed,
 };
 use crate::subject::Subject;
 
@@ -230,12 +230,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
     let Two { mine, theirs } = two(subject).await;
     let head = theirs.memory("/theirs").await;
     let (index, store_id) = (&subject.index, theirs.store_id);
-    let below = |depth| MemoryListing {
-        below: dir("/"),
-        depth,
-        after: None,
-        limit: 10,
-    };
+    let below = |depth| listing("/", depth, None, 10);
     let versions = VersionListing {
         limit: 10,
         ..VersionListing::default()

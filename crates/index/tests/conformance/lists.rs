@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use keepsake_core::{MemoryId, StoreId};
 use keepsake_index::{
-    AccessRow, Depth, Expiry, ExpiryChange, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget,
+    AccessRow, Commit, Depth, Expiry, ExpiryChange, FoundMemory, Kept, Memory, MemoryItem, MemoryTarget, Pin,
     StoreChange, StoreState,
 };
 
 use crate::place::{
-    NOW, Place, actor, after_seconds, by_tenant, created, deleted, dir, edited, next_uuid, renamed,
+    NOW, Place, actor, after_seconds, by_tenant, created, deleted, edited, listing, next_uuid, path_of,
+    renamed, shown_path,
 };
 use crate::subject::Subject;
 
@@ -36,37 +37,14 @@ const PATHS: [&str; 18] = [
     "/日本/語",
 ];
 
-fn listing(below: &str, depth: Depth, after: Option<String>, limit: u32) -> MemoryListing {
-    MemoryListing {
-        below: dir(below),
-        depth,
-        after,
-        limit,
-    }
-}
-
-fn path_of(item: &MemoryItem) -> String {
-    match item {
-        MemoryItem::Memory { memory, .. } => memory.head.path.as_str().to_owned(),
-        MemoryItem::Prefix(directory) => directory.as_str().to_owned(),
-    }
-}
-
-async fn page(place: &Place, listing: &MemoryListing) -> Vec<MemoryItem> {
-    let page = place
-        .index
-        .memories
-        .list(place.tenant_id, place.store_id, listing)
-        .await
-        .unwrap();
-    page.expect("the store exists").items
-}
-
 /// The paths of a whole listing, read page by page.
 async fn paths(place: &Place, below: &str, depth: Depth, limit: u32) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     loop {
-        let items = page(place, &listing(below, depth, paths.last().cloned(), limit)).await;
+        let items = place
+            .page(&listing(below, depth, paths.last().cloned(), limit))
+            .await
+            .items;
         assert!(items.len() <= limit as usize);
         let is_last = items.len() < limit as usize;
         paths.extend(items.iter().map(path_of));
@@ -78,13 +56,7 @@ async fn paths(place: &Place, below: &str, depth: Depth, limit: u32) -> Vec<Stri
 
 /// What a listing should show of [`PATHS`].
 fn expected(below: &str, depth: Depth) -> Vec<String> {
-    let shown = PATHS.iter().filter_map(|path| {
-        let rest = path.strip_prefix(below)?;
-        Some(match (depth, rest.find('/')) {
-            (Depth::Children, Some(slash)) => path[..=below.len() + slash].to_owned(),
-            _ => (*path).to_owned(),
-        })
-    });
+    let shown = PATHS.iter().filter_map(|path| shown_path(path, below, depth));
     // Texts are ordered by their bytes.
     shown.collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -135,12 +107,106 @@ pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
             for below in ["/", "/d/", "/d/e/"] {
                 let all = expected(below, depth);
                 let rest: Vec<_> = all.into_iter().filter(|path| path.as_str() > after).collect();
-                let items = page(&place, &listing(below, depth, Some(after.to_owned()), 100)).await;
+                let items = place
+                    .page(&listing(below, depth, Some(after.to_owned()), 100))
+                    .await
+                    .items;
                 let found: Vec<_> = items.iter().map(path_of).collect();
                 assert_eq!(found, rest, "{below} after {after}");
             }
         }
     }
+}
+
+/// Asks twice for the first page of each list, and compares it with what is found one by
+/// one.
+async fn assert_first_pages(place: &Place, expected: &[&str]) {
+    for (below, depth) in [("/", Depth::All), ("/d/", Depth::All), ("/d/", Depth::Children)] {
+        for _ in 0..2 {
+            let page = place.page(&listing(below, depth, None, 10)).await;
+            let paths: Vec<_> = page.items.iter().map(path_of).collect();
+            assert_eq!(paths, expected, "{below}");
+            for item in page.items {
+                let MemoryItem::Memory { memory, .. } = item else {
+                    panic!("{item:?}");
+                };
+                let found = memory_of(place, memory.head.memory_id).await;
+                assert_eq!((found.store, found.expiry), (page.store, page.expiry));
+                assert_eq!(found.target, MemoryTarget::Live(*memory));
+            }
+        }
+    }
+}
+
+pub(crate) async fn first_pages_show_every_change(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let (index, tenant_id, store_id) = (&place.index, place.tenant_id, place.store_id);
+    let first = place.create("/d/a", 1).await;
+    assert_first_pages(&place, &["/d/a"]).await;
+    let second = place.create("/d/b", 1).await;
+    assert_first_pages(&place, &["/d/a", "/d/b"]).await;
+    place.change(vec![edited(&first, 2)]).await;
+    assert_first_pages(&place, &["/d/a", "/d/b"]).await;
+    place
+        .change(vec![renamed(&place.memory("/d/a").await, "/d/c")])
+        .await;
+    assert_first_pages(&place, &["/d/b", "/d/c"]).await;
+    let pin = Pin {
+        store_id,
+        memory_id: second.memory_id,
+        expected: second.version_id,
+        expiry: ExpiryChange::pinned(true),
+        idempotency: None,
+        now: NOW,
+    };
+    index.memories.pin(tenant_id, &pin).await.unwrap();
+    assert_first_pages(&place, &["/d/b", "/d/c"]).await;
+    // Only the expiry of a memory, in the commit of another one.
+    let unpinned = Kept {
+        memory_id: second.memory_id,
+        expected: second.version_id,
+        expiry: ExpiryChange::pinned(false),
+    };
+    let commit = Commit {
+        kept: vec![unpinned],
+        ..place.commit_of(vec![created("/elsewhere/a", 1)])
+    };
+    place.run(&commit).await;
+    place
+        .change(vec![deleted(&place.memory("/elsewhere/a").await)])
+        .await;
+    assert_first_pages(&place, &["/d/b", "/d/c"]).await;
+    let read = AccessRow {
+        tenant_id,
+        store_id,
+        memory_id: second.memory_id,
+        read_at: after_seconds(9),
+        read_by: actor(),
+    };
+    index.access_times.flush(&[read]).await.unwrap();
+    assert_first_pages(&place, &["/d/b", "/d/c"]).await;
+    let period = StoreChange {
+        expires_unused_after: Some(Some(60)),
+        now: after_seconds(3),
+        ..StoreChange::default()
+    };
+    index
+        .stores
+        .update(tenant_id, store_id, &period, None, &by_tenant(NOW))
+        .await
+        .unwrap();
+    assert_first_pages(&place, &["/d/b", "/d/c"]).await;
+    place.change(vec![deleted(&second)]).await;
+    assert_first_pages(&place, &["/d/c"]).await;
+    index
+        .stores
+        .archive(tenant_id, store_id, &by_tenant(NOW))
+        .await
+        .unwrap();
+    assert_first_pages(&place, &["/d/c"]).await;
+    let last = place.memory("/d/c").await;
+    place.change(vec![deleted(&last)]).await;
+    assert_first_pages(&place, &[]).await;
 }
 
 pub(crate) async fn unchanged_memories_are_listed_once_during_changes(subject: &Subject) {
@@ -156,7 +222,10 @@ pub(crate) async fn unchanged_memories_are_listed_once_during_changes(subject: &
     for depth in [Depth::All, Depth::Children] {
         let mut seen: Vec<String> = Vec::new();
         loop {
-            let items = page(&place, &listing("/", depth, seen.last().cloned(), 3)).await;
+            let items = place
+                .page(&listing("/", depth, seen.last().cloned(), 3))
+                .await
+                .items;
             if items.is_empty() {
                 break;
             }
@@ -229,7 +298,7 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     let found = memory_of(&place, head.memory_id).await;
     assert_eq!(found.target, MemoryTarget::Live(expected.clone()));
     for depth in [Depth::All, Depth::Children] {
-        let items = page(&place, &listing("/d/", depth, None, 10)).await;
+        let items = place.page(&listing("/d/", depth, None, 10)).await.items;
         let read = MemoryItem::Memory {
             memory: Box::new(expected.clone()),
             first_line: first_line.clone(),
@@ -294,13 +363,7 @@ pub(crate) async fn memories_and_lists_show_the_state_of_their_store(subject: &S
     assert_eq!((found.store, found.expiry), (store, expiry));
     for below in ["/", "/nowhere/"] {
         for depth in [Depth::All, Depth::Children] {
-            let page = place
-                .index
-                .memories
-                .list(place.tenant_id, place.store_id, &listing(below, depth, None, 10))
-                .await
-                .unwrap()
-                .unwrap();
+            let page = place.page(&listing(below, depth, None, 10)).await;
             assert_eq!((page.store, page.expiry), (store, expiry), "{below}");
         }
     }

@@ -180,6 +180,7 @@ hold_on_both_databases! {
     lists: [
         every_page_size_lists_everything_once_in_byte_order,
         listing_begins_after_any_text,
+        first_pages_show_every_change,
         unchanged_memories_are_listed_once_during_changes,
         deleted_and_renamed_ones_are_not_listed,
         memory_is_the_same_by_id_and_in_lists,

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::path::is_visible;
 use keepsake_core::{DirPath, MemoryPath};
-use keepsake_index::{Change, CommitOutcome, Directory, Entry, Refusal, Target};
+use keepsake_index::{Change, CommitOutcome, Depth, Directory, Entry, MemoryItem, Refusal, Target};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use tokio::runtime::Handle;
 
-use crate::place::{Place, created, deleted, edited, new_tenant, path, renamed};
+use crate::place::{
+    Place, created, deleted, edited, listing, new_tenant, path, path_of, renamed, shown_path,
+};
 use crate::subject::Subject;
 
 /// The number of histories.
@@ -147,6 +149,16 @@ impl Model {
         }
     }
 
+    /// The items of a whole listing: paths, and the sizes of memories.
+    fn items(&self, directory: &DirPath, depth: Depth) -> BTreeMap<String, Option<u64>> {
+        let below = self.0.iter().filter_map(|(at, size_bytes)| {
+            let shown = shown_path(at.as_str(), directory.as_str(), depth)?;
+            let size_bytes = (shown == at.as_str()).then_some(*size_bytes);
+            Some((shown, size_bytes))
+        });
+        below.collect()
+    }
+
     /// The path that an index into the files means; `None`: there is no file.
     fn pick(&self, which: prop::sample::Index) -> Option<MemoryPath> {
         (!self.0.is_empty()).then(|| self.0.keys().nth(which.index(self.0.len())).unwrap().clone())
@@ -251,6 +263,14 @@ async fn assert_same(place: &Place, model: &Model) {
             model.listing(&directory, 1000),
             "listing of {at}"
         );
+        for depth in [Depth::All, Depth::Children] {
+            let page = place.page(&listing(directory.as_str(), depth, None, 1000)).await;
+            let items = page.items.iter().map(|item| match item {
+                MemoryItem::Memory { memory, .. } => (path_of(item), Some(memory.head.size_bytes)),
+                MemoryItem::Prefix(_) => (path_of(item), None),
+            });
+            assert!(items.eq(model.items(&directory, depth)), "{page:?} of {at}");
+        }
     }
     let whole = model.listing(&DirPath::root(), 1000).entries.len();
     for max_entries in [1, 2, whole / 2, whole.saturating_sub(1)] {

@@ -10,9 +10,9 @@ use keepsake_core::{
     TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Directory, Expiry, ExpiryChange,
-    Grant, Head, HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
-    Upkeep,
+    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry,
+    ExpiryChange, Grant, Head, HeadChange, Index, MemoryItem, MemoryListing, MemoryPage, NewStore, Refusal,
+    Scope, StoreCreation, Target, Tenant, TenantStatus, Upkeep,
 };
 use uuid::Uuid;
 
@@ -79,6 +79,31 @@ pub(crate) fn path(text: &str) -> MemoryPath {
 
 pub(crate) fn dir(text: &str) -> DirPath {
     DirPath::from_trusted(text.to_owned())
+}
+
+pub(crate) fn listing(below: &str, depth: Depth, after: Option<String>, limit: u32) -> MemoryListing {
+    MemoryListing {
+        below: dir(below),
+        depth,
+        after,
+        limit,
+    }
+}
+
+pub(crate) fn path_of(item: &MemoryItem) -> String {
+    match item {
+        MemoryItem::Memory { memory, .. } => memory.head.path.as_str().to_owned(),
+        MemoryItem::Prefix(directory) => directory.as_str().to_owned(),
+    }
+}
+
+/// The path of the item that stands for a memory in a listing; `None`: it is not below.
+pub(crate) fn shown_path(path: &str, below: &str, depth: Depth) -> Option<String> {
+    let rest = path.strip_prefix(below)?;
+    Some(match (depth, rest.find('/')) {
+        (Depth::Children, Some(slash)) => path[..=below.len() + slash].to_owned(),
+        _ => path.to_owned(),
+    })
 }
 
 pub(crate) fn actor() -> Actor {
@@ -361,6 +386,12 @@ impl Place {
             .heads_below(self.tenant_id, self.store_id, &dir(directory))
             .await
             .unwrap()
+    }
+
+    /// The page of a listing.
+    pub(crate) async fn page(&self, listing: &MemoryListing) -> MemoryPage {
+        let found = self.index.memories.list(self.tenant_id, self.store_id, listing);
+        found.await.unwrap().expect("the store exists")
     }
 
     /// The paths below a directory.

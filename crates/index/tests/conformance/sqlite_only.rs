@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures::future::join_all;
-use keepsake_index::{CommitOutcome, IndexError, Refusal, SqliteIndex, Target};
+use keepsake_index::{CommitOutcome, Depth, IndexError, Refusal, SqliteIndex, Target};
 
-use crate::place::{NOW, Place, by_tenant, created, deleted, edited, renamed};
+use crate::place::{NOW, Place, by_tenant, created, deleted, edited, listing, renamed};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
 
 #[tokio::test]
@@ -233,10 +233,16 @@ async fn look_ups_are_known_until_a_commit_changes_them() {
 
     let head = place.create("/d/file", 7).await;
     let whole = place.directory("/", 100).await;
+    let pages = [Depth::All, Depth::Children].map(|depth| listing("/", depth, None, 100));
+    let first_pages = [place.page(&pages[0]).await, place.page(&pages[1]).await];
+    assert_ne!(first_pages[0], first_pages[1]);
     assert!(steps_of_reads() > 0, "the count of steps does not work");
     for _ in 0..3 {
         assert_eq!(place.memory("/d/file").await, head);
         assert_eq!(place.directory("/", 100).await, whole);
+        for (listing, page) in pages.iter().zip(&first_pages) {
+            assert_eq!(place.page(listing).await, *page);
+        }
     }
     assert_eq!(steps_of_reads(), 0, "known look-ups read the file");
 
@@ -245,13 +251,14 @@ async fn look_ups_are_known_until_a_commit_changes_them() {
     assert_eq!(place.directory("/", 1).await.entries.len(), 1);
     let elsewhere = Place::make(index.clone().into(), place.raw.clone(), place.tenant_id).await;
     assert_eq!(elsewhere.directory("/", 100).await.entries, []);
+    assert_eq!(elsewhere.page(&pages[0]).await.items, []);
     let foreign = Place::on(index.clone().into(), place.raw.clone()).await;
     let at = crate::place::path("/d/file");
-    let found = foreign
-        .index
-        .memories
-        .head(foreign.tenant_id, place.store_id, Some(&at), 0);
-    assert_eq!(found.await.unwrap(), None);
+    let (memories, tenant_id) = (&foreign.index.memories, foreign.tenant_id);
+    let found = memories.head(tenant_id, place.store_id, Some(&at), 0).await;
+    assert_eq!(found.unwrap(), None);
+    let found = memories.list(tenant_id, place.store_id, &pages[0]).await;
+    assert_eq!(found.unwrap(), None);
 
     // A commit makes its heads known, and leaves what it does not change.
     let mut heads = vec![head];
@@ -264,8 +271,11 @@ async fn look_ups_are_known_until_a_commit_changes_them() {
         assert_eq!(place.memory(head.path.as_str()).await, *head);
     }
     assert_eq!(place.directory("/shared", 0).await.files, 9);
+    let shared = listing("/shared/", Depth::All, None, 100);
+    let shared_page = place.page(&shared).await;
     steps_of_reads();
     place.change(vec![edited(first, 7)]).await;
+    assert_eq!(place.page(&shared).await, shared_page);
     let edits = others.iter().map(|head| place.change(vec![edited(head, 7)]));
     assert_eq!(place.directory("/shared", 0).await.files, 9);
     join_all(edits).await;
@@ -278,6 +288,10 @@ async fn look_ups_are_known_until_a_commit_changes_them() {
     assert_eq!(steps_of_reads(), 0, "look-ups after commits read the file");
     for head in place.heads_below("/").await {
         assert!(edited_heads.contains(&head), "{head:?}");
+    }
+    assert_ne!(place.page(&shared).await, shared_page);
+    for (listing, page) in pages.iter().zip(&first_pages) {
+        assert_ne!(place.page(listing).await, *page);
     }
     let head = edited_heads.swap_remove(0);
 

@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
-use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
-use super::{Changed, Changes, KnownHeads, MAX_ENTRIES};
+use super::{Changed, Changes, KnownAnswers, MAX_ENTRIES};
 use crate::commit::{Change, Commit};
-use crate::memories::{HeadAt, Place, StoreKey};
-use crate::model::{Claim, Directory, ExpiryChange, Head, HeadChange, Lookup, StoreState, Target};
+use crate::memories::{HeadAt, PageAt, Place, StoreKey};
+use crate::model::{
+    Claim, Depth, Directory, Expiry, ExpiryChange, Head, HeadChange, Lookup, MemoryItem, MemoryPage,
+    StoreState, Target,
+};
 
 const STORE: StoreState = StoreState {
     is_archived: false,
@@ -69,8 +72,8 @@ fn directory() -> Target {
     })
 }
 
-fn look_up(known: &KnownHeads, at: &HeadAt, target: Target) {
-    known.keep(known.moment(), at, &answer(target));
+fn look_up(known: &KnownAnswers, at: &HeadAt, target: Target) {
+    known.keep_target(known.moment(), at, &answer(target));
 }
 
 /// A commit that puts the memory of `before` to `path`, in version 2 of it.
@@ -112,46 +115,46 @@ fn put(before: Option<Head>, path: &str) -> Changes {
     Changes::Commits(changed)
 }
 
-fn make(known: &KnownHeads, changes: Changes) {
+fn make(known: &KnownAnswers, changes: Changes) {
     known.committing(changes);
     known.ended(true);
 }
 
 #[test]
 fn oldest_answers_are_forgotten_first() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     let look_up_all = |numbers: Range<usize>| {
         for number in numbers {
             look_up(&known, &numbered(number), Target::Missing);
         }
     };
     look_up_all(0..2 * MAX_ENTRIES);
-    assert!(known.get(&numbered(0)).is_some());
+    assert!(known.target(&numbered(0)).is_some());
     look_up_all(2 * MAX_ENTRIES..2 * MAX_ENTRIES + 1);
-    assert!(known.get(&numbered(MAX_ENTRIES - 1)).is_none());
-    assert!(known.get(&numbered(MAX_ENTRIES)).is_some());
-    assert!(known.get(&numbered(2 * MAX_ENTRIES)).is_some());
+    assert!(known.target(&numbered(MAX_ENTRIES - 1)).is_none());
+    assert!(known.target(&numbered(MAX_ENTRIES)).is_some());
+    assert!(known.target(&numbered(2 * MAX_ENTRIES)).is_some());
 }
 
 #[test]
 fn changes_of_anything_forget_all_answers() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     let all = || (0..=MAX_ENTRIES).map(numbered);
     all().for_each(|at| look_up(&known, &at, Target::Missing));
     known.committing(Changes::All);
     look_up(&known, &numbered(1), Target::Missing);
-    assert!(all().all(|at| known.get(&at).is_none()));
+    assert!(all().all(|at| known.target(&at).is_none()));
     let before = known.moment();
     known.ended(true);
     look_up(&known, &numbered(0), Target::Missing);
-    assert!(known.get(&numbered(0)).is_some());
-    known.keep(before, &numbered(1), &answer(Target::Missing));
-    assert!(known.get(&numbered(1)).is_none());
+    assert!(known.target(&numbered(0)).is_some());
+    known.keep_target(before, &numbered(1), &answer(Target::Missing));
+    assert!(known.target(&numbered(1)).is_none());
 }
 
 #[test]
 fn a_commit_forgets_its_places_and_their_directories_only() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     let changed = ["/", "/a", "/a/b", "/a/b/from.md", "/c", "/c/to.md"].map(at);
     let others = ["/a/other.md", "/d", "/a/b/from.mdx"].map(at);
     for at in changed.iter().chain(&others) {
@@ -161,46 +164,46 @@ fn a_commit_forgets_its_places_and_their_directories_only() {
     known.committing(put(Some(head("/a/b/from.md", 1, None)), "/c/to.md"));
     let during = known.moment();
     for moment in [before, during] {
-        assert!(others.iter().all(|at| known.get(at).is_some()));
+        assert!(others.iter().all(|at| known.target(at).is_some()));
         for at in &changed {
-            known.keep(moment, at, &answer(directory()));
-            assert!(known.get(at).is_none(), "{at:?}");
+            known.keep_target(moment, at, &answer(directory()));
+            assert!(known.target(at).is_none(), "{at:?}");
         }
     }
     known.ended(false);
     for at in &changed {
-        known.keep(during, at, &answer(directory()));
-        assert!(known.get(at).is_none(), "{at:?}");
+        known.keep_target(during, at, &answer(directory()));
+        assert!(known.target(at).is_none(), "{at:?}");
         look_up(&known, at, directory());
-        assert!(known.get(at).is_some(), "{at:?}");
+        assert!(known.target(at).is_some(), "{at:?}");
     }
-    known.keep(before, &at("/e.md"), &answer(Target::Missing));
-    assert!(known.get(&at("/e.md")).is_some());
+    known.keep_target(before, &at("/e.md"), &answer(Target::Missing));
+    assert!(known.target(&at("/e.md")).is_some());
 }
 
 #[test]
 fn changes_are_not_forgotten_while_a_look_up_of_their_place_is_kept() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     let before = known.moment();
     make(&known, put(None, "/new.md"));
     (0..=2 * MAX_ENTRIES).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
-    assert!(known.get(&at("/new.md")).is_none());
-    known.keep(before, &at("/new.md"), &answer(Target::Missing));
-    assert!(known.get(&at("/new.md")).is_none());
+    assert!(known.target(&at("/new.md")).is_none());
+    known.keep_target(before, &at("/new.md"), &answer(Target::Missing));
+    assert!(known.target(&at("/new.md")).is_none());
 }
 
 #[test]
 fn nothing_is_kept_beyond_the_limits() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     known.committing(put(None, "/new.md"));
     let room = MAX_ENTRIES - 2;
     (0..=room).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
-    assert!(known.get(&numbered(room - 1)).is_some());
-    assert!(known.get(&numbered(room)).is_none());
+    assert!(known.target(&numbered(room - 1)).is_some());
+    assert!(known.target(&numbered(room)).is_none());
     known.ended(true);
     look_up(&known, &numbered(room), Target::Missing);
-    assert!(known.get(&numbered(room)).is_some());
-    assert!(known.get(&numbered(0)).is_some());
+    assert!(known.target(&numbered(room)).is_some());
+    assert!(known.target(&numbered(0)).is_some());
 
     let listing = |max_entries| HeadAt {
         max_entries,
@@ -209,37 +212,109 @@ fn nothing_is_kept_beyond_the_limits() {
     for max_entries in 0..9 {
         look_up(&known, &listing(max_entries), directory());
     }
-    assert!((0..5).all(|max_entries| known.get(&listing(max_entries)).is_none()));
-    assert!((5..9).all(|max_entries| known.get(&listing(max_entries)).is_some()));
+    assert!((0..5).all(|max_entries| known.target(&listing(max_entries)).is_none()));
+    assert!((5..9).all(|max_entries| known.target(&listing(max_entries)).is_some()));
+}
+
+/// A page of the directories below `/d`.
+fn page(number_of_items: usize) -> MemoryPage {
+    let item = || MemoryItem::Prefix(DirPath::root());
+    MemoryPage {
+        store: STORE,
+        expiry: Expiry::default(),
+        items: (0..number_of_items).map(|_| item()).collect(),
+    }
+}
+
+fn first_page(path: &str, depth: Depth, limit: u32) -> PageAt {
+    PageAt {
+        place: at(path).place,
+        depth,
+        limit,
+    }
+}
+
+#[test]
+fn pages_are_known_by_their_depth_and_limit() {
+    let known = KnownAnswers::default();
+    let asked = first_page("/d", Depth::All, 7);
+    known.keep_page(known.moment(), &asked, &page(7));
+    look_up(&known, &at("/d"), directory());
+    assert_eq!(known.page(&asked), Some(page(7)));
+    for other in [
+        first_page("/d", Depth::Children, 7),
+        first_page("/d", Depth::All, 8),
+        first_page("/", Depth::All, 7),
+    ] {
+        assert_eq!(known.page(&other), None, "{other:?}");
+    }
+    for limit in 8..12 {
+        known.keep_page(known.moment(), &first_page("/d", Depth::All, limit), &page(0));
+    }
+    assert_eq!(known.page(&asked), None);
+    assert!(known.target(&at("/d")).is_some());
+}
+
+#[test]
+fn pages_of_changed_directories_are_forgotten() {
+    let known = KnownAnswers::default();
+    let [root, changed, other] =
+        ["/", "/changed", "/other"].map(|directory| first_page(directory, Depth::All, 7));
+    let keep_all = || {
+        for asked in [&root, &changed, &other] {
+            known.keep_page(known.moment(), asked, &page(1));
+        }
+    };
+    keep_all();
+    let before = known.moment();
+    make(&known, put(None, "/changed/new.md"));
+    known.keep_page(before, &changed, &page(1));
+    assert_eq!((known.page(&root), known.page(&changed)), (None, None));
+    assert!(known.page(&other).is_some());
+    keep_all();
+    assert!(known.page(&changed).is_some());
+    make(&known, Changes::All);
+    assert_eq!(known.page(&other), None);
+}
+
+#[test]
+fn items_of_pages_count() {
+    let known = KnownAnswers::default();
+    for number in 0..3 {
+        let asked = first_page(&format!("/{number}"), Depth::All, 1);
+        known.keep_page(known.moment(), &asked, &page(MAX_ENTRIES));
+    }
+    assert_eq!(known.page(&first_page("/0", Depth::All, 1)), None);
+    assert!(known.page(&first_page("/2", Depth::All, 1)).is_some());
 }
 
 #[test]
 fn new_heads_are_known() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     make(&known, put(None, "/new.md"));
     let new = answer(Target::Memory(head("/new.md", 2, None)));
-    assert_eq!(known.get(&at("/new.md")), Some(new.clone()));
+    assert_eq!(known.target(&at("/new.md")), Some(new.clone()));
     let listing = HeadAt {
         max_entries: 10,
         ..at("/new.md")
     };
-    assert_eq!(known.get(&listing), Some(new));
+    assert_eq!(known.target(&listing), Some(new));
     known.committing(put(None, "/failed.md"));
     known.ended(false);
-    assert_eq!(known.get(&at("/failed.md")), None);
+    assert_eq!(known.target(&at("/failed.md")), None);
 }
 
 #[test]
 fn new_head_has_the_claim_of_another_replica() {
-    let known = KnownHeads::default();
+    let known = KnownAnswers::default();
     for (replica, kept) in [(1, None), (2, Some(claim_of(2)))] {
         let before = head("/old.md", 1, Some(claim_of(replica)));
         look_up(&known, &at("/old.md"), Target::Memory(before.clone()));
         make(&known, put(Some(before), "/renamed.md"));
         let renamed = answer(Target::Memory(head("/renamed.md", 2, kept)));
-        assert_eq!(known.get(&at("/renamed.md")), Some(renamed));
-        assert_eq!(known.get(&at("/old.md")), None);
+        assert_eq!(known.target(&at("/renamed.md")), Some(renamed));
+        assert_eq!(known.target(&at("/old.md")), None);
     }
     make(&known, put(Some(head("/unknown.md", 1, None)), "/other.md"));
-    assert_eq!(known.get(&at("/other.md")), None);
+    assert_eq!(known.target(&at("/other.md")), None);
 }
