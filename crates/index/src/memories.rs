@@ -463,7 +463,7 @@ impl Memories {
         listing: &MemoryListing,
     ) -> Result<Option<MemoryPage>, IndexError> {
         let known = match self.database.backend() {
-            // Later pages, which are read once, would displace what is read again.
+            // A reader of a whole store needs each later page once, and would displace answers.
             Backend::Sqlite(index) if listing.after.is_none() => index.known(),
             _ => return self.read_page(tenant_id, store_id, listing).await,
         };

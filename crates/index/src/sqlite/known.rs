@@ -96,7 +96,7 @@ struct Slot {
     pages: Answered<(Depth, u32), MemoryPage>,
 }
 
-/// Answers by what was asked, the oldest first.
+/// Answers with their questions, the oldest first.
 #[derive(Debug)]
 struct Answered<Q, A>(Vec<(Q, Arc<A>)>);
 

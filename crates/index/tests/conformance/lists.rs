@@ -118,8 +118,8 @@ pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
     }
 }
 
-/// Asks twice for the first page of each list, and compares it with what is found one by
-/// one.
+/// Each first page, asked for twice, has these paths, and the memories that are found by
+/// their ids.
 async fn assert_first_pages(place: &Place, expected: &[&str]) {
     for (below, depth) in [("/", Depth::All), ("/d/", Depth::All), ("/d/", Depth::Children)] {
         for _ in 0..2 {
