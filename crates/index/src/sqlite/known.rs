@@ -131,7 +131,7 @@ impl KnownAnswers {
             .answers
             .slot(&at.place)?
             .pages
-            .get(at.wanted())
+            .get(&at.wanted())
             .cloned();
         page.map(Arc::unwrap_or_clone)
     }
@@ -146,7 +146,7 @@ impl KnownAnswers {
     pub(crate) fn keep_target(&self, moment: Moment, at: &HeadAt, target: &Lookup) {
         let target = Arc::new(target.clone());
         self.keep(moment, &at.place, |slot| {
-            slot.targets.keep(at.max_entries, target)
+            slot.targets.keep(at.max_entries, target);
         });
     }
 
@@ -402,10 +402,10 @@ impl Slot {
 }
 
 impl<Q: PartialEq, A> Answered<Q, A> {
-    fn get(&self, wanted: Q) -> Option<&Arc<A>> {
+    fn get(&self, wanted: &Q) -> Option<&Arc<A>> {
         let mut answers = self.0.iter();
         answers
-            .find(|(asked, _)| *asked == wanted)
+            .find(|(asked, _)| asked == wanted)
             .map(|(_, answer)| answer)
     }
 
