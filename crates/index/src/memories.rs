@@ -1,26 +1,27 @@
 //! Memories of one store: reads of heads, and the one way to change them.
 
 mod lookups;
+mod pages;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 use serde_json::json;
-use sqlx::SqlSafeStr;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use crate::IndexError;
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Commit, CommitOutcome, Commits};
-use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
-use crate::listing::{Span, end_of};
+use crate::database::{Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::listing::end_of;
 use crate::model::{
-    Claim, Depth, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryItem,
-    MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, StoreState, Target,
+    Claim, Directory, Entry, Expiry, FoundMemories, FoundMemory, Head, Lookup, Memory, MemoryTarget, Pin,
+    PinOutcome, Replayed, StoreState, Target,
 };
 use crate::stores::lock_live_store;
-use crate::{IndexError, postgres, sqlite};
 
 use lookups::Lookups;
-pub(crate) use lookups::{Answer, HeadAt, MemoryAt, PageAt, Place, answers_of};
+pub(crate) use lookups::{Answer, HeadAt, MemoryAt, Place, answers_of};
+pub(crate) use pages::PageAt;
 
 const HEADS_BELOW: &str = "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
     claimed_until FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
@@ -137,14 +138,6 @@ struct FoundRow {
     found: FoundMemory,
 }
 
-/// An item of a list, if the row has one. One row has the store: on Postgres the first,
-/// on SQLite one without an item.
-struct ItemRow {
-    store: Option<StoreState>,
-    expiry: Expiry,
-    item: Option<MemoryItem>,
-}
-
 from_row! {
     StoreState { is_archived, purge_epoch }
     Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
@@ -227,23 +220,6 @@ impl FromRow for FoundRow {
         Ok(Self {
             memory_id: row.get("memory_id")?,
             found: row.read()?,
-        })
-    }
-}
-
-impl FromRow for ItemRow {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let item = match row.read_unless_null("memory_id")? {
-            Some(memory) => Some(MemoryItem::Memory {
-                memory: Box::new(memory),
-                first_line: row.get::<Option<_>>("first_line")?.unwrap_or_default(),
-            }),
-            None => row.get::<Option<_>>("path")?.map(MemoryItem::Prefix),
-        };
-        Ok(Self {
-            store: row.read_unless_null("purge_epoch")?,
-            expiry: row.read()?,
-            item,
         })
     }
 }
@@ -447,80 +423,6 @@ impl Memories {
                 .collect(),
             directories: directories.into_iter().map(DirPath::from_trusted).collect(),
         }))
-    }
-
-    /// Lists memories in byte order of their paths; `None`: no such store.
-    ///
-    /// Reads about as many rows as it returns, however many memories are below the
-    /// directory.
-    ///
-    /// # Errors
-    /// [`IndexError`].
-    pub async fn list(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &MemoryListing,
-    ) -> Result<Option<MemoryPage>, IndexError> {
-        let known = match self.database.backend() {
-            // A reader of a whole store needs each later page once, and would displace answers.
-            Backend::Sqlite(index) if listing.after.is_none() => index.known(),
-            _ => return self.read_page(tenant_id, store_id, listing).await,
-        };
-        let at = PageAt {
-            place: Place {
-                store: StoreKey { tenant_id, store_id },
-                path: listing.below.as_file(),
-            },
-            depth: listing.depth,
-            limit: listing.limit,
-        };
-        if let Some(page) = known.page(&at) {
-            return Ok(Some(page));
-        }
-        let moment = known.moment();
-        let page = self.read_page(tenant_id, store_id, listing).await?;
-        if let Some(page) = &page {
-            known.keep_page(moment, &at, page);
-        }
-        Ok(page)
-    }
-
-    async fn read_page(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &MemoryListing,
-    ) -> Result<Option<MemoryPage>, IndexError> {
-        let span = Span::of(listing);
-        let role = Role::Tenant(tenant_id);
-        let mut tx = self.database.read_one("list_memories", role).await?;
-        let packing = sqlite::head::page(listing.depth);
-        let text = if tx.is_postgres() {
-            postgres::head::MEMORIES.into_sql_str()
-        } else {
-            packing.text()
-        };
-        let after_name = span.as_ref().map(|span| span.after_name);
-        let rows: Vec<ItemRow> = tx
-            .query(text)
-            .bind(tenant_id)
-            .bind(store_id)
-            .bind(listing.below.as_str())
-            .bind(span.as_ref().map(|span| span.from))
-            .bind(span.as_ref().map(|span| span.end.as_str()))
-            .bind(after_name.filter(|_| listing.depth == Depth::Children))
-            .bind(listing.limit)
-            .all_packed(packing)
-            .await?;
-        let Some((store, expiry)) = rows.iter().find_map(|row| Some((row.store?, row.expiry))) else {
-            return Ok(None);
-        };
-        let mut items: Vec<_> = rows.into_iter().filter_map(|row| row.item).collect();
-        // On SQLite, memories and directories are two lists, each up to the limit.
-        items.sort_by(|one, other| one.path().cmp(other.path()));
-        items.truncate(listing.limit as usize);
-        Ok(Some(MemoryPage { store, expiry, items }))
     }
 
     /// Sets a memory's pin or expiry time, if its head is unchanged since it was read.

@@ -10,7 +10,7 @@ use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use super::StoreKey;
 use crate::database::{Backend, BatchRules, Batches, Database, FromRow, Role, Row, Unanswered};
-use crate::model::{Depth, FoundMemory, Lookup};
+use crate::model::{FoundMemory, Lookup};
 use crate::{IndexError, postgres, sqlite};
 
 /// The names of the calls.
@@ -44,14 +44,6 @@ pub(crate) struct HeadAt {
     pub(crate) max_entries: u64,
 }
 
-/// A first page that is wanted of the memories below a place.
-#[derive(Debug)]
-pub(crate) struct PageAt {
-    pub(crate) place: Place,
-    pub(crate) depth: Depth,
-    pub(crate) limit: u32,
-}
-
 /// A memory that is wanted by its id.
 #[derive(Debug)]
 pub(crate) struct MemoryAt {
@@ -80,13 +72,6 @@ impl Place {
     /// The path as that of a directory.
     pub(crate) fn directory(&self) -> DirPath {
         self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
-    }
-}
-
-impl PageAt {
-    /// What is wanted of the place.
-    pub(crate) const fn wanted(&self) -> (Depth, u32) {
-        (self.depth, self.limit)
     }
 }
 

@@ -118,6 +118,28 @@ pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
     }
 }
 
+/// Unused memories expire after a minute from now on.
+async fn set_period(place: &Place) {
+    let period = StoreChange {
+        expires_unused_after: Some(Some(60)),
+        now: after_seconds(3),
+        ..StoreChange::default()
+    };
+    let (stores, tenant_id) = (&place.index.stores, place.tenant_id);
+    stores
+        .update(tenant_id, place.store_id, &period, None, &by_tenant(NOW))
+        .await
+        .unwrap();
+}
+
+async fn archive(place: &Place) {
+    let (stores, tenant_id) = (&place.index.stores, place.tenant_id);
+    stores
+        .archive(tenant_id, place.store_id, &by_tenant(NOW))
+        .await
+        .unwrap();
+}
+
 /// Each first page, asked for twice, has these paths, and the memories that are found by
 /// their ids.
 async fn assert_first_pages(place: &Place, expected: &[&str]) {
@@ -185,24 +207,11 @@ pub(crate) async fn first_pages_show_every_change(subject: &Subject) {
     };
     index.access_times.flush(&[read]).await.unwrap();
     assert_first_pages(&place, &["/d/b", "/d/c"]).await;
-    let period = StoreChange {
-        expires_unused_after: Some(Some(60)),
-        now: after_seconds(3),
-        ..StoreChange::default()
-    };
-    index
-        .stores
-        .update(tenant_id, store_id, &period, None, &by_tenant(NOW))
-        .await
-        .unwrap();
+    set_period(&place).await;
     assert_first_pages(&place, &["/d/b", "/d/c"]).await;
     place.change(vec![deleted(&second)]).await;
     assert_first_pages(&place, &["/d/c"]).await;
-    index
-        .stores
-        .archive(tenant_id, store_id, &by_tenant(NOW))
-        .await
-        .unwrap();
+    archive(&place).await;
     assert_first_pages(&place, &["/d/c"]).await;
     let last = place.memory("/d/c").await;
     place.change(vec![deleted(&last)]).await;
@@ -334,23 +343,8 @@ pub(crate) async fn deleted_memory_is_distinguished_from_an_unknown_one(subject:
 pub(crate) async fn memories_and_lists_show_the_state_of_their_store(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
-    let period = StoreChange {
-        expires_unused_after: Some(Some(60)),
-        now: after_seconds(3),
-        ..StoreChange::default()
-    };
-    place
-        .index
-        .stores
-        .update(place.tenant_id, place.store_id, &period, None, &by_tenant(NOW))
-        .await
-        .unwrap();
-    place
-        .index
-        .stores
-        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
-        .await
-        .unwrap();
+    set_period(&place).await;
+    archive(&place).await;
     let store = StoreState {
         is_archived: true,
         purge_epoch: 0,

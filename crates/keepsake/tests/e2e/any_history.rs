@@ -252,8 +252,11 @@ impl History {
             Call::Batched { .. } => batched::first_answer(answer.status, &answer.json(), &told),
             _ => (answer.status, answer.json()),
         };
-        if let Some((first, version)) = first {
-            if version.is_none_or(|version| self.model.can_answer_again(version)) {
+        if let Some((mut first, version)) = first {
+            if let Some(text) = version.and_then(|version| self.model.text_without_lines(&call, version)) {
+                first["content"] = json!(text);
+            }
+            if !version.is_some_and(|version: usize| self.model.versions[version].is_redacted) {
                 assert_is_replay(&first, &body, &told);
             }
             self.check(&told).await;

@@ -128,14 +128,18 @@ pub(crate) fn sha256(content: &str) -> String {
 }
 
 impl Model {
-    /// Whether the answer that names a version can be built again: an edit is applied
-    /// again to the version before, and both may have been redacted since.
-    pub(crate) fn can_answer_again(&self, version: usize) -> bool {
-        let it = &self.versions[version];
-        let before = self.versions[..version]
-            .iter()
-            .rfind(|before| before.memory == it.memory);
-        !it.is_redacted && before.is_none_or(|before| !before.is_redacted)
+    /// The text of an edit that is sent again, if the version before the edit was
+    /// redacted: the edit cannot be applied to it again, so no lines are shown.
+    pub(crate) fn text_without_lines(&self, call: &Call, version: usize) -> Option<String> {
+        let Call::Tool(Tool::Replace(path, ..) | Tool::Insert(path, ..)) = call else {
+            return None;
+        };
+        let memory = self.versions[version].memory;
+        let mut earlier = self.versions[..version].iter();
+        let before = earlier.rfind(|before| before.memory == memory)?;
+        before
+            .is_redacted
+            .then(|| format!("The file /memories{path} has been edited."))
     }
 
     fn live_at(&self, path: &str) -> Option<usize> {
