@@ -3,7 +3,7 @@
 cache := env("XDG_CACHE_HOME", env("HOME") / ".cache") / "keepsake"
 export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", cache / "target")
 
-# Everything that CI runs, or some parts of it: `just ci lints tests`
+# What CI runs, or some parts of it: `just ci lints tests`, `just ci --all`
 ci *parts:
     ./.ci/run {{ parts }}
 
@@ -21,7 +21,7 @@ torture *arguments:
 
 # The Helm chart: rendered, validated, and run
 chart:
-    ./tests/run -- --package keepsake --test e2e -- chart
+    ./tests/run --part chart
 
 # Format the code
 fmt:
@@ -49,6 +49,10 @@ deny:
 # Dependencies that nothing uses
 machete:
     ./.ci/run unused-dependencies
+
+# Everything, also what takes too long for each landing: `just nightly torture`
+nightly *parts:
+    ./tests/nightly {{ parts }}
 
 # Fuzz targets, 30 seconds each: `just fuzz 600 path cursor` for longer and for some
 fuzz *arguments:

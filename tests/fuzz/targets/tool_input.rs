@@ -99,7 +99,7 @@ impl Store {
     fn apply_agents(&mut self, call: &AgentCall) {
         match call {
             AgentCall::List { path, .. } | AgentCall::Search { path, .. } => {
-                assert!(self.below(&path.dir()).len() <= self.0.len())
+                assert!(self.below(&path.dir()).len() <= self.0.len());
             }
             AgentCall::Read { path, offset, limit } => {
                 if let Some(text) = self.file(path) {
@@ -291,11 +291,12 @@ fn inserted(text: &str, line: i64, insert_text: &str) -> Option<Edit> {
 /// Views from a range on to its end: the lines come once each, in their order.
 fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
     let lines: Vec<_> = text.split('\n').collect();
+    let count = i64::try_from(lines.len()).unwrap();
     let (first, last) = view_range.unwrap_or((1, -1));
     let mut next = first;
     loop {
         let Ok(shown) = view_file(path, text, Some((next, last)), VIEW_CHARS) else {
-            let (count, is_open) = (lines.len() as i64, last == -1);
+            let is_open = last == -1;
             assert!(
                 next < 1 || next > count || !is_open && last < next,
                 "{next} {last}"
@@ -322,7 +323,7 @@ fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
             assert!(*line == whole || notice.is_some() && whole.starts_with(line));
             next += 1;
         }
-        let is_done = next > lines.len() as i64 || last != -1 && next > last;
+        let is_done = next > count || last != -1 && next > last;
         assert!(is_done || notice.is_some());
         if is_done {
             return;

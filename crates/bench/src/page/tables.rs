@@ -66,7 +66,7 @@ pub(super) fn run(results: &Results) -> String {
         .as_f64()
         .map(|bytes| bytes / f64::from(1 << 30));
     let mut line = format!(
-        "Measured on {} at commit `{}` (version {}), on {} cores ({}), {} GiB of memory, Linux {}.",
+        "Measured on {} at commit `{}` (version {}), built with the profile `release`, on {} cores ({}), {} GiB of memory, Linux {}.",
         text(&run["date"]),
         text(&run["commit"]),
         text(&any["keepsake"]),

@@ -1,6 +1,6 @@
 //! The README, from top to bottom: each block is run as it is written.
 //!
-//! The debug build takes the place of the release build, and a script that of the model.
+//! A script takes the place of the model.
 //! The chart's tests test `docker compose`. Everything else is real.
 
 use std::fs;
@@ -51,7 +51,7 @@ impl Reader {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path();
-        fs::create_dir_all(path.join("target/release")).unwrap();
+        fs::create_dir_all(path.join("target/debug")).unwrap();
         fs::create_dir(path.join("home")).unwrap();
         copy(&repository().join("clients"), &path.join("clients"));
         let reader = Self {
@@ -65,9 +65,9 @@ impl Reader {
             reader.path("home").display(),
             binary().display()
         );
-        reader.write("target/release/keepsake", &program);
+        reader.write("target/debug/keepsake", &program);
         let permissions = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(reader.path("target/release/keepsake"), permissions).unwrap();
+        fs::set_permissions(reader.path("target/debug/keepsake"), permissions).unwrap();
         reader
     }
 
@@ -94,10 +94,7 @@ impl Reader {
         command
             .args(["-c", &terminal])
             .current_dir(self.folder.path())
-            .env(
-                "PATH",
-                format!("{}:{path}", self.path("target/release").display()),
-            )
+            .env("PATH", format!("{}:{path}", self.path("target/debug").display()))
             .envs(more.iter().copied());
         self.printed = script::run(&mut command).await;
     }
@@ -184,7 +181,7 @@ async fn readme_works_block_by_block() {
     let mut printed: Vec<_> = PRINTED.to_vec();
     for Block { language, text } in blocks(&readme) {
         match language.as_str() {
-            "sh" if text == "cargo run --release -- serve --dev" => reader.start_dev().await,
+            "sh" if text == "cargo run -- serve --dev" => reader.start_dev().await,
             // The chart's tests run what the compose file runs, and this test is in the other one.
             "sh" if text.starts_with("docker compose") || text == "./tests/run" => continue,
             "sh" if text.starts_with("keepsake serve") => {

@@ -1,0 +1,94 @@
+# The parts of a run: what each of them depends on, and what it runs. .ci/run, tests/run
+# and tests/nightly source this file from the repository's folder.
+
+# Checks that build no test.
+readonly CHECKS=(formatting lints documentation dependencies unused-dependencies)
+# Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
+readonly TEST_PARTS=(core documents chart browser schemathesis sdk release pgbouncer partitions upgrade bench)
+
+# All parts depend on these.
+readonly COMMON_PATHS='.ci Cargo.lock rust-toolchain.toml'
+# All parts of the tests depend on these too.
+readonly TEST_PATHS='Cargo.toml crates/testkit tests/parts.sh tests/program tests/run tests/servers.sh tests/tools.sh'
+readonly E2E=crates/keepsake/tests/e2e
+
+# The files and folders that a part depends on, as git's pathspecs.
+declare -rA PATHS=(
+  [formatting]='*.rs rustfmt.toml'
+  [lints]='Cargo.toml clippy.toml crates tests/fuzz/targets'
+  [documentation]='Cargo.toml crates'
+  [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml'
+  [unused-dependencies]='Cargo.toml crates'
+  [core]='crates deploy/postgres migrations tests/conformance tests/fuzz/seeds tests/fuzz/targets'
+  [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart'
+  [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy helm tests/chart"
+  [browser]="$E2E/browser.rs $E2E/console $E2E/sdk.rs $E2E/support crates/console
+    crates/server/src/console crates/server/src/reference crates/server/src/reference.rs crates/server/templates
+    tests/browser"
+  [schemathesis]="$E2E/openapi.rs $E2E/support crates/server docs/openapi.json"
+  [sdk]="$E2E/clients.rs $E2E/mcp.rs $E2E/reference.rs $E2E/sdk.rs $E2E/support clients crates/core/src/tool
+    crates/mcp crates/server docs/openapi.json tests/mcp tests/reference tests/sdk"
+  [release]="$E2E/release.rs $E2E/support clients crates/keepsake/Cargo.toml crates/keepsake/build.rs deploy helm"
+  [pgbouncer]='crates/index/src/postgres crates/index/tests/conformance/poolers.rs deploy/postgres migrations/postgres'
+  [partitions]='crates/index migrations/postgres'
+  [upgrade]="$E2E/support $E2E/upgrade.rs CHANGELOG.md crates/index migrations tests/upgrade"
+  [bench]='crates/bench tests/bench'
+)
+
+# The tests of a part: on each line a test program, as package/target, and what the names
+# of its tests contain; without that, all of them. `unit` are the unit tests of a package.
+declare -rA TESTS=(
+  [documents]='keepsake-config/config documentation::
+    keepsake-server/unit openapi::
+    keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
+  [chart]='keepsake/e2e chart::'
+  [browser]='keepsake/e2e browser:: works_in_a_browser'
+  [schemathesis]='keepsake/e2e openapi::answers_are_as_the_document_says'
+  [sdk]='keepsake/e2e sdk:: clients:: reference:: mcp::clients mcp::folder mcp::server'
+  [release]='keepsake/e2e release::'
+  [pgbouncer]='keepsake-index/conformance poolers::'
+  [partitions]='keepsake-index/conformance partitions::'
+  [upgrade]='keepsake/e2e upgrade::'
+  [bench]='keepsake-bench/unit
+    keepsake-bench/e2e'
+)
+
+# What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
+declare -rA TOOLS=(
+  [core]='pg_dump promtool'
+  [documents]='anthropic chart_python mcp node promtool typescript_client'
+  [chart]='chart_python hadolint helm promtool'
+  [browser]='anthropic browser_packages chromium'
+  [schemathesis]='schemathesis'
+  [sdk]='anthropic mcp mcp_typescript python_client typescript_client typescript_sdk'
+  [release]='anthropic cyclonedx helm node'
+  [pgbouncer]='pg_dump pgbouncer'
+  [partitions]=''
+  [upgrade]='pg_dump'
+  [bench]='pg_dump'
+)
+
+# Prints the pathspecs of the part $1, one a line.
+paths_of() {
+  local words="${PATHS[$1]} $COMMON_PATHS"
+  case " ${TEST_PARTS[*]} " in *" $1 "*) words+=" $TEST_PATHS" ;; esac
+  # Words are split, and stars are left to git.
+  (set -f && printf '%s\n' $words)
+}
+
+# Prints the seconds and the result of each part from lines of part, seconds and result in
+# the file $1, then the slowest tests and the number of tests from their output in the file $2.
+print_report() {
+  printf '\n== seconds of each part\n'
+  awk -F '\t' '{ printf "%7d  %-20s %s\n", $2, $1, $3 }' "$1"
+  printf '\n== the slowest tests, in seconds\n'
+  awk '
+    /^ *Running / { program = $2 == "unittests" ? $NF : $2 }
+    match($0, / <[0-9.]+s>$/) && /^test / {
+      printf "%8.2f  %s %s\n", substr($0, RSTART + 2, RLENGTH - 4), program, $2
+    }' "$2" | sort -rn | head -n 10
+  printf '\n'
+  awk '
+    /^test result: / { passed += $4; failed += $6; skipped += $8 }
+    END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$2"
+}
