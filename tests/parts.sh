@@ -4,7 +4,7 @@
 # Checks that build no test.
 readonly CHECKS=(formatting lints documentation dependencies unused-dependencies)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
-readonly TEST_PARTS=(core documents chart browser schemathesis sdk release pgbouncer partitions upgrade bench)
+readonly TEST_PARTS=(core documents cost chart browser schemathesis sdk release pgbouncer partitions upgrade bench)
 
 # All parts depend on these.
 readonly COMMON_PATHS='.ci Cargo.lock rust-toolchain.toml'
@@ -21,6 +21,8 @@ declare -rA PATHS=(
   [unused-dependencies]='Cargo.toml crates'
   [core]='crates deploy/postgres migrations tests/conformance tests/fuzz/seeds tests/fuzz/targets'
   [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart'
+  [cost]="$E2E/support crates/console crates/engine/src/fair.rs crates/engine/src/search crates/engine/src/search.rs
+    crates/engine/src/shares.rs crates/engine/src/work.rs crates/keepsake/tests/cost crates/mcp crates/server"
   [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy helm tests/chart"
   [browser]="$E2E/browser.rs $E2E/console $E2E/sdk.rs $E2E/support crates/console
     crates/server/src/console crates/server/src/reference crates/server/src/reference.rs crates/server/templates
@@ -41,6 +43,7 @@ declare -rA TESTS=(
   [documents]='keepsake-config/config documentation::
     keepsake-server/unit openapi::
     keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
+  [cost]='keepsake/cost'
   [chart]='keepsake/e2e chart::'
   [browser]='keepsake/e2e browser:: works_in_a_browser'
   [schemathesis]='keepsake/e2e openapi::answers_are_as_the_document_says'
@@ -57,6 +60,7 @@ declare -rA TESTS=(
 declare -rA TOOLS=(
   [core]='pg_dump promtool'
   [documents]='anthropic chart_python mcp node promtool typescript_client'
+  [cost]=''
   [chart]='chart_python hadolint helm promtool'
   [browser]='anthropic browser_packages chromium'
   [schemathesis]='schemathesis'

@@ -6,6 +6,7 @@ use reqwest::header::{COOKIE, HeaderMap, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 
+use crate::support::client::plain_http;
 use crate::support::{Deployment, Pair, Server, Tenant};
 
 /// The page that receives a file.
@@ -65,11 +66,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn new(url: &str) -> Self {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(Policy::none())
-            .build()
-            .unwrap();
+        let http = plain_http().redirect(Policy::none()).build().unwrap();
         Self {
             http,
             url: url.to_owned(),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::browser::{Browser, Page, encoded};
+use crate::support::client::plain_http;
 use crate::support::command::keepsake_with;
 use crate::support::deployment::{FREE_RATES, ServerConfig};
 use crate::support::{Deployment, Pair, Server, Tenant, eventually, now_secs, script};
@@ -74,7 +75,7 @@ impl Setup {
 
     /// Opens the page of the provider, which leads back to this path.
     async fn at_provider(&self, url: &str) -> String {
-        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none());
+        let http = plain_http().redirect(Policy::none());
         let answer = http.build().unwrap().get(url).send().await.unwrap();
         assert_eq!(answer.status(), 303, "{}", answer.text().await.unwrap());
         let location = answer.headers()["location"].to_str().unwrap();
