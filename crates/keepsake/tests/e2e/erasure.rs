@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use keepsake_core::ContentHash;
+use memchr::memmem;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -63,10 +64,7 @@ impl Sought {
 }
 
 fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
-    bytes
-        .windows(needle.len())
-        .filter(|window| *window == needle)
-        .count()
+    memmem::find_iter(bytes, needle).count()
 }
 
 /// A tenant's store and operations on it.

@@ -1,6 +1,7 @@
 //! Secrets in new content are refused or redacted, and stored nowhere.
 
 use keepsake_core::sensitive::Scanner;
+use memchr::memmem;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -241,7 +242,7 @@ async fn is_in_index(deployment: &Deployment, text: &str) -> bool {
         let log = file.with_extension("db-wal");
         let holds = |file| {
             let bytes = std::fs::read(file).unwrap_or_default();
-            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+            memmem::find(&bytes, text.as_bytes()).is_some()
         };
         return holds(file) || holds(log);
     }
@@ -276,7 +277,7 @@ async fn is_in_blobs(deployment: &Deployment, text: &str) -> bool {
     let blobs = deployment.blobs().await;
     for listed in blobs.list(None, None, 100_000).await.unwrap() {
         let bytes = blobs.get(&listed.key, listed.size_bytes).await.unwrap().unwrap();
-        if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
+        if memmem::find(&bytes, text.as_bytes()).is_some() {
             return true;
         }
     }
