@@ -66,7 +66,8 @@ impl Replica {
     }
 
     /// Writes the noted reads, this replica's heartbeat, and the use of API
-    /// keys. Each part has a time limit.
+    /// keys; then empties SQLite's log, if it may hold removed rows. Each part has a
+    /// time limit.
     ///
     /// Returns the number of memories whose access times were written.
     ///
@@ -85,6 +86,14 @@ impl Replica {
         within(FLUSH_TIMEOUT, self.key_uses.write()).await?;
         if let Err(error) = within(FLUSH_TIMEOUT, self.activity.write_events()).await {
             tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
+        }
+        let empty = self.context.index.erasures.empty_log_of_removals();
+        match within(FLUSH_TIMEOUT, empty).await {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("engine.empty_log waits for a reader; tried again at the next tick"),
+            Err(error) => {
+                tracing::warn!(error = %error, "engine.empty_log failed; tried again at the next tick");
+            }
         }
         Ok(written)
     }

@@ -402,10 +402,11 @@ impl<'t> Removal<'t> {
 }
 
 /// Makes Postgres plan the statements of a removal; see [`PLAN_BY_KEYS`].
-async fn plan_by_keys(tx: &mut Tx) -> Result<(), IndexError> {
+async fn begin_removal(tx: &mut Tx) -> Result<(), IndexError> {
     if tx.is_postgres() {
         tx.query(PLAN_BY_KEYS).execute().await?;
     }
+    tx.note_removal();
     Ok(())
 }
 

@@ -183,3 +183,40 @@ async fn redacted_blob_that_the_drain_removes_leaves_no_object_version() {
     assert_eq!(drained["removed"], 1, "{drained}");
     assert_eq!(bucket.objects(&setup).await, 1, "no version and no delete marker");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_content_is_in_no_file_after_the_next_flush() {
+    const SECRET: &str = "a secret that nobody else has written";
+    let setup = TestEngine::sqlite().await;
+    let is_in_a_file = || {
+        let files = std::fs::read_dir(setup.folder()).unwrap();
+        files
+            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+            .any(|bytes| {
+                bytes
+                    .windows(SECRET.len())
+                    .any(|window| window == SECRET.as_bytes())
+            })
+    };
+    let redacted = setup.make("/redacted.md", SECRET).await;
+    setup
+        .update(&redacted, edit_of(Some("public"), None, None))
+        .await
+        .unwrap();
+    let version_id = redacted.memory.head.version_id;
+    let versions = &setup.engine.versions;
+    versions
+        .redact(&setup.principal, setup.store_id, version_id)
+        .await
+        .unwrap();
+    assert!(is_in_a_file(), "the test looks in the wrong place");
+    setup.engine.replica.flush().await.unwrap();
+    assert!(!is_in_a_file());
+
+    let deleted = setup.make("/deleted.md", SECRET).await;
+    setup.delete(&deleted, None).await.unwrap();
+    setup.clock.advance(RETENTION);
+    run(&setup, &setup.engine, ExpireVersions).await;
+    setup.engine.replica.flush().await.unwrap();
+    assert!(!is_in_a_file());
+}

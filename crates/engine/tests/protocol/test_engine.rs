@@ -1,5 +1,6 @@
 //! An engine on real backends, with a hook at each call of an object store.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 
 /// Keeps the backends alive while a test runs.
 enum Backend {
-    #[expect(dead_code, reason = "held, never read")]
     Folder(tempfile::TempDir),
     Database(TestDatabase),
 }
@@ -326,6 +326,14 @@ impl TestEngine {
             .unwrap();
         let operation = |shown: &ShownVersion| shown.version.operation.name();
         page.items.iter().map(operation).collect()
+    }
+
+    /// The folder of the database file.
+    pub(crate) fn folder(&self) -> &Path {
+        match &self.backend {
+            Backend::Folder(folder) => folder.path(),
+            Backend::Database(_) => panic!("Postgres has no file here"),
+        }
     }
 
     pub(crate) async fn all_writes_end(&self) {

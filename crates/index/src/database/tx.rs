@@ -163,6 +163,13 @@ impl Tx {
         )
     }
 
+    /// Notes that the log of SQLite will hold removed rows, until it is emptied.
+    pub(crate) fn note_removal(&mut self) {
+        if let Connection::SqliteWriter(writer) = &mut self.connection {
+            writer.note_removal();
+        }
+    }
+
     /// Whether a transaction of SQLite has not begun: its first statement was not sent, or
     /// failed to begin it.
     pub(crate) fn is_to_begin(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use keepsake_core::{StoreId, TenantId};
 
-use super::{ContentRow, Queue, Removal, Versions, plan_by_keys};
+use super::{ContentRow, Queue, Removal, Versions, begin_removal};
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, Redaction, RedactionOutcome};
 use crate::{IndexError, audit};
@@ -47,7 +47,7 @@ impl Redactions {
     ) -> Result<RedactionOutcome, IndexError> {
         let (store_id, audited) = (redaction.store_id, &redaction.audited);
         let mut tx = self.0.write("redact", Role::Tenant(tenant_id)).await?;
-        plan_by_keys(&mut tx).await?;
+        begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         if removal.lock_live(RowLock::NoKeyUpdate).await?.is_none() {
             return Ok(RedactionOutcome::NoStore);
@@ -72,7 +72,7 @@ pub(crate) async fn redact_imported(
     seq: i64,
     audited: &Audited,
 ) -> Result<RedactionOutcome, IndexError> {
-    plan_by_keys(tx).await?;
+    begin_removal(tx).await?;
     let mut removal = Removal::of(tx, tenant_id, store_id);
     let version = removal.query(VERSION_AT).bind(seq).optional().await?;
     removal.redact_version(version, audited).await

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
 
-use super::{Queue, Removal, Versions, plan_by_keys};
+use super::{Queue, Removal, Versions, begin_removal};
 use crate::IndexError;
 use crate::database::{Database, Role, RowLock, from_row};
 use crate::model::DeletionReason;
@@ -215,7 +215,7 @@ impl Retention {
         batch: &VersionBatch,
     ) -> Result<VersionsTaken, IndexError> {
         let mut tx = self.0.write("take_outdated", Role::Tenant(tenant_id)).await?;
-        plan_by_keys(&mut tx).await?;
+        begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, batch.store_id);
         if removal.lock_live(RowLock::Update).await?.is_none() {
             return Ok(VersionsTaken {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use keepsake_core::{StoreId, TenantId, Timestamp};
 
-use super::{DELETE_STORE, Removal, STORE_TABLES, delete_batch, plan_by_keys};
+use super::{DELETE_STORE, Removal, STORE_TABLES, begin_removal, delete_batch};
 use crate::change_feed::announce;
 use crate::database::{Database, Role, RowLock};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, StorePurge};
@@ -107,7 +107,7 @@ impl StoreDeletions {
         limit: u32,
     ) -> Result<StorePurge, IndexError> {
         let mut tx = self.0.write("purge_store", Role::Job(None)).await?;
-        plan_by_keys(&mut tx).await?;
+        begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         let purged = purge_batch(&mut removal, blobs_go_from, limit).await?;
         tx.commit().await?;

@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{DELETE_STORE, STORE_TABLES, Table, delete_batch, plan_by_keys};
+use super::{DELETE_STORE, STORE_TABLES, Table, begin_removal, delete_batch};
 use crate::change_feed::announce;
 use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
 use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, TenantPurge, VersionCounts};
@@ -262,7 +262,7 @@ async fn find(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>
 
 /// Locks the deletion and answers the rows counted so far; `None`: it has ended.
 async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
-    plan_by_keys(tx).await?;
+    begin_removal(tx).await?;
     // Two purges of one tenant take turns.
     let query = tx.query_locking(ROW_COUNTS, RowLock::Update).bind(tenant_id);
     let counts: Option<Json<_>> = query.optional_scalar().await?;

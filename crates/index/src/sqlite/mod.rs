@@ -69,6 +69,8 @@ pub(crate) struct Writer {
     /// What the transaction changes of the known look-ups.
     changes: Changes,
     known: Arc<KnownAnswers>,
+    /// Whether the log may hold rows that were removed for good.
+    has_removed: bool,
 }
 
 impl Writer {
@@ -78,6 +80,11 @@ impl Writer {
         let raw = self.session.idle().await;
         self.known.ended(false);
         raw
+    }
+
+    /// Has the log emptied after this transaction.
+    pub(crate) const fn note_removal(&mut self) {
+        self.has_removed = true;
     }
 
     /// Whether the next statement begins the transaction.
@@ -205,6 +212,8 @@ impl SqliteIndex {
                 session: Session::new(connection),
                 changes: Changes::All,
                 known: Arc::clone(&known),
+                // The last process may have been killed after a removal.
+                has_removed: true,
             })),
             known,
         })
@@ -284,7 +293,17 @@ impl SqliteIndex {
         let is_busy: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(writer.idle().await)
             .await?;
+        writer.has_removed &= is_busy;
         Ok(!is_busy)
+    }
+
+    /// Empties the log if rows were removed for good since it was emptied; `false`: a
+    /// reader prevents it now.
+    pub(crate) async fn truncate_log_of_removals(&self) -> Result<bool, IndexError> {
+        if !self.writer.lock().await.has_removed {
+            return Ok(true);
+        }
+        self.truncate_log().await
     }
 
     /// Closes the connections after their last transactions.

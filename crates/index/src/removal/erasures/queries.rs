@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::super::{IS_UNREFERENCED, STORE, StoreRow, plan_by_keys};
+use super::super::{IS_UNREFERENCED, STORE, StoreRow, begin_removal};
 use super::steps::{Progress, Step};
 use super::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, MAX_OPEN_ERASURES, NewErasure, Receipt,
@@ -207,7 +207,7 @@ impl Erasures {
         limit: u32,
     ) -> Result<RowsErased, IndexError> {
         let mut tx = self.0.write("erase_rows", Role::Job(None)).await?;
-        plan_by_keys(&mut tx).await?;
+        begin_removal(&mut tx).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
             return Ok(RowsErased {
                 is_done: true,
@@ -336,6 +336,18 @@ impl Erasures {
         self.0
             .measure("empty_log", Role::Job(None), Mode::Write, empty)
             .await
+    }
+
+    /// As [`Erasures::empty_log`], but only if rows were removed for good since then: by
+    /// a redaction, a retention, or the deletion of a store or a tenant.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn empty_log_of_removals(&self) -> Result<bool, IndexError> {
+        match self.0.backend() {
+            Backend::Postgres(_) => Ok(true),
+            Backend::Sqlite(index) => index.truncate_log_of_removals().await,
+        }
     }
 
     /// Records a failed attempt; the next attempt is at `retry_at`.
