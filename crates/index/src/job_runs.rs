@@ -12,10 +12,11 @@ use crate::audit::record_of_operator;
 use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{Audited, JobRun, RunPlace, job_action};
 
+/// A lease that ends after `$5` was taken by a clock that was ahead, and holds no longer.
 const TAKE_LEASE: &str = "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
     ON CONFLICT (name) DO UPDATE \
     SET owner = excluded.owner, lease_until = excluded.lease_until, fence = j.fence + 1 \
-    WHERE j.owner IS NULL OR j.lease_until <= $4 RETURNING fence";
+    WHERE j.owner IS NULL OR j.lease_until <= $4 OR j.lease_until > $5 RETURNING fence";
 
 /// A slot is run again when its run never ended, or failed before `$6`.
 const BEGIN_RUN: &str = "INSERT INTO job_run AS r (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
@@ -61,7 +62,8 @@ impl JobRuns {
     /// Answers the fence of the lease, higher than every one before it, or `None`
     /// when another replica holds the lease or the slot's run has ended. A slot whose
     /// run never ended (its owner died) can be taken again, and one whose run failed
-    /// after [`FAILED_RUN_RESTS`].
+    /// after [`FAILED_RUN_RESTS`]. A lease that ends later than twice its length from now
+    /// is of a clock that was ahead: it can be taken.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -74,7 +76,11 @@ impl JobRuns {
         lease_until: Timestamp,
     ) -> Result<Option<i64>, IndexError> {
         let mut tx = self.0.write("claim_run", Role::Shared(None)).await?;
+        // Clocks of replicas may differ, but by less than the length of a lease.
+        let length = Duration::from_micros(lease_until.as_micros().abs_diff(now.as_micros()));
+        let implausible = lease_until.plus(length);
         let query = tx.query(TAKE_LEASE).bind((job, owner, lease_until, now));
+        let query = query.bind(implausible);
         let fence: Option<i64> = query.optional_scalar().await?;
         let Some(fence) = fence else {
             return Ok(None);

@@ -14,10 +14,10 @@ const BEAT: &str = "INSERT INTO replica (id, role, heartbeat_at, access_flushed_
 
 const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
 
-const COUNT: &str = "SELECT count(*) FROM replica WHERE heartbeat_at > $1";
+/// A heartbeat after `$2` was sent by a clock that was ahead.
+const COUNT: &str = "SELECT count(*) FROM replica WHERE heartbeat_at > $1 AND heartbeat_at <= $2";
 
-const COUNT_GATEWAYS: &str =
-    "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1";
+const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1 AND heartbeat_at <= $2";
 
 /// How long a replica counts as live after a heartbeat: three of them, which come
 /// every half minute.
@@ -73,7 +73,8 @@ impl Replicas {
 
     async fn count(&self, call: &'static str, text: &'static str, now: Timestamp) -> Result<u32, IndexError> {
         let mut tx = self.0.read_one(call, Role::Shared(None)).await?;
-        let count: i64 = tx.query(text).bind(now.minus(LIVES_FOR)).scalar().await?;
+        let query = tx.query(text).bind((now.minus(LIVES_FOR), now.plus(LIVES_FOR)));
+        let count: i64 = query.scalar().await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 }

@@ -185,6 +185,9 @@ pub(crate) async fn gateway_is_live_until_it_ends_or_its_heartbeats_stop(subject
     index.replicas.retire(OTHER).await.unwrap();
     index.replicas.retire(OTHER).await.unwrap();
     assert_eq!(live(101).await, 1);
+    // A process whose clock was ahead, and that was killed meanwhile.
+    beat(OTHER, "gateway", 400 * 86_400).await;
+    assert_eq!(live(101).await, 1);
 }
 
 /// Claims a slot at a time for a minute.
@@ -213,6 +216,19 @@ pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subje
     assert_eq!(claim(index, 0, ONE, 59).await, None, "the owner holds it already");
     let second = claim(index, 0, OTHER, 60).await.expect("the first owner died");
     assert!(second > first);
+}
+
+pub(crate) async fn lease_of_a_clock_that_was_ahead_can_be_taken(subject: &Subject) {
+    let index = &subject.index;
+    let ahead = claim(index, 0, ONE, 400 * 86_400).await.unwrap();
+    let taken = claim(index, 60, OTHER, 60)
+        .await
+        .expect("its owner cannot hold it for a year");
+    assert!(!finish(index, 0, ahead, 61).await, "its lease was lost");
+    // A clock that is ahead by less than the length of a lease is believed.
+    assert!(finish(index, 60, taken, 62).await);
+    claim(index, 120, ONE, 179).await.unwrap();
+    assert_eq!(claim(index, 180, OTHER, 121).await, None);
 }
 
 pub(crate) async fn finished_slot_is_not_run_again(subject: &Subject) {

@@ -476,6 +476,7 @@ hold_on_both_databases! {
         heartbeat_is_kept_per_replica,
         gateway_is_live_until_it_ends_or_its_heartbeats_stop,
         second_owner_is_refused_until_the_lease_ends,
+        lease_of_a_clock_that_was_ahead_can_be_taken,
         finished_slot_is_not_run_again,
         slot_of_a_dead_owner_is_run_again,
         renewed_lease_holds_longer,
