@@ -3,9 +3,10 @@
 //! They are created at the first start. Two files in the data folder name them:
 //! `dev-tenant.json` has the ids of the tenant and the store,
 //! `dev-credentials.json` has the URL and the API key for clients. Each file is
-//! written after the rows that it names. Whatever is missing, unreadable or
-//! unknown to the index is created again, so a crash or a deleted file leaves at
-//! most an unused tenant or an unused key.
+//! written after the rows that it names. If the files are missing, unreadable or
+//! unknown to the index, as after a restore, the tenant and the store that the index
+//! has are used; what it lacks is created. A credential of another index is kept
+//! beside the new one.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,7 @@ use keepsake_config::Failure;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, NewKey, NewTenant};
-use keepsake_index::{Index, IndexError, Scope, TenantStatus};
+use keepsake_index::{Index, IndexError, Scope, Store, StoreListing, Tenant, TenantStatus};
 use keepsake_server::OneTimeLinks;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,10 @@ const TENANT_FILE: &str = "dev-tenant.json";
 const CREDENTIALS_FILE: &str = "dev-credentials.json";
 /// The name of the tenant, the store and the key.
 const NAME: &str = "dev";
+/// Files of earlier credentials that are kept.
+const MAX_ASIDE: u32 = 1_000;
+/// Tenants, or stores of a tenant, among which one is looked for.
+const MAX_LOOKED_AT: u32 = 1_000;
 
 /// The tenant and the store of a data folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,8 +172,34 @@ async fn create(
         memory_store_id: tenant.memory_store_id,
         workspace_id: tenant.workspace_id,
     };
-    write(&folder.join(CREDENTIALS_FILE), &credentials)?;
+    let path = folder.join(CREDENTIALS_FILE);
+    keep_aside(&path)?;
+    write(&path, &credentials)?;
     Ok(credentials)
+}
+
+/// Renames a file, if it is there: its key may be valid for a database that comes back.
+fn keep_aside(path: &Path) -> Result<(), Failure> {
+    let free = (1..=MAX_ASIDE)
+        .map(|number| path.with_extension(format!("{number}.json")))
+        .find(|aside| !aside.exists());
+    let Some(aside) = free else {
+        let text = format!("{} cannot be renamed: there are too many others", path.display());
+        return Err(Failure::new(text));
+    };
+    match fs::rename(path, &aside) {
+        Ok(()) => {
+            tracing::warn!(
+                file = %aside.display(),
+                "the index does not know the credentials of before: they are kept in another file"
+            );
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::of(format!("{} cannot be renamed", path.display()))(
+            error,
+        )),
+    }
 }
 
 /// Whether the index still knows the key, its tenant and the store.
@@ -191,34 +222,19 @@ async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, Inde
 async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) -> Result<DevTenant, Failure> {
     let path = folder.join(TENANT_FILE);
     let known = read::<DevTenant>(&path)?;
-    let workspace_id = match known {
-        Some(known)
-            if index
-                .tenants
-                .find(known.workspace_id)
-                .await
-                .map_err(Failure::of("the index"))?
-                .is_some_and(|tenant| tenant.status != TenantStatus::Deleting) =>
-        {
-            known.workspace_id
-        }
-        _ => create_tenant(engine).await?,
+    let found = find_tenant(index, known)
+        .await
+        .map_err(Failure::of("the index"))?;
+    let workspace_id = match found {
+        Some(tenant_id) => tenant_id,
+        None => create_tenant(engine).await?,
     };
-    let store_id = known
-        .filter(|known| known.workspace_id == workspace_id)
-        .map(|known| known.memory_store_id);
-    let memory_store_id = match store_id {
-        Some(id)
-            if index
-                .stores
-                .find(workspace_id, id)
-                .await
-                .map_err(Failure::of("the index"))?
-                .is_some() =>
-        {
-            id
-        }
-        _ => create_store(engine, workspace_id).await?,
+    let found = find_store(index, workspace_id, known)
+        .await
+        .map_err(Failure::of("the index"))?;
+    let memory_store_id = match found {
+        Some(store_id) => store_id,
+        None => create_store(engine, workspace_id).await?,
     };
     let tenant = DevTenant {
         workspace_id,
@@ -228,6 +244,64 @@ async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) ->
         write(&path, &tenant)?;
     }
     Ok(tenant)
+}
+
+/// The tenant that the file names; else the index's tenant of this name, or its only one.
+async fn find_tenant(index: &Index, known: Option<DevTenant>) -> Result<Option<TenantId>, IndexError> {
+    let is_there = |tenant: &Tenant| tenant.status != TenantStatus::Deleting;
+    if let Some(known) = known
+        && index
+            .tenants
+            .find(known.workspace_id)
+            .await?
+            .is_some_and(|tenant| is_there(&tenant))
+    {
+        return Ok(Some(known.workspace_id));
+    }
+    let mut tenants = index.tenants.list(None, None, MAX_LOOKED_AT).await?;
+    tenants.retain(is_there);
+    let found = only_or_named(&tenants, |tenant| &tenant.name);
+    if let Some(tenant) = found {
+        tracing::warn!(tenant.id = %tenant.tenant_id, "the index has a tenant that no file names: it is used");
+    }
+    Ok(found.map(|tenant| tenant.tenant_id))
+}
+
+/// The store that the file names; else the tenant's store of this name, or its only one.
+async fn find_store(
+    index: &Index,
+    tenant_id: TenantId,
+    known: Option<DevTenant>,
+) -> Result<Option<StoreId>, IndexError> {
+    let known = known.filter(|known| known.workspace_id == tenant_id);
+    if let Some(known) = known
+        && index
+            .stores
+            .find(tenant_id, known.memory_store_id)
+            .await?
+            .is_some()
+    {
+        return Ok(Some(known.memory_store_id));
+    }
+    let listing = StoreListing {
+        limit: MAX_LOOKED_AT,
+        ..StoreListing::default()
+    };
+    let stores: Vec<Store> = index.stores.list(tenant_id, &listing).await?;
+    let found = only_or_named(&stores, |store| &store.name);
+    if let Some(store) = found {
+        tracing::warn!(store.id = %store.store_id, "the index has a store that no file names: it is used");
+    }
+    Ok(found.map(|store| store.store_id))
+}
+
+/// The oldest of those named [`NAME`], or the only one; `all` are newest first.
+fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
+    let named = all.iter().rev().find(|one| name(one) == NAME);
+    match all {
+        [only] => named.or(Some(only)),
+        _ => named,
+    }
 }
 
 async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
@@ -397,22 +471,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn start_succeeds_after_a_crash_that_left_only_the_tenant() {
+    async fn restored_index_without_its_other_files_is_used() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
-        fs::remove_file(folder.file(CREDENTIALS_FILE)).unwrap();
-        fs::remove_file(folder.file(TENANT_FILE)).unwrap();
-        let second = folder.start(URL).await;
-        assert_ne!(second.workspace_id, first.workspace_id);
-        assert!(second == folder.start(URL).await);
+        let restored = DevFolder::new();
+        fs::copy(folder.file("index.db"), restored.file("index.db")).unwrap();
+        let second = restored.start(URL).await;
+        assert_eq!(second.workspace_id, first.workspace_id);
+        assert_eq!(second.memory_store_id, first.memory_store_id);
+        assert!(second == restored.start(URL).await);
     }
 
     #[tokio::test]
     async fn deleted_index_is_recreated() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
-        fs::remove_file(folder.file("index.db")).unwrap();
+        fs::rename(folder.file("index.db"), folder.file("elsewhere.db")).unwrap();
         assert_ne!(folder.start(URL).await.workspace_id, first.workspace_id);
+        // The credential of the index that comes back is still there.
+        let aside = read::<Credentials>(&folder.file("dev-credentials.1.json")).unwrap();
+        assert!(aside == Some(first));
     }
 
     #[test]
