@@ -21,7 +21,7 @@ use std::fmt;
 
 use axum::Router;
 use axum::handler::Handler;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::routing::{self, MethodRouter, get};
 use keepsake_engine::Engine;
 
@@ -37,10 +37,18 @@ pub use sessions::call_row;
 pub fn open_routes() -> Router<Engine> {
     Router::new()
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
-        .route("/console/sign-in/once", get(sign_in::once))
+        .route("/console/sign-in/once", get(sign_in::once).head(no_head))
         .route("/console/sign-in/issuer", routing::post(sign_in::issuer::start))
-        .route("/console/sign-in/callback", get(sign_in::issuer::arrive))
+        .route(
+            "/console/sign-in/callback",
+            get(sign_in::issuer::arrive).head(no_head),
+        )
         .route("/console/assets/{file}", get(assets::file))
+}
+
+/// Refuses HEAD where GET signs in: software that looks at a link must not use it up.
+async fn no_head() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
 }
 
 /// Routes, and a list of them: a router cannot be asked for its routes.

@@ -17,7 +17,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_core::Timestamp;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_engine::{Audience, Engine, EngineError, SignInIssuer};
+use keepsake_engine::{Audience, Engine, EngineError, SignInIssuer, SignedIn};
 
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
@@ -27,6 +27,11 @@ use crate::text::markup::encoded;
 
 pub use links::OneTimeLinks;
 
+/// Over TLS, the beginning of each cookie's name: a browser takes such a cookie only from this
+/// host, so that a site of the same domain cannot plant one.
+const HOST_ONLY: &str = "__Host-";
+/// Cookies of one name that are tried.
+const MAX_COOKIES: usize = 4;
 /// The cookie of a tenant's people.
 const COOKIE: &str = "keepsake_console";
 /// The cookie of the operator; cookies are shared by all ports of a host.
@@ -81,31 +86,44 @@ const fn same_site(audience: Audience) -> &'static str {
     }
 }
 
-/// The value of a cookie.
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The values of an audience's cookies.
+///
+/// There may be several: without TLS, another site of the domain can plant one that the
+/// browser sends first.
+fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Iterator<Item = &str> {
+    let prefix = if is_secure { HOST_ONLY } else { "" };
+    let name = cookie_of(audience).0;
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(';'));
-    let mut values = pairs.filter_map(|pair| {
+    let values = pairs.filter_map(move |pair| {
         let (key, value) = pair.trim().split_once('=')?;
-        (key == name).then_some(value)
+        (key.strip_prefix(prefix)? == name).then_some(value)
     });
-    values.next()
+    values.take(MAX_COOKIES)
 }
 
-/// Sets a cookie for the life of its audience; an empty value removes it.
+/// Sets a cookie for the life of its audience.
 fn set_cookie(response: &mut Response, audience: Audience, value: &str, is_secure: bool) {
+    add_cookie(response, audience, value, audience.life().as_secs(), is_secure);
+}
+
+/// Removes the cookies of an audience, with and without TLS.
+fn remove_cookie(response: &mut Response, audience: Audience) {
+    for is_secure in [false, true] {
+        add_cookie(response, audience, "", 0, is_secure);
+    }
+}
+
+fn add_cookie(response: &mut Response, audience: Audience, value: &str, secs: u64, is_secure: bool) {
     let (name, path) = cookie_of(audience);
-    let secs = if value.is_empty() {
-        0
-    } else {
-        audience.life().as_secs()
-    };
     let same_site = same_site(audience);
-    let secure = if is_secure { "; Secure" } else { "" };
-    let cookie =
-        format!("{name}={value}; Path={path}; Max-Age={secs}; HttpOnly; SameSite={same_site}{secure}");
+    let cookie = if is_secure {
+        format!("{HOST_ONLY}{name}={value}; Path=/; Max-Age={secs}; HttpOnly; SameSite={same_site}; Secure")
+    } else {
+        format!("{name}={value}; Path={path}; Max-Age={secs}; HttpOnly; SameSite={same_site}")
+    };
     if let Ok(cookie) = HeaderValue::try_from(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
@@ -144,7 +162,11 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
             Refusal::SignedOut.into_response()
         }
     };
-    match opened(engine, audience, request.headers()).await {
+    let is_secure = request
+        .extensions()
+        .get::<ConsoleOptions>()
+        .is_some_and(|options| is_secure(options, request.headers()));
+    match opened(engine, audience, request.headers(), is_secure).await {
         Ok(Some(opened)) => {
             let headers = request.headers_mut();
             // Only the cookie identifies the caller.
@@ -162,7 +184,7 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         if is_read {
             response = see_other(&format!("{sign_in}&ended=1"));
         }
-        set_cookie(&mut response, audience, "", false);
+        remove_cookie(&mut response, audience);
     }
     response
 }
@@ -172,11 +194,9 @@ async fn opened(
     engine: &Engine,
     audience: Audience,
     headers: &HeaderMap,
+    is_secure: bool,
 ) -> Result<Option<Opened>, EngineError> {
-    let Some(value) = cookie(headers, cookie_of(audience).0) else {
-        return Ok(None);
-    };
-    let Some(signed_in) = engine.sign_ins.open(audience, value).await? else {
+    let Some(signed_in) = open_any(engine, audience, headers, is_secure).await? else {
         return Ok(None);
     };
     let token = engine.sign_ins.form_token(&signed_in).await?;
@@ -189,6 +209,21 @@ async fn opened(
             end: SignInEnd(signed_in.since.plus(audience.life())),
         }
     }))
+}
+
+/// What the first valid cookie of an audience holds.
+async fn open_any(
+    engine: &Engine,
+    audience: Audience,
+    headers: &HeaderMap,
+    is_secure: bool,
+) -> Result<Option<SignedIn>, EngineError> {
+    for value in cookies(headers, audience, is_secure) {
+        if let Some(signed_in) = engine.sign_ins.open(audience, value).await? {
+            return Ok(Some(signed_in));
+        }
+    }
+    Ok(None)
 }
 
 /// The form that leads back to a page of the console.
@@ -268,10 +303,14 @@ pub(crate) async fn show_operator(
 }
 
 /// The fields of the sign-in form, after the check of its token.
-async fn credential_fields(engine: &Engine, parts: &Parts) -> Result<Fields, Refusal> {
+async fn credential_fields(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    parts: &Parts,
+) -> Result<Fields, Refusal> {
     let fields = form_fields(parts)?;
-    let value = cookie(&parts.headers, FORM_COOKIE).unwrap_or_default();
-    let opened = engine.sign_ins.open(Audience::SignInForm, value).await?;
+    let is_secure = is_secure(options, &parts.headers);
+    let opened = open_any(engine, Audience::SignInForm, &parts.headers, is_secure).await?;
     let opened = opened.ok_or(Refusal::Forbidden(
         "the form is too old, or the browser keeps no cookies: open the sign-in page again",
     ))?;
@@ -285,7 +324,7 @@ pub(crate) async fn sign_in(
     Extension(options): Extension<ConsoleOptions>,
     parts: Parts,
 ) -> PageResult {
-    let fields = credential_fields(&engine, &parts).await?;
+    let fields = credential_fields(&engine, &options, &parts).await?;
     let credential = fields.text("credential").trim();
     match check(&engine, credential).await {
         Ok(()) => {
@@ -372,7 +411,7 @@ async fn set_sign_in(
 ) -> Result<(), EngineError> {
     let (_, value) = engine.sign_ins.begin(audience, credential).await?;
     set_cookie(response, audience, &value, is_secure);
-    set_cookie(response, Audience::SignInForm, "", is_secure);
+    remove_cookie(response, Audience::SignInForm);
     Ok(())
 }
 
@@ -386,7 +425,7 @@ pub(crate) async fn sign_in_operator(
     Extension(is_token): Extension<TokenCheck>,
     parts: Parts,
 ) -> PageResult {
-    let fields = credential_fields(&engine, &parts).await?;
+    let fields = credential_fields(&engine, &options, &parts).await?;
     let token = fields.text("credential").trim();
     if !is_token(token) {
         let problem = "this is not the operator's token".to_owned();
@@ -427,7 +466,7 @@ pub(crate) async fn sign_out(form: crate::request::Form) -> PageResult {
 /// Ends a sign-in. Without its cookie, nothing of it remains.
 pub(crate) fn left(audience: Audience) -> Response {
     let mut response = see_other("/console/sign-in");
-    set_cookie(&mut response, audience, "", false);
+    remove_cookie(&mut response, audience);
     response
 }
 
@@ -442,10 +481,15 @@ mod tests {
             header::COOKIE,
             HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"),
         );
-        headers.append(header::COOKIE, HeaderValue::from_static("keepsake_operator=z"));
-        assert_eq!(cookie(&headers, COOKIE), Some("x=y"));
-        assert_eq!(cookie(&headers, OPERATOR_COOKIE), Some("z"));
-        assert_eq!(cookie(&headers, "keepsake"), None);
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("keepsake_operator=z; keepsake_console=2; __Host-keepsake_console=3"),
+        );
+        let values = |audience, is_secure| cookies(&headers, audience, is_secure).collect::<Vec<_>>();
+        assert_eq!(values(Audience::Tenant, false), ["x=y", "2"]);
+        assert_eq!(values(Audience::Tenant, true), ["3"]);
+        assert_eq!(values(Audience::Operator, false), ["z"]);
+        assert!(values(Audience::AtIssuer, false).is_empty());
     }
 
     #[test]
@@ -453,14 +497,15 @@ mod tests {
         let mut response = Response::default();
         set_cookie(&mut response, Audience::Tenant, "v", true);
         set_cookie(&mut response, Audience::AtIssuer, "v", false);
-        set_cookie(&mut response, Audience::Tenant, "", false);
+        remove_cookie(&mut response, Audience::Tenant);
         let cookies: Vec<_> = response.headers().get_all(header::SET_COOKIE).iter().collect();
         assert_eq!(
             cookies,
             [
-                "keepsake_console=v; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
+                "__Host-keepsake_console=v; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
                 "keepsake_issuer=v; Path=/console/sign-in; Max-Age=600; HttpOnly; SameSite=Lax",
                 "keepsake_console=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict",
+                "__Host-keepsake_console=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure",
             ]
         );
     }

@@ -14,8 +14,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use keepsake_engine::{AtIssuer, Audience, Engine, IssuerSignInError, OpenIdError, Returned};
 
-use super::{ConsoleOptions, ISSUER_COOKIE, check, cookie, credential_fields, is_final, is_secure};
-use super::{set_cookie, set_sign_in, sign_in_path};
+use super::{ConsoleOptions, check, cookies, credential_fields, is_final, is_secure};
+use super::{remove_cookie, set_cookie, set_sign_in, sign_in_path};
 use crate::frame::Frame;
 use crate::next::{HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with};
@@ -47,7 +47,7 @@ pub(crate) async fn start(
     Extension(options): Extension<ConsoleOptions>,
     parts: Parts,
 ) -> PageResult {
-    let fields = credential_fields(&engine, &parts).await?;
+    let fields = credential_fields(&engine, &options, &parts).await?;
     let next = or_home(fields.filled("next"), HOME);
     let issuer_id = fields.text("issuer");
     let begun = match engine.sign_ins.begin_at_issuer(issuer_id, next).await {
@@ -73,21 +73,21 @@ pub(crate) async fn arrive(
     headers: HeaderMap,
     Query(fields): Query,
 ) -> PageResult {
-    let value = cookie(&headers, ISSUER_COOKIE).unwrap_or_default();
-    let begun = engine
-        .sign_ins
-        .open_at_issuer(value, fields.text("state"))
-        .await?;
+    let is_secure = is_secure(&options, &headers);
+    let mut begun = None;
+    for value in cookies(&headers, Audience::AtIssuer, is_secure) {
+        let opened = engine.sign_ins.open_at_issuer(value, fields.text("state"));
+        begun = begun.or(opened.await?);
+    }
     let Some(begun) = begun else {
         // The cookie stays: a link of another site must not end a sign-in.
         tracing::info!("console.sign_in was refused: the browser has not begun it");
         return failed(StatusCode::FORBIDDEN, NOT_BEGUN, HOME);
     };
-    let is_secure = is_secure(&options, &headers);
     let answer = welcome(&engine, &begun, &fields, is_secure).await;
     let mut response = answer.unwrap_or_else(Refusal::into_response);
     // It is used once, whatever came of it.
-    set_cookie(&mut response, Audience::AtIssuer, "", is_secure);
+    remove_cookie(&mut response, Audience::AtIssuer);
     Ok(response)
 }
 

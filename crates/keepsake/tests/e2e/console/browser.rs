@@ -115,7 +115,7 @@ impl Browser {
         for cookie in headers.get_all(SET_COOKIE) {
             let cookie = cookie.to_str().unwrap();
             // Only the cookie for the return from an issuer's site is less strict.
-            let same_site = if cookie.starts_with("keepsake_issuer=") {
+            let same_site = if cookie.contains("keepsake_issuer=") {
                 "; SameSite=Lax"
             } else {
                 "; SameSite=Strict"

@@ -174,6 +174,13 @@ async fn altered_and_foreign_cookies_are_refused() {
         stranger.cookies.insert("keepsake_console".to_owned(), value);
         assert_eq!(stranger.get("/console/stores").await.status, 303);
     }
+    // One that another site of the domain has planted, and that the browser sends first, locks nobody out.
+    let planted = Browser::new(&server.url()).request(Method::GET, "/console/stores");
+    let planted = planted.header(
+        "cookie",
+        format!("keepsake_console=planted; keepsake_console={cookie}"),
+    );
+    assert_eq!(planted.send().await.unwrap().status(), 200);
     // The cookie is for the console; the API does not know it.
     let client = server.client(&tenant);
     let request = client.bare(Method::GET, "/v1/memory_stores");
@@ -196,6 +203,9 @@ async fn development_server_prints_a_link_that_signs_in_once() {
         .unwrap();
     let path = link.trim().strip_prefix(&server.url()).unwrap().to_owned();
     let mut browser = Browser::new(&server.url());
+    // As mail servers and chats do that look at a link.
+    let looked_at = browser.request(Method::HEAD, &path);
+    assert_eq!(browser.send(looked_at).await.status, 405);
     let answer = browser.get(&path).await;
     assert_eq!(
         (answer.status, answer.location()),
