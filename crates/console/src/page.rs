@@ -16,11 +16,10 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// The headers of every page.
-const HEADERS: [(HeaderName, &str); 6] = [
+const HEADERS: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (header::CACHE_CONTROL, "no-store"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (
         HeaderName::from_static("cross-origin-opener-policy"),

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::compute::Computations;
 use crate::cursor::Cursors;
 use crate::work::keep_held;
 use crate::{Clock, EngineError, IdSource, Principal};
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     /// The limits of a tenant without its own limits.
     pub(crate) limits: Limits,
     pub(crate) cursors: Cursors,
+    pub(crate) computations: Computations,
     /// How long a blob is kept after the rows that named it.
     pub(crate) blob_deletion_delay: Duration,
     /// The id of this process in leases and claims.

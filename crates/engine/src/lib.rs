@@ -15,6 +15,7 @@ mod auth;
 mod blob_move;
 mod changes;
 pub mod clock;
+mod compute;
 mod content;
 mod context;
 mod cursor;
@@ -82,6 +83,7 @@ pub use auth::{Auth, Principal};
 pub use blob_move::{BlobMove, Moved};
 pub use changes::{Changes, FollowedStore, StoreChanges};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
+pub use compute::Computations;
 pub use cursor::{Page, PageRequest};
 pub use erasures::{ErasureRequest, Erasures};
 pub use error::EngineError;
@@ -188,6 +190,10 @@ pub struct Services {
     pub memories: Memories,
     /// Slots for archives that clients send: one for each tenant.
     pub archive_slots: FairSlots,
+    /// Slots for the steps of archives that clients receive: one for each tenant.
+    pub export_slots: FairSlots,
+    /// Computations off the threads that serve requests.
+    pub computations: Computations,
     /// Memory stores.
     pub stores: Stores,
     /// The history of stores.
@@ -274,6 +280,7 @@ impl Engine {
             ids: options.ids,
             limits: options.limits,
             cursors: Cursors::new(secrets.clone()),
+            computations: Computations::new(),
             blob_deletion_delay: options.blob_deletion_delay,
             writes: TaskTracker::new(),
         });
@@ -369,6 +376,8 @@ impl Engine {
         Self(Arc::new(Services {
             memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
             archive_slots: FairSlots::new(cores.max(2), 1),
+            export_slots: FairSlots::new(cores.max(2), 1),
+            computations: context.computations.clone(),
             versions: Versions::new(shared(), contents),
             changes: Changes::new(shared()),
             tools: Tools::new(memory_tool, agent_tools, stores.clone(), events.clone()),

@@ -28,6 +28,7 @@ use keepsake_telemetry::Cache as Looked;
 use uuid::Uuid;
 
 use crate::access::AccessTimes;
+use crate::compute::off_the_runtime;
 use crate::content::Contents;
 use crate::context::Context;
 use crate::cursor::Query as Identity;
@@ -421,7 +422,7 @@ impl Search {
             load
         } else {
             store.wait_for_postings().await;
-            self.cache.searches.take(tenant_id).await?
+            self.context.computations.slots.take(tenant_id).await?
         };
         let (found, has_postings) = {
             let store = Arc::clone(&store);
@@ -475,17 +476,18 @@ impl Search {
             .await?;
         // Snippets analyse up to 50 contents, which uses a core as a search
         // does.
-        let slot = self.cache.searches.take(principal.tenant_id).await?;
-        let shown = off_the_runtime(move || {
+        let show_all = move || {
             let show = |(candidate, content): (Candidate, Arc<str>)| {
                 let snippet = candidate.marker.snippet(&content);
                 (candidate, snippet)
             };
-            let shown = read.into_iter().map(show).collect::<Vec<_>>();
-            drop(slot);
-            shown
-        })
-        .await?;
+            read.into_iter().map(show).collect::<Vec<_>>()
+        };
+        let shown = self
+            .context
+            .computations
+            .run(principal.tenant_id, show_all)
+            .await?;
         let ids_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id);
         self.access
             .note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
@@ -504,15 +506,6 @@ impl Search {
         }
         Ok(hits)
     }
-}
-
-/// Runs work of more than some tenths of a millisecond on a blocking thread.
-async fn off_the_runtime<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, EngineError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| EngineError::Internal("a search panicked"))
 }
 
 #[cfg(test)]

@@ -43,9 +43,14 @@ pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     }
 }
 
+/// The shares of the current request; `None` outside a request.
+pub(crate) fn held() -> Option<Arc<Held>> {
+    HELD.try_with(Arc::clone).ok()
+}
+
 /// The same work, which keeps the shares of the current request until its end.
 pub(crate) fn keep_held<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    let held = HELD.try_with(Arc::clone).ok();
+    let held = held();
     async move {
         match held {
             Some(held) => holding(held, work).await,

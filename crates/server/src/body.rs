@@ -45,6 +45,10 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values of a body: far more than any tool's input
 /// needs.
 pub(crate) const MAX_VALUES: usize = 2_000;
+/// Maximum number of fields of a form: far more than any page of the console has.
+const MAX_FIELDS: usize = 1_000;
+/// Bytes of memory charged per field of a form, besides its bytes.
+const FIELD_BYTES: usize = 192;
 /// Instead of a number of bytes: as many as the tenant's limit per memory needs.
 const OF_LIMITS: u64 = 0;
 /// Bytes of memory charged per byte of a body: the body, the texts parsed from
@@ -173,6 +177,7 @@ impl FromRequest<Engine> for RawForm {
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         require_form(request.headers())?;
         let received = Received::read(request, engine, OF_LIMITS).await?;
+        received.count_fields()?;
         Ok(Self {
             principal: received.principal,
             head: received.head,
@@ -298,6 +303,16 @@ impl Received {
             ))
         })?;
         charge(&self.held, cost.tree_bytes())
+    }
+
+    /// Limits the fields of a form and counts the memory of the parsed ones.
+    fn count_fields(&self) -> Result<(), ApiError> {
+        let fields = self.bytes.split(|byte| *byte == b'&').count();
+        if fields > MAX_FIELDS {
+            let rule = format!("the form must have at most {MAX_FIELDS} fields");
+            return Err(ApiError::invalid_request(rule));
+        }
+        charge(&self.held, FIELD_BYTES * fields)
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {

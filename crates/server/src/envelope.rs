@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
@@ -35,6 +35,8 @@ const MAX_HEADERS_BYTES: usize = 16 << 10;
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 /// Polled routes, logged at debug level.
 const POLLED_ROUTES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+/// The headers that may have a credential.
+const CREDENTIAL_HEADERS: &str = "authorization, x-api-key, cookie";
 /// The route name of requests without a route.
 const NO_ROUTE: &str = "none";
 
@@ -145,7 +147,25 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     if let Some(value) = workspace.get() {
         response.headers_mut().insert(WORKSPACE, value.clone());
     }
+    keep_out_of_shared_caches(response.headers_mut());
     response
+}
+
+/// Forbids caches to store the answer, except for public files, which say that they are.
+///
+/// A cache in front of the server does not know that `x-api-key` is a credential. Also
+/// errors are private: a cached refusal would answer another tenant.
+fn keep_out_of_shared_caches(headers: &mut HeaderMap) {
+    let is_public = headers
+        .get(header::CACHE_CONTROL)
+        .is_some_and(|value| value.as_bytes().starts_with(b"public"));
+    if !is_public {
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("private, no-store"),
+        );
+        headers.insert(header::VARY, HeaderValue::from_static(CREDENTIAL_HEADERS));
+    }
 }
 
 /// The request's span in traces; it names the route and never the path.

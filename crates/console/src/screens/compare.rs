@@ -89,10 +89,7 @@ pub(super) async fn show(
     let (head, now) = (StoreHead::of(&store), engine.now());
     let text = |shown: Option<&ShownVersion>| shown.and_then(|shown| shown.content.clone());
     let (old, new) = (text(older.as_ref()), text(Some(&newer)));
-    let diff = Diff::of(
-        old.as_deref().unwrap_or_default(),
-        new.as_deref().unwrap_or_default(),
-    );
+    let diff = Diff::computed(&engine, &caller, old.unwrap_or_default(), new.unwrap_or_default()).await?;
     let is_split = fields.text("view") == "split";
     let href = |view: &str| {
         let from = from.map(|from| format!("from={from}&")).unwrap_or_default();

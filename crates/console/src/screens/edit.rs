@@ -241,7 +241,8 @@ async fn conflict(
 ) -> PageResult {
     let found = Found::read(engine, caller, store_id, memory_id).await?;
     let people = People::look_up(engine, caller).await;
-    let diff = Diff::of(found.content(), mine);
+    let theirs = found.version.content.clone().unwrap_or_default();
+    let diff = Diff::computed(engine, caller, theirs, mine.into()).await?;
     let mut again = EditPage::of(engine, caller, &found, mine);
     again.heading = "Somebody else changed this memory";
     again.conflict = Some(Conflict {

@@ -16,11 +16,6 @@ use crate::text::lines::Lines;
 use crate::text::markdown;
 use crate::text::markup::{Markup, copy_button, id, is_deceptive, time, time_or};
 
-/// Larger texts are not rendered as Markdown.
-const MAX_RENDERED_BYTES: usize = 96 << 10;
-/// Larger pages are shown as lines, a part at a time.
-const MAX_RENDERED_HTML: usize = 120 << 10;
-
 /// A memory with its store, its current version and its content.
 pub(super) struct Found {
     pub(super) store: Store,
@@ -107,10 +102,15 @@ pub(super) async fn show(
     let (memory, content, now) = (&found.shown.memory, found.content(), engine.now());
     let is_plain = !is_markdown(found.path());
     let wants_raw = fields.is_on("raw") || fields.is_on("line");
-    let rendered = if wants_raw || is_plain || content.len() > MAX_RENDERED_BYTES {
+    let text = found.version.content.clone().unwrap_or_default();
+    let rendered = if wants_raw || is_plain {
         None
     } else {
-        Some(markdown::render(content)).filter(|rendered| rendered.len() <= MAX_RENDERED_HTML)
+        let render = move || markdown::render(&text);
+        engine
+            .computations
+            .run(caller.principal.tenant_id, render)
+            .await?
     };
     let is_raw = rendered.is_none();
     let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);

@@ -1,16 +1,24 @@
 //! The differences between two texts, line by line.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_engine::Engine;
 use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, TextDiff};
 
 use super::lines::push_cut;
 use super::markup::{Markup, push_visible};
+use crate::page::Refusal;
+use crate::request::Caller;
 
 /// Lines without a change around each change.
 const CONTEXT_LINES: usize = 3;
 /// After this time the differences are larger than they would have to be.
 const TIMEOUT: Duration = Duration::from_millis(100);
+/// Lines of each text, from the first to the last that differs, that are compared; of
+/// more lines the first are shown as changed. The time limit does not cover the work
+/// before and after the comparison, which grows faster than the number of lines.
+const MAX_LINES: usize = 2_000;
 /// Bytes of HTML, so that a page stays small.
 const MAX_BYTES: usize = 48 << 10;
 /// Longer lines are cut.
@@ -83,15 +91,51 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    /// Compares two texts.
+    /// Compares two texts in a slot of the caller's tenant.
+    pub(crate) async fn computed(
+        engine: &Engine,
+        caller: &Caller,
+        old: Arc<str>,
+        new: Arc<str>,
+    ) -> Result<Self, Refusal> {
+        let compare = move || Self::of(&old, &new);
+        let diff = engine
+            .computations
+            .run(caller.principal.tenant_id, compare)
+            .await?;
+        Ok(diff)
+    }
+
+    /// Compares two texts. Takes up to some hundreds of milliseconds.
     pub(crate) fn of(old: &str, new: &str) -> Self {
-        let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(old, new);
-        let mut shown = Self::default();
-        for op in diff.ops() {
-            if op.tag() != DiffTag::Equal {
-                shown.removed += op.old_range().len();
-                shown.added += op.new_range().len();
-            }
+        let [old, new]: [Vec<&str>; 2] = [old, new].map(|text| text.split_inclusive('\n').collect());
+        let same = |(a, b): &(&&str, &&str)| a == b;
+        let start = old.iter().zip(&new).take_while(same).count();
+        let [old_rest, new_rest] = [&old[start..], &new[start..]];
+        let end = old_rest.iter().rev().zip(new_rest.iter().rev());
+        let end = end.take_while(same).count();
+        let mut shown = Self {
+            removed: old_rest.len() - end,
+            added: new_rest.len() - end,
+            ..Self::default()
+        };
+        if shown.is_empty() {
+            return shown;
+        }
+        // Only the changed lines are compared, with the lines shown around them.
+        let first = start.saturating_sub(CONTEXT_LINES);
+        let [old, new] = [(&old, shown.removed), (&new, shown.added)].map(|(lines, changed)| {
+            let last = (start + changed + CONTEXT_LINES).min(lines.len());
+            let compared = &lines[first..last];
+            compared.get(..MAX_LINES).unwrap_or(compared)
+        });
+        shown.is_cut = shown.removed.max(shown.added) > MAX_LINES;
+        let diff = TextDiff::configure().timeout(TIMEOUT).diff_slices(old, new);
+        if !shown.is_cut {
+            let changes = diff.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
+            (shown.removed, shown.added) = changes.fold((0, 0), |(removed, added), op| {
+                (removed + op.old_range().len(), added + op.new_range().len())
+            });
         }
         let mut bytes = 0;
         for ops in diff.grouped_ops(CONTEXT_LINES) {
@@ -100,11 +144,11 @@ impl Diff {
                 break;
             }
             let mut hunk = Hunk {
-                heading: heading(&ops),
+                heading: heading(&ops, first),
                 rows: Vec::new(),
             };
             for op in &ops {
-                shown.is_cut |= push_rows(&diff, op, &mut hunk.rows, &mut bytes);
+                shown.is_cut |= push_rows(&diff, op, first, &mut hunk.rows, &mut bytes);
             }
             shown.hunks.push(hunk);
         }
@@ -116,17 +160,28 @@ impl Diff {
     }
 }
 
-fn heading(ops: &[DiffOp]) -> String {
+/// The heading of a passage; `before` lines are before the compared ones.
+fn heading(ops: &[DiffOp], before: usize) -> String {
     let first = ops
         .first()
         .map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
     let old: usize = ops.iter().map(|op| op.old_range().len()).sum();
     let new: usize = ops.iter().map(|op| op.new_range().len()).sum();
-    format!("@@ -{},{old} +{},{new} @@", first.0 + 1, first.1 + 1)
+    format!(
+        "@@ -{},{old} +{},{new} @@",
+        before + first.0 + 1,
+        before + first.1 + 1
+    )
 }
 
 /// Appends the rows of a change; returns whether some did not fit.
-fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, bytes: &mut usize) -> bool {
+fn push_rows(
+    diff: &TextDiff<'_, '_, str>,
+    op: &DiffOp,
+    before: usize,
+    rows: &mut Vec<Row>,
+    bytes: &mut usize,
+) -> bool {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     let (_, old_range, new_range) = op.as_tag_tuple();
     let size: usize = old_range
@@ -142,7 +197,7 @@ fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, byt
             .sum::<usize>();
     if op.tag() == DiffTag::Replace && size <= MAX_WORDS_BYTES {
         for change in diff.iter_inline_changes(op) {
-            push_words(&change, &mut old, &mut new, bytes);
+            push_words(&change, before, &mut old, &mut new, bytes);
         }
     } else {
         for change in diff.iter_changes(op) {
@@ -154,7 +209,7 @@ fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, byt
             *bytes += html.len() + 64;
             let line_at = |index: Option<usize>| {
                 index.map(|index| Side {
-                    number: index + 1,
+                    number: before + index + 1,
                     text: Markup::trusted(html.clone()),
                 })
             };
@@ -180,7 +235,13 @@ fn push_rows(diff: &TextDiff<'_, '_, str>, op: &DiffOp, rows: &mut Vec<Row>, byt
 }
 
 /// Appends a line of which the changed words are marked.
-fn push_words(change: &InlineChange<'_, str>, old: &mut Vec<Side>, new: &mut Vec<Side>, bytes: &mut usize) {
+fn push_words(
+    change: &InlineChange<'_, str>,
+    before: usize,
+    old: &mut Vec<Side>,
+    new: &mut Vec<Side>,
+    bytes: &mut usize,
+) {
     let mut html = String::new();
     for (is_changed, text) in change.iter_strings_lossy() {
         let text = trimmed(&text);
@@ -198,7 +259,7 @@ fn push_words(change: &InlineChange<'_, str>, old: &mut Vec<Side>, new: &mut Vec
         ChangeTag::Insert | ChangeTag::Equal => (new, change.new_index()),
     };
     sides.push(Side {
-        number: index.unwrap_or_default() + 1,
+        number: before + index.unwrap_or_default() + 1,
         text: Markup::trusted(html),
     });
 }
@@ -276,6 +337,34 @@ mod tests {
             .sum();
         assert!(bytes < 2 * MAX_BYTES);
         assert_eq!((diff.added, diff.removed), (20_000, 20_000));
+    }
+
+    #[test]
+    fn only_changed_lines_of_long_texts_are_compared() {
+        let text = |changed: &str| {
+            let lines: Vec<_> = (1..=50_000).map(|line| format!("{line}\n")).collect();
+            lines.concat().replace("\n25000\n", changed)
+        };
+        let diff = Diff::of(&text("\n25000\n"), &text("\nnew\nlines\n"));
+        assert_eq!((diff.added, diff.removed, diff.is_cut), (2, 1, false));
+        assert_eq!(diff.hunks[0].heading, "@@ -24997,7 +24997,8 @@");
+        let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
+        assert_eq!(
+            inline[2..5],
+            [
+                (Some(24_999), Some(24_999)),
+                (Some(25_000), None),
+                (None, Some(25_000))
+            ]
+        );
+    }
+
+    #[test]
+    fn many_short_lines_are_cut() {
+        let diff = Diff::of(&"a\n".repeat(51_200), &"b\na\n".repeat(25_600));
+        assert!(diff.is_cut);
+        let rows: usize = diff.hunks.iter().map(|hunk| hunk.rows.len()).sum();
+        assert!(rows <= 2 * MAX_LINES, "{rows}");
     }
 
     #[test]

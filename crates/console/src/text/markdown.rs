@@ -5,6 +5,7 @@
 //! and the result passes a sanitiser that knows few elements and attributes.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::LazyLock;
 
 use ammonia::{Builder, UrlRelative};
@@ -12,6 +13,13 @@ use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html
 
 use super::markup::Markup;
 
+/// Longer texts are not rendered.
+const MAX_BYTES: usize = 96 << 10;
+/// Texts that become more HTML are not rendered.
+const MAX_HTML_BYTES: usize = 120 << 10;
+/// Texts with more elements within each other are not rendered: a parser of HTML passes
+/// over all open elements for each new one.
+const MAX_DEPTH: usize = 32;
 /// The schemes of links; a link of any other kind, or a relative one, is text.
 const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 const ELEMENTS: [&str; 27] = [
@@ -61,13 +69,45 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// Renders Markdown.
-pub(crate) fn render(text: &str) -> Markup {
+/// Renders Markdown; `None`: it is too long or too deep, and is to be shown as it is.
+///
+/// Takes up to some tens of milliseconds.
+pub(crate) fn render(text: &str) -> Option<Markup> {
+    if text.len() > MAX_BYTES {
+        return None;
+    }
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
-    let events = Parser::new_ext(text, options).map(inert);
-    let mut unsafe_html = String::with_capacity(text.len() * 2);
-    html::push_html(&mut unsafe_html, events);
-    Markup::trusted(SANITISER.clean(&unsafe_html).to_string())
+    let mut depth = 0_usize;
+    let mut is_too_deep = false;
+    let events = Parser::new_ext(text, options).map(inert).take_while(|event| {
+        match event {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        is_too_deep |= depth > MAX_DEPTH;
+        !is_too_deep
+    });
+    let mut unsafe_html = BoundedHtml(String::with_capacity(text.len() * 2));
+    let is_too_long = html::write_html_fmt(&mut unsafe_html, events).is_err();
+    if is_too_long || is_too_deep {
+        return None;
+    }
+    let rendered = Markup::trusted(SANITISER.clean(&unsafe_html.0).to_string());
+    (rendered.len() <= MAX_HTML_BYTES).then_some(rendered)
+}
+
+/// HTML of at most [`MAX_HTML_BYTES`].
+struct BoundedHtml(String);
+
+impl fmt::Write for BoundedHtml {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > MAX_HTML_BYTES {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
 }
 
 /// The event without anything that a browser would load or run.
@@ -105,7 +145,30 @@ mod tests {
     use super::*;
 
     fn html(text: &str) -> String {
-        render(text).as_str().to_owned()
+        render(text).unwrap().as_str().to_owned()
+    }
+
+    #[test]
+    fn deep_markdown_is_not_rendered() {
+        let nested = |depth: usize| format!("{}text\n", "> ".repeat(depth));
+        // The paragraph is an element, too.
+        assert!(render(&nested(MAX_DEPTH - 1)).is_some());
+        assert!(render(&nested(MAX_DEPTH)).is_none());
+        assert!(render(&nested(48 << 10)).is_none());
+        let items: Vec<_> = (0..60)
+            .map(|depth| format!("{}- x\n", "  ".repeat(depth)))
+            .collect();
+        assert!(render(&items.concat()).is_none());
+        let emphasis = "*a **b ".repeat(100) + &"** *".repeat(100);
+        assert!(render(&emphasis).is_none());
+    }
+
+    #[test]
+    fn long_markdown_is_not_rendered() {
+        assert!(render(&"a ".repeat(MAX_BYTES)).is_none());
+        // Short texts that become long HTML.
+        assert!(render(&"&".repeat(MAX_BYTES / 2)).is_none());
+        assert!(render(&"- a\n".repeat(20_000)).is_none());
     }
 
     #[test]

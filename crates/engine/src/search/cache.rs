@@ -4,7 +4,6 @@
 //! applies them.
 
 use std::fmt;
-use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,9 +13,9 @@ use tokio::sync::Semaphore;
 
 use super::indexer::Indexer;
 use super::lru::DividedLru;
-use super::off_the_runtime;
 use super::store::SearchedStore;
 use crate::EngineError;
+use crate::compute::off_the_runtime;
 use crate::context::Context;
 use crate::fair::{FairSlot, FairSlots};
 
@@ -42,15 +41,10 @@ pub(super) struct Cache {
     loads: FairSlots,
     /// Limits how many stores get missing terms at a time.
     indexings: Arc<Semaphore>,
-    /// As many searches run at a time as there are cores. More would occupy the
-    /// threads that read contents, and no search would finish earlier. One
-    /// tenant may use half of the slots, including its loads of stores.
-    pub(super) searches: FairSlots,
 }
 
 impl Cache {
     pub(super) fn new(context: Arc<Context>, indexer: Indexer, max_bytes: u64) -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         Self {
             context,
             indexer,
@@ -59,7 +53,6 @@ impl Cache {
             builds: FairSlots::new(1, 1),
             loads: FairSlots::new(2, 1),
             indexings: Arc::new(Semaphore::new(2)),
-            searches: FairSlots::new(cores, cores / 2),
         }
     }
 
@@ -102,7 +95,9 @@ impl Cache {
             drop(turn);
             return Ok((store, None));
         }
-        let load = self.loads.take_within(tenant_id, &self.searches).await?;
+        // A load counts as a computation of its tenant.
+        let computations = &self.context.computations.slots;
+        let load = self.loads.take_within(tenant_id, computations).await?;
         self.catch_up(key, &store, true).await?;
         drop(turn);
         Ok((store, Some(load)))

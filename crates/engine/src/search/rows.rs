@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
+use keepsake_core::TenantId;
 use keepsake_index::SearchRow;
 use keepsake_search::{ANALYSER, Row};
 
-use super::off_the_runtime;
 use crate::EngineError;
+use crate::compute::{Computations, off_the_runtime};
 use crate::write::Text;
 
 /// Texts from this size are analysed on a blocking thread: it takes some tenths
 /// of a millisecond.
 const LONG_TEXT_BYTES: usize = 16 << 10;
 
-/// The search terms of each content.
-pub(crate) async fn search_rows(texts: Vec<Option<Text>>) -> Result<Vec<Option<SearchRow>>, EngineError> {
+/// The search terms of each content of a tenant.
+pub(crate) async fn search_rows(
+    computations: &Computations,
+    tenant_id: TenantId,
+    texts: Vec<Option<Text>>,
+) -> Result<Vec<Option<SearchRow>>, EngineError> {
     let bytes: usize = texts.iter().flatten().map(|text| text.as_str().len()).sum();
     let analyse = move || {
         texts
@@ -25,10 +30,10 @@ pub(crate) async fn search_rows(texts: Vec<Option<Text>>) -> Result<Vec<Option<S
     if bytes < LONG_TEXT_BYTES {
         return Ok(analyse());
     }
-    off_the_runtime(analyse).await
+    computations.run(tenant_id, analyse).await
 }
 
-/// The search terms of one content.
+/// The search terms of one content; the caller holds a slot, or limits how many it makes.
 pub(super) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineError> {
     off_the_runtime(move || row_of(&content)).await
 }

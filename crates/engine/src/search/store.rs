@@ -14,8 +14,9 @@ use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, Searc
 use keepsake_search::{ANALYSER, Built, Postings};
 use tokio::sync::{Mutex, Notify};
 
-use super::{After, Asked, Candidate, off_the_runtime};
+use super::{After, Asked, Candidate};
 use crate::EngineError;
+use crate::compute::off_the_runtime;
 
 /// Maximum number of memories without terms that each search queries again.
 const UNINDEXED_AT_ONCE: usize = 256;

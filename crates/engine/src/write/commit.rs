@@ -81,7 +81,8 @@ impl Write<'_> {
             Ok(checked) => checked,
             Err(refusal) => return Ok(Attempt::Refused(refusal)),
         };
-        let rows = search_rows(checked.texts.clone()).await?;
+        let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
+        let rows = search_rows(computations, tenant_id, checked.texts.clone()).await?;
         let prepare_all = || -> Vec<Prepared> {
             let wanted = proposal.changes.iter().zip(&checked.texts).zip(&rows);
             wanted

@@ -109,7 +109,8 @@ impl Write<'_> {
             }
             Err(refusal) => return Ok(Err(NotImported::Refused(0, refusal))),
         };
-        let rows = search_rows(last_texts(part, &checked.texts)).await?;
+        let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
+        let rows = search_rows(computations, tenant_id, last_texts(part, &checked.texts)).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let mut memories = Memories::of(found.clone());

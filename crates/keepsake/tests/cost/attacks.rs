@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::browser::Browser;
 use crate::support::client::{tool_calls, try_send};
 use crate::support::{Client, Tenant};
 
@@ -20,6 +21,7 @@ const SESSIONS: usize = 100;
 const CONNECTIONS: usize = 60;
 const UNREAD: usize = 100;
 const SLOW: usize = 200;
+const BROWSERS: usize = 8;
 const STORES: usize = 16;
 const MEMORIES: usize = 25;
 const WORDS: usize = 1_500;
@@ -261,4 +263,68 @@ pub(super) async fn post_invalid_calls(client: &Client, session: &str) {
         }
     });
     join_all(posts).await;
+}
+
+/// Makes memories whose pages take as long to make as any, and answers the pages.
+pub(super) async fn fill_with_hostile_texts(client: &Client, tenant: &Tenant) -> Vec<String> {
+    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+    let store = format!("/console/stores/{}", tenant.store_id);
+    let mut pages = Vec::new();
+    for text in [
+        "> ".repeat(48 << 10),
+        "> ".repeat(12 << 10),
+        "<a ".repeat(32 << 10),
+        "[".repeat(96 << 10),
+        "*_".repeat(48 << 10),
+        "`".repeat(96 << 10),
+        "|a".repeat(40 << 10),
+    ] {
+        let path = format!("/{}.md", pages.len());
+        let made = client
+            .post(&memories, &json!({"path": path, "content": text}))
+            .await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        let memory_id = made.json()["id"].as_str().unwrap().to_owned();
+        pages.push(format!("{store}/memories/{memory_id}"));
+    }
+    let new = json!({"path": "/lines.md", "content": "a\n".repeat(51_200)});
+    let made = client.post(&memories, &new).await.json();
+    let edit = json!({"content": "b\na\n".repeat(25_600)});
+    let memory = format!("{memories}/{}", made["id"].as_str().unwrap());
+    let edited = client.post(&memory, &edit).await.json();
+    let version = |memory: &Value| memory["memory_version_id"].as_str().unwrap().to_owned();
+    let (from, to) = (version(&made), version(&edited));
+    pages.push(format!("{store}/compare?from={from}&to={to}"));
+    pages
+}
+
+/// Opens the pages again and again.
+pub(super) async fn open_pages(browser: Browser, pages: &[String], stop: Arc<AtomicBool>) {
+    let readers = (0..BROWSERS).map(|number| {
+        let (mut browser, stop) = (browser.clone(), &stop);
+        async move {
+            let mut turn = number;
+            while !is_stopped(stop) {
+                browser.get(&pages[turn % pages.len()]).await;
+                turn += 1;
+            }
+        }
+    });
+    join_all(readers).await;
+}
+
+/// Sends forms of as many fields as fit.
+pub(super) async fn send_large_forms(browser: Browser, stop: Arc<AtomicBool>) {
+    let body = "a&".repeat(BODY_BYTES / 2);
+    let senders = (0..BROWSERS).map(|_| {
+        let (mut browser, stop, body) = (browser.clone(), &stop, &body);
+        async move {
+            while !is_stopped(stop) {
+                let form = browser.request(Method::POST, "/console/stores");
+                let form = form.header("content-type", "application/x-www-form-urlencoded");
+                browser.send(form.body(body.clone())).await;
+            }
+        }
+    });
+    join_all(senders).await;
 }

@@ -15,6 +15,9 @@
 )]
 
 mod attacks;
+#[path = "../e2e/console/browser.rs"]
+#[expect(dead_code, reason = "the end-to-end tests use all of it")]
+mod browser;
 #[path = "../e2e/support/mod.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use all of it")]
 mod support;
@@ -27,6 +30,7 @@ use keepsake_core::limits::LimitOverrides;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
+use self::browser::Browser;
 use self::support::deployment::ServerConfig;
 use self::support::{Client, Deployment, Pair, Server, Tenant};
 
@@ -235,6 +239,20 @@ async fn searches_of_cold_stores_cost_the_others_little() {
         let stores = attacks::fill_stores(&client).await;
         let attack = async |stop| attacks::search_stores(client.clone(), stores.clone(), stop).await;
         neighbours.compare("searches of cold stores", attack).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_pages_cost_the_others_little() {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
+        let neighbours = Neighbours::start(pair, "").await;
+        let client = neighbours.server.client(&neighbours.attacker);
+        let pages = attacks::fill_with_hostile_texts(&client, &neighbours.attacker).await;
+        let browser = Browser::signed_in(&neighbours.server.url(), &neighbours.attacker.key).await;
+        let attack = async |stop| attacks::open_pages(browser.clone(), &pages, stop).await;
+        neighbours.compare("hostile pages", attack).await;
+        let attack = async |stop| attacks::send_large_forms(browser.clone(), stop).await;
+        neighbours.compare("large forms", attack).await;
     }
 }
 

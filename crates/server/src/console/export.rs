@@ -5,7 +5,7 @@
 //! so that changes during the download do not matter. If one of these versions is
 //! removed meanwhile, or the credential ends, the download is broken off.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,10 @@ use keepsake_archive::format::{
 use keepsake_archive::index::Index;
 use keepsake_archive::packed::Writer;
 use keepsake_console::{archive_name, download};
-use keepsake_core::{ContentHash, StoreId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp, VersionId};
 use keepsake_engine::{
-    Engine, Held, MemoryQuery, PageRequest, Principal, ShownItem, ShownMemory, VersionQuery, View,
+    Engine, EngineError, Held, MemoryQuery, PageRequest, Principal, ShownItem, ShownMemory, VersionQuery,
+    View,
 };
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -43,6 +44,8 @@ pub(super) const ROUTE: &str = "/console/stores/{memory_store_id}/archive";
 const CHUNK_BYTES: usize = 64 << 10;
 /// The interval at which the credential is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pages of changes after which a store is given up that changes while it is read.
+const MAX_PAGES_OF_CHANGES: usize = 1_000;
 /// Memory of a memory in the lists, besides its path: the entry, its line, its file.
 const ENTRY_BYTES: usize = 2 << 10;
 /// Times that a content is in memory while it is sent: as text, and packed.
@@ -73,18 +76,23 @@ pub(super) async fn export(
     };
     let content_bytes = usize::try_from(principal.limits.bytes_per_memory).unwrap_or(usize::MAX);
     reading.charge(COPIES_OF_CONTENT.saturating_mul(content_bytes))?;
+    let slot = engine.export_slots.take(principal.tenant_id).await?;
     let mut lists = reading.memories().await?;
     let versions = if has_versions {
         Some(reading.versions(&mut lists).await?)
     } else {
         None
     };
-    let writer = begin(&engine, store, &lists, versions).map_err(|_| ApiError::internal())?;
+    let exported_at = engine.now();
+    let begin = move || begin(exported_at, store, &lists, versions).map(|writer| (writer, files_of(&lists)));
+    let started = engine.computations.run(principal.tenant_id, begin).await?;
+    let (writer, files) = started.map_err(|_| ApiError::internal())?;
+    drop(slot);
     let download_state = Download {
         engine,
         credential: headers,
         store_id,
-        files: files_of(&lists).into_iter(),
+        files: files.into_iter(),
         writer: Some(writer),
         checked_at: Instant::now(),
         principal,
@@ -150,8 +158,60 @@ impl Reading<'_> {
         is_allowed.then_some(()).ok_or_else(ApiError::over_memory)
     }
 
+    /// The memories of the store at one moment.
+    ///
+    /// A memory that is renamed during a listing may be on no page of it. So what changed
+    /// since the listing began is read again, until nothing did.
     async fn memories(&self) -> Result<Lists, ApiError> {
-        let mut lists = Lists::default();
+        let changes = &self.engine.changes;
+        let mut place = changes.newest(self.principal, self.store_id).await?;
+        let mut memories = self.listed().await?;
+        for _ in 0..MAX_PAGES_OF_CHANGES {
+            let page = changes
+                .list(self.principal, self.store_id, place, Some(100))
+                .await?;
+            place = page.next_after;
+            if page.is_history_removed {
+                memories = self.listed().await?;
+            } else if page.changes.is_empty() {
+                let mut memories: Vec<_> = memories.into_values().collect();
+                memories.sort_by(|a, b| a.memory.head.path.as_str().cmp(b.memory.head.path.as_str()));
+                let mut lists = Lists::default();
+                for shown in &memories {
+                    lists.add(shown);
+                }
+                return Ok(lists);
+            }
+            let touched: BTreeSet<MemoryId> = page.changes.iter().map(|version| version.memory_id).collect();
+            for memory_id in touched {
+                let read = self
+                    .engine
+                    .memories
+                    .get(self.principal, self.store_id, memory_id, View::Basic);
+                match read.await {
+                    Ok(shown) => {
+                        self.charge_entry(&shown)?;
+                        memories.insert(memory_id, shown);
+                    }
+                    Err(EngineError::MemoryNotFound) => {
+                        memories.remove(&memory_id);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Err(ApiError::from(EngineError::Conflict(
+            "the store changes faster than it can be read: try again later",
+        )))
+    }
+
+    fn charge_entry(&self, shown: &ShownMemory) -> Result<(), ApiError> {
+        self.charge(ENTRY_BYTES + 4 * shown.memory.head.path.as_str().len())
+    }
+
+    /// The memories that the pages of a listing show.
+    async fn listed(&self) -> Result<BTreeMap<MemoryId, ShownMemory>, ApiError> {
+        let mut listed = BTreeMap::new();
         let mut query = MemoryQuery::default();
         loop {
             query.page = page_after(query.page.page);
@@ -161,12 +221,12 @@ impl Reading<'_> {
                 .await?;
             for item in page.items {
                 if let ShownItem::Memory(shown) = item {
-                    self.charge(ENTRY_BYTES + 4 * shown.memory.head.path.as_str().len())?;
-                    lists.add(&shown);
+                    self.charge_entry(&shown)?;
+                    listed.insert(shown.memory.head.memory_id, *shown);
                 }
             }
             if page.next.is_none() {
-                return Ok(lists);
+                return Ok(listed);
             }
             query.page.page = page.next;
         }
@@ -249,7 +309,7 @@ fn files_of(lists: &Lists) -> Vec<File> {
 
 /// Begins the archive with its lists.
 fn begin(
-    engine: &Engine,
+    exported_at: Timestamp,
     store: Map<String, Value>,
     lists: &Lists,
     history: Option<History>,
@@ -260,7 +320,7 @@ fn begin(
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: FORMAT_VERSION,
-        exported_at: engine.now().to_rfc3339(),
+        exported_at: exported_at.to_rfc3339(),
         store,
         counts: lists
             .index
@@ -295,18 +355,23 @@ struct Download {
 
 impl Download {
     /// The next bytes of the archive; `None`: it is complete.
+    ///
+    /// Takes a slot of the tenant for this step only: the client decides when it asks for the
+    /// next one.
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let _slot = self.engine.export_slots.take(self.principal.tenant_id).await?;
         let unpackable = |_: io::Error| ApiError::internal();
-        while let Some(writer) = &mut self.writer {
+        while let Some(mut writer) = self.writer.take() {
             if writer.get_mut().len() >= CHUNK_BYTES {
-                return Ok(Some(std::mem::take(writer.get_mut()).into()));
+                let chunk = std::mem::take(writer.get_mut());
+                self.writer = Some(writer);
+                return Ok(Some(chunk.into()));
             }
             if self.checked_at.elapsed() > CHECK_INTERVAL {
                 self.principal = principal_of(&self.engine, &self.credential).await?;
                 self.checked_at = Instant::now();
             }
             let Some(file) = self.files.next() else {
-                let writer = self.writer.take().ok_or_else(ApiError::internal)?;
                 return Ok(Some(writer.finish().map_err(unpackable)?.into()));
             };
             let versions = &self.engine.versions;
@@ -317,14 +382,17 @@ impl Download {
             let content = version.content.filter(|_| sha256 == Some(file.sha256));
             let content =
                 content.ok_or_else(|| ApiError::not_found("a version was redacted during the export"))?;
-            writer
-                .add(
-                    &file.name,
-                    file.modified_at,
-                    content.len() as u64,
-                    content.as_bytes(),
-                )
-                .map_err(unpackable)?;
+            let pack = move || {
+                let size_bytes = content.len() as u64;
+                let added = writer.add(&file.name, file.modified_at, size_bytes, content.as_bytes());
+                added.map(|()| writer)
+            };
+            let packed = self
+                .engine
+                .computations
+                .run(self.principal.tenant_id, pack)
+                .await?;
+            self.writer = Some(packed.map_err(unpackable)?);
         }
         Ok(None)
     }

@@ -410,7 +410,7 @@ async fn keys_are_created_shown_once_and_revoked() {
     ];
     let made = browser.submit(&keys, "/console/keys", &form).await;
     assert_eq!(made.status, 200, "{}", made.text);
-    assert_eq!(made.header("cache-control"), "no-store");
+    assert_eq!(made.header("cache-control"), "private, no-store");
     let (_, rest) = made.text.split_once("id=\"secret\">").unwrap();
     let secret = rest.split_once('<').unwrap().0.to_owned();
     made.has(&format!("/mcp/{store}"));

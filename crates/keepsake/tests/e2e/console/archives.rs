@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
@@ -55,7 +56,7 @@ async fn saved(browser: &Browser, store_id: &str, query: &str) -> Vec<u8> {
     let answer = browser.request(Method::GET, &path).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let headers = answer.headers().clone();
-    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["cache-control"], "private, no-store");
     let disposition = headers["content-disposition"].to_str().unwrap();
     assert!(disposition.starts_with("attachment;"), "{disposition}");
     assert!(disposition.ends_with(".tar.zst"), "{disposition}");
@@ -179,6 +180,43 @@ async fn saved_archive_equals_that_of_the_command(pair: Pair) {
         assert_eq!(of_console.1["memories/ñ 日.md"], b"after");
         assert_eq!(of_console.1.contains_key("versions.jsonl"), !more.is_empty());
     }
+}
+
+/// A memory that moves from the part of the listing that is still to come to the part that
+/// was read is on no page.
+#[tokio::test(flavor = "multi_thread")]
+async fn export_has_the_memories_that_are_renamed_meanwhile() {
+    const MEMORIES: usize = 300;
+    let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
+    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
+    let mut ids = Vec::new();
+    for number in 0..MEMORIES {
+        ids.push(write(&client, &store_id, &format!("/z/{number:03}.md"), "kept").await);
+    }
+    let is_saved = AtomicBool::new(false);
+    let rename_all = async {
+        // From the end to the beginning and back.
+        for (round, directory) in ["a", "z"].into_iter().cycle().enumerate() {
+            for id in ids.iter().rev() {
+                if is_saved.load(Ordering::Relaxed) {
+                    return;
+                }
+                let edit = json!({"path": format!("/{directory}/{round}/{id}.md")});
+                let memory = format!("/v1/memory_stores/{store_id}/memories/{id}");
+                assert_eq!(client.post(&memory, &edit).await.status, 200);
+            }
+        }
+    };
+    let save = async {
+        let archive = saved(&browser, &store_id, "").await;
+        is_saved.store(true, Ordering::Relaxed);
+        archive
+    };
+    let (archive, ()) = tokio::join!(save, rename_all);
+    let (_, files) = unpacked(&archive);
+    let index = String::from_utf8(files["index.jsonl"].clone()).unwrap();
+    let missing = ids.iter().filter(|id| !index.contains(*id)).count();
+    assert_eq!((missing, index.lines().count()), (0, MEMORIES));
 }
 
 #[tokio::test(flavor = "multi_thread")]

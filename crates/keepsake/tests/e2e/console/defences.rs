@@ -115,7 +115,7 @@ fn is_protected(path: &str, answer: &Page) {
         ("x-frame-options", "DENY"),
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
-        ("cache-control", "no-store"),
+        ("cache-control", "private, no-store"),
         ("cross-origin-opener-policy", "same-origin"),
     ] {
         assert_eq!(answer.header(name), value, "{path} {}: {name}", answer.status);
@@ -347,23 +347,87 @@ async fn hostile_content_is_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cookies_are_secure_behind_tls() {
-    let (_deployment, tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
-    let form = browser.open("/console/sign-in").await;
-    let (token, key) = (form.field("token"), encoded(&tenant.key));
-    for (proto, is_secure) in [("https", true), ("http", false)] {
-        let request = browser
-            .request(Method::POST, "/console/sign-in")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .header("x-forwarded-proto", proto)
-            .body(format!("token={}&credential={key}", encoded(&token)));
-        let response = request.send().await.unwrap();
-        assert_eq!(response.status(), 303);
-        let cookie = response.headers()["set-cookie"].to_str().unwrap();
-        assert_eq!(cookie.contains("; Secure"), is_secure, "{cookie}");
-        assert!(
-            cookie.contains("Path=/console;")
-                && cookie.contains("HttpOnly")
-                && cookie.contains("SameSite=Strict")
+    let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
+    for (proto, name, rest) in [
+        (
+            "https",
+            "__Host-keepsake_console",
+            "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
+        ),
+        (
+            "http",
+            "keepsake_console",
+            "; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict",
+        ),
+    ] {
+        let mut browser = Browser::new(&server.url());
+        let open = |browser: &Browser, path| {
+            browser
+                .request(Method::GET, path)
+                .header("x-forwarded-proto", proto)
+        };
+        let form = browser.send(open(&browser, "/console/sign-in")).await;
+        let fields = [("token", form.field("token")), ("credential", tenant.key.clone())];
+        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let form = browser
+            .form("/console/sign-in", &fields)
+            .header("x-forwarded-proto", proto);
+        let answer = browser.send(form).await;
+        assert_eq!(answer.status, 303, "{}", answer.text);
+        assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), [name]);
+        let set = format!("{name}={}{rest}", browser.cookies[name]);
+        let lines: Vec<_> = answer.headers.get_all("set-cookie").iter().collect();
+        assert!(lines.iter().any(|line| *line == &set), "{set}: {lines:?}");
+        let page = browser.send(open(&browser, "/console/stores")).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+    }
+}
+
+/// A cache in front of the server would give what it keeps to other tenants.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_kept_out_of_shared_caches() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let assert_private = |what: &str, cache_control: &str, vary: &str| {
+        assert_eq!(cache_control, "private, no-store", "{what}");
+        assert_eq!(vary, "authorization, x-api-key, cookie", "{what}");
+    };
+    let client = server.client(&tenant);
+    let nobody = client.with_key("ks_live_unknown");
+    for (status, answer) in [
+        (200, client.get("/v1/memory_stores").await),
+        (404, client.get("/v1/memory_stores/memstore_unknown").await),
+        (400, client.get("/v1/memory_stores?limit=0").await),
+        (400, client.post("/v1/memory_stores", &json!({})).await),
+        (401, nobody.get("/v1/memory_stores").await),
+        (404, nobody.get("/v1/unknown").await),
+    ] {
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_private(
+            &answer.text,
+            answer.header("cache-control"),
+            answer.header("vary"),
         );
     }
+    for path in pages(&Method::GET, &tenant) {
+        let page = browser.get(&path).await;
+        assert_private(&path, page.header("cache-control"), page.header("vary"));
+    }
+    let sign_in = Browser::new(&server.url()).open("/console/sign-in").await;
+    assert_private("sign-in", sign_in.header("cache-control"), sign_in.header("vary"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forms_of_too_many_fields_are_refused() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let page = browser.open("/console/stores").await;
+    let mut fields = vec![("a", ""); 998];
+    fields.push(("name", "allowed"));
+    let made = browser.submit(&page, "/console/stores", &fields).await;
+    assert_eq!(made.status, 303, "{}", made.text);
+    fields.push(("a", ""));
+    let refused = browser.submit(&page, "/console/stores", &fields).await;
+    assert_eq!(refused.status, 400);
+    refused.has("the form must have at most 1000 fields");
+    let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
+    assert_eq!(stores["data"].as_array().unwrap().len(), 2, "{stores}");
 }

@@ -108,7 +108,7 @@ async fn new_calls_appear_as_rows_of_the_page(pair: Pair) {
     let mut stream = Stream::open(&browser, &format!("{href}/events?after={after}")).await;
     let headers = stream.response.headers().clone();
     assert_eq!(headers["content-type"], "text/event-stream");
-    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["cache-control"], "private, no-store");
     assert_eq!(headers["x-content-type-options"], "nosniff");
     let mut rows = vec![stream.row().await];
     for n in 0..3 {

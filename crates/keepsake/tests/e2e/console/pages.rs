@@ -77,7 +77,7 @@ async fn every_page_is_complete(pair: Pair) {
         for (name, value) in [
             ("x-content-type-options", "nosniff"),
             ("referrer-policy", "no-referrer"),
-            ("cache-control", "no-store"),
+            ("cache-control", "private, no-store"),
             ("cross-origin-opener-policy", "same-origin"),
             ("content-type", "text/html; charset=utf-8"),
         ] {
@@ -209,6 +209,7 @@ async fn large_memories_have_parts() {
         ("/lines.md", "<a&b>\n".repeat(17_000)),
         ("/line.md", "\"'<&>".repeat(20_000)),
         ("/markdown.md", "* <b>\n".repeat(15_000)),
+        ("/quotes.md", "> ".repeat(48 << 10)),
     ] {
         let new = json!({"path": path, "content": content});
         let made = client
