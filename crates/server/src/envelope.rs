@@ -249,9 +249,15 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Respons
     } else {
         (error.status, Json(body)).into_response()
     };
-    for (name, value) in response.headers() {
-        if !matches!(name.as_str(), "content-type" | "content-length") {
-            enveloped.headers_mut().insert(name, value.clone());
+    let headers = enveloped.headers_mut();
+    for name in response.headers().keys() {
+        if matches!(name.as_str(), "content-type" | "content-length") {
+            continue;
+        }
+        headers.remove(name);
+        // There may be several cookies.
+        for value in response.headers().get_all(name) {
+            headers.append(name, value.clone());
         }
     }
     enveloped

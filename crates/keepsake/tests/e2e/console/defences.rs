@@ -399,7 +399,7 @@ async fn answers_are_kept_out_of_shared_caches() {
         (400, client.get("/v1/memory_stores?limit=0").await),
         (400, client.post("/v1/memory_stores", &json!({})).await),
         (401, nobody.get("/v1/memory_stores").await),
-        (404, nobody.get("/v1/unknown").await),
+        (404, client.get("/v1/unknown").await),
     ] {
         assert_eq!(answer.status, status, "{}", answer.text);
         assert_private(
