@@ -21,6 +21,9 @@ const FIRST_WAIT_MS = 200;
 /** The longest wait that the server did not ask for. */
 const MAX_WAIT_MS = 10_000;
 
+/** The longest answer that is read: the longest that a server gives is one memory as JSON. */
+const MAX_ANSWER_BYTES = 64 * 2 ** 20 + 64 * 2 ** 10;
+
 /** Sends requests to one server with one credential. */
 export class Connection {
   readonly #baseURL: string;
@@ -92,7 +95,12 @@ export class Connection {
       signal?.throwIfAborted();
       const fetch = this.#fetch;
       const response = await fetch(url, { ...request, signal: controller.signal });
-      const answer = parsed(await response.text());
+      const text = await textOf(response);
+      if (text === undefined) {
+        const reason = `${response.status}, but the answer has more than ${MAX_ANSWER_BYTES} bytes`;
+        return { status: response.status, reason, isTransient: false };
+      }
+      const answer = parsed(text);
       return response.status === 200 && isExpected(answer) ? { answer } : failureOf(response, answer);
     } catch (error) {
       signal?.throwIfAborted();
@@ -121,6 +129,26 @@ function failureOf({ status, headers }: Response, body: unknown): Failure {
     return { ...shared, reason: `${status}: a redirect to ${location}, which is not followed: correct baseURL` };
   }
   return { ...shared, reason: `${status}, but the answer is not one of this API: is baseURL a Keepsake server?` };
+}
+
+/** The text of an answer; undefined if it is too long. */
+async function textOf(response: Response): Promise<string | undefined> {
+  if (response.body === null) return "";
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  let bytes = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    bytes += value.byteLength;
+    if (bytes > MAX_ANSWER_BYTES) {
+      // The connection is closed; nobody waits for that.
+      reader.cancel().catch(() => undefined);
+      return undefined;
+    }
+    text += decoder.decode(value, { stream: true });
+  }
 }
 
 function parsed(text: string): unknown {

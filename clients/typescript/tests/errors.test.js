@@ -149,6 +149,31 @@ test("a server that is not Keepsake is recognised", async (t) => {
   }
 });
 
+test("an answer without an end is read up to a bound", async () => {
+  const part = new Uint8Array(64 * 1024).fill(32);
+  for (const status of [200, 400]) {
+    let read = 0;
+    let isClosed = false;
+    const body = () =>
+      new ReadableStream({
+        pull: (controller) => {
+          read += part.length;
+          controller.enqueue(part);
+        },
+        cancel: () => {
+          isClosed = true;
+        },
+      });
+    const fetch = async () => new Response(body(), { status });
+    const error = await rejection(toolOf(NO_STORE, { fetch }).view(VIEW));
+    assert.ok(error instanceof KeepsakeAPIError);
+    assert.deepEqual([error.status, error.attempts], [status, 1]);
+    assert.match(error.message, /the answer has more than 67174400 bytes$/);
+    assert.ok(read < 67174400 + 4 * part.length, `${read}`);
+    assert.ok(isClosed);
+  }
+});
+
 test("a redirect is not followed", async (t) => {
   const [proxy, elsewhere] = [await Proxy.open(t), await Proxy.open(t)];
   for (const status of [301, 307]) {

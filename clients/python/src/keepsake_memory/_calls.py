@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import uuid
@@ -19,6 +20,11 @@ ATTEMPTS = 5
 """The most attempts of one call."""
 TOTAL_SECONDS = 60.0
 """No attempt begins later than this after the first one."""
+
+MAX_ANSWER_BYTES = (64 << 20) + (64 << 10)
+"""The longest answer that is read: the longest that a server gives is one memory as JSON."""
+MAX_EMPTY_PAGES = 1_000
+"""The most pages of a list without an item that follow each other."""
 
 # The outcome of a call is unknown, or the server asks to send it again.
 AGAIN = frozenset({408, 429, 500, 502, 503, 504, 529})
@@ -116,6 +122,51 @@ def _segment(argument: str, value: str) -> str:
     return value
 
 
+class Body:
+    """The body of an answer, which may be too long."""
+
+    def __init__(self, url: str, answer: httpx2.Response) -> None:
+        self._url = url
+        self._status = answer.status_code
+        self._read = bytearray()
+
+    def add(self, part: bytes) -> None:
+        """Adds a part that was read."""
+        if len(self._read) + len(part) > MAX_ANSWER_BYTES:
+            raise KeepsakeError(self._url, f"the answer has more than {MAX_ANSWER_BYTES} bytes", status=self._status)
+        self._read += part
+
+    def json(self) -> Json | None:
+        """The JSON object that it is; `None`: it is something else."""
+        try:
+            body = json.loads(self._read)
+        except (ValueError, RecursionError):
+            return None
+        return cast(Json, body) if isinstance(body, dict) else None
+
+
+class Pages:
+    """The pages of a list, which must end."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._named: set[str] = set()
+        self._empty = 0
+
+    def after(self, page: Json) -> str | None:
+        """The name of the page after this one; `None`: it is the last."""
+        name = cast("str | None", page["next_page"])
+        if name is None:
+            return None
+        self._empty = 0 if page["data"] else self._empty + 1
+        if name in self._named:
+            raise KeepsakeError(self._url, "the list names a next page for the second time")
+        if self._empty > MAX_EMPTY_PAGES:
+            raise KeepsakeError(self._url, "the list has no end")
+        self._named.add(name)
+        return name
+
+
 class Attempts:
     """Decides after each attempt what follows: an answer, another attempt or an error."""
 
@@ -124,14 +175,14 @@ class Attempts:
         self._started_at = started_at
         self._made = 0
 
-    def after_answer(self, answer: httpx2.Response, now: float) -> Json | float:
+    def after_answer(self, answer: httpx2.Response, read: Body, now: float) -> Json | float:
         """The answer's body, or the seconds to wait before the next attempt."""
+        body = read.json()
         if answer.is_success:
-            body = _json(answer)
             if body is None:
                 raise KeepsakeError(self._url, "the answer is not a JSON object", status=answer.status_code)
             return body
-        error = self._error(answer)
+        error = self._error(answer, body or {})
         if answer.status_code not in AGAIN:
             raise error
         return self._wait(error, now, answer.headers.get("retry-after"))
@@ -153,8 +204,7 @@ class Attempts:
             raise error
         return seconds
 
-    def _error(self, answer: httpx2.Response) -> KeepsakeError:
-        body = _json(answer) or {}
+    def _error(self, answer: httpx2.Response, body: Json) -> KeepsakeError:
         error = body.get("error")
         fields = cast(Json, error) if isinstance(error, dict) else {}
         return KeepsakeError(
@@ -164,11 +214,3 @@ class Attempts:
             error_type=fields.get("type"),
             request_id=body.get("request_id") or answer.headers.get("request-id"),
         )
-
-
-def _json(answer: httpx2.Response) -> Json | None:
-    try:
-        body = answer.json()
-    except ValueError:
-        return None
-    return cast(Json, body) if isinstance(body, dict) else None

@@ -29,8 +29,10 @@ from typing_extensions import Self, override
 from ._calls import (
     TIMEOUT,
     Attempts,
+    Body,
     Call,
     Json,
+    Pages,
     Server,
     call_of_block,
     call_of_input,
@@ -179,13 +181,16 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
         return [self._server.stores]
 
     def _memory_ids(self, store: str) -> Iterator[str]:
+        path = f"{store}/memories"
+        pages = Pages(f"{self._server.base_url}{path}")
         params = {"limit": _PAGE}
         while True:
-            page = self._send(Call("GET", f"{store}/memories", params=params))
+            page = self._send(Call("GET", path, params=params))
             yield from (memory["id"] for memory in page["data"])
-            if page["next_page"] is None:
+            name = pages.after(page)
+            if name is None:
                 return
-            params = {"limit": _PAGE, "page": page["next_page"]}
+            params = {"limit": _PAGE, "page": name}
 
     def _run(self, command: object) -> str:
         return _content(self._send(call_of_input(self._server, command)))
@@ -195,17 +200,20 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
         attempts = Attempts(url, self._now())
         while True:
             try:
-                answer = self._http.request(
+                with self._http.stream(
                     call.method,
                     url,
                     params=call.params,
                     json=call.body,
                     headers=self._server.headers(),
-                )
+                ) as answer:
+                    body = Body(url, answer)
+                    for part in answer.iter_bytes():
+                        body.add(part)
             except httpx2.TransportError as failure:
                 outcome: Json | float = attempts.after_failure(failure, self._now())
             else:
-                outcome = attempts.after_answer(answer, self._now())
+                outcome = attempts.after_answer(answer, body, self._now())
             if isinstance(outcome, dict):
                 return outcome
             self._sleep(outcome)
@@ -314,14 +322,17 @@ class AsyncKeepsakeMemoryTool(BetaAsyncAbstractMemoryTool):
         return [self._server.stores]
 
     async def _memory_ids(self, store: str) -> AsyncIterator[str]:
+        path = f"{store}/memories"
+        pages = Pages(f"{self._server.base_url}{path}")
         params = {"limit": _PAGE}
         while True:
-            page = await self._send(Call("GET", f"{store}/memories", params=params))
+            page = await self._send(Call("GET", path, params=params))
             for memory in page["data"]:
                 yield memory["id"]
-            if page["next_page"] is None:
+            name = pages.after(page)
+            if name is None:
                 return
-            params = {"limit": _PAGE, "page": page["next_page"]}
+            params = {"limit": _PAGE, "page": name}
 
     async def _run(self, command: object) -> str:
         return _content(await self._send(call_of_input(self._server, command)))
@@ -331,17 +342,20 @@ class AsyncKeepsakeMemoryTool(BetaAsyncAbstractMemoryTool):
         attempts = Attempts(url, self._now())
         while True:
             try:
-                answer = await self._http.request(
+                async with self._http.stream(
                     call.method,
                     url,
                     params=call.params,
                     json=call.body,
                     headers=self._server.headers(),
-                )
+                ) as answer:
+                    body = Body(url, answer)
+                    async for part in answer.aiter_bytes():
+                        body.add(part)
             except httpx2.TransportError as failure:
                 outcome: Json | float = attempts.after_failure(failure, self._now())
             else:
-                outcome = attempts.after_answer(answer, self._now())
+                outcome = attempts.after_answer(answer, body, self._now())
             if isinstance(outcome, dict):
                 return outcome
             await self._sleep(outcome)
