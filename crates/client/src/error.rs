@@ -67,7 +67,7 @@ pub struct Refusal {
 }
 
 #[derive(Deserialize)]
-struct Envelope {
+pub(crate) struct Envelope {
     error: Body,
     request_id: Option<String>,
 }
@@ -82,14 +82,10 @@ struct Body {
 }
 
 impl Refusal {
-    pub(crate) fn parse(
-        status: StatusCode,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<Self, serde_json::Error> {
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap, envelope: Envelope) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let Envelope { error, request_id } = serde_json::from_slice(body)?;
-        Ok(Self {
+        let Envelope { error, request_id } = envelope;
+        Self {
             status,
             kind: error.kind,
             message: error.message,
@@ -99,7 +95,7 @@ impl Refusal {
             retry_after: text(RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.parse().ok())
                 .map(Duration::from_secs),
-        })
+        }
     }
 }
 
@@ -228,7 +224,8 @@ mod tests {
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
             .collect();
         let status = StatusCode::from_u16(status).unwrap();
-        ClientError::Refused(Refusal::parse(status, &headers, body.as_bytes()).unwrap())
+        let envelope = serde_json::from_str(body).unwrap();
+        ClientError::Refused(Refusal::of(status, &headers, envelope))
     }
 
     const CONFLICT: &str = r#"{"type":"error","error":{"type":"memory_path_conflict_error",

@@ -10,9 +10,10 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
+use crate::answer::{EventLength, MAX_ANSWER_BYTES, answer_of, from_json};
 use crate::backoff::Backoff;
 use crate::error::Refusal;
-use crate::{Client, ClientError, Parameter, answer_of};
+use crate::{Client, ClientError, Parameter};
 
 /// The longest time without a byte: the server sends a comment every 15 seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
@@ -75,19 +76,27 @@ impl Events {
     /// Waits for the next event; connects again where the connection breaks.
     ///
     /// # Errors
-    /// [`ClientError`] if the server refuses the stream, ends it for good, or cannot be
-    /// reached for a while.
+    /// [`ClientError`] if the server refuses the stream, ends it for good, sends an event
+    /// that is too long, or cannot be reached for a while.
     pub async fn next(&mut self) -> Result<StreamEvent, ClientError> {
         loop {
             let Some(current) = &mut self.current else {
                 self.open().await?;
                 continue;
             };
-            let Some(Ok(event)) = current.next().await else {
-                self.current = None;
-                // The server was there, so another attempt is worth it.
-                self.backoff.wait(None).await;
-                continue;
+            let event = match current.next().await {
+                Some(Ok(event)) => event,
+                ended => {
+                    self.current = None;
+                    if let Some(Err(error)) = ended
+                        && let Some(error) = too_long(error)
+                    {
+                        return Err(error);
+                    }
+                    // The server was there, so another attempt is worth it.
+                    self.backoff.wait(None).await;
+                    continue;
+                }
             };
             if event.id.is_some() {
                 self.last_id = event.id;
@@ -95,7 +104,7 @@ impl Events {
             let (Some(name), Some(text)) = (event.event, event.data) else {
                 continue;
             };
-            let data = serde_json::from_str(&text).unwrap_or(Value::String(text));
+            let data = from_json(text.as_bytes()).unwrap_or(Value::String(text));
             if name != "error" {
                 return Ok(StreamEvent { name, data });
             }
@@ -151,11 +160,31 @@ impl Events {
 }
 
 /// The parts of a body; it ends where the server is silent for too long.
-fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, reqwest::Error>> {
-    stream::unfold(response, |mut response| async move {
+fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, ClientError>> {
+    let start = (response, EventLength::default());
+    stream::unfold(start, |(mut response, mut length)| async move {
         let part = tokio::time::timeout(SILENCE_LIMIT, response.chunk()).await;
-        Some((part.ok()?.transpose()?, response))
+        let part = match part.ok()?.transpose()? {
+            Ok(part) => match length.add(&part, MAX_ANSWER_BYTES) {
+                Ok(()) => Ok(part),
+                Err(error) => Err(ClientError::unreadable(response.url(), response.status(), &error)),
+            },
+            Err(error) => {
+                let server = response.url().origin().ascii_serialization();
+                Err(ClientError::unreachable(server, &error))
+            }
+        };
+        Some((part, (response, length)))
     })
+}
+
+/// The error of a stream that is not worth another attempt.
+fn too_long(error: sse_stream::Error) -> Option<ClientError> {
+    let sse_stream::Error::Body(error) = error else {
+        return None;
+    };
+    let error = error.downcast::<ClientError>().ok()?;
+    (!error.is_transient()).then_some(*error)
 }
 
 impl fmt::Debug for Events {

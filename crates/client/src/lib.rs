@@ -5,6 +5,8 @@
 //! operator's API has no such keys, so its changes are sent again only if they were
 //! certainly not applied.
 //!
+//! No answer fills the memory and no list goes on for ever, whatever the server sends.
+//!
 //! ```no_run
 //! # async fn example() -> Result<(), keepsake_client::ClientError> {
 //! use keepsake_client::Client;
@@ -16,6 +18,7 @@
 //! # }
 //! ```
 
+mod answer;
 mod backoff;
 mod error;
 mod events;
@@ -26,7 +29,6 @@ use std::time::Duration;
 pub use keepsake_core::causes;
 pub use reqwest::{Method, StatusCode, Url};
 
-use reqwest::Response;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -34,6 +36,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
+use answer::answer_of;
+pub use answer::{MAX_ANSWER_BYTES, body_of, from_json};
 use backoff::Backoff;
 pub use error::{ClientError, Refusal};
 pub use events::{Events, StreamEvent};
@@ -281,25 +285,6 @@ pub fn extended(base: &Url, path: &[&str], query: &[Parameter<'_>]) -> Url {
         url.query_pairs_mut().extend_pairs(given);
     }
     url
-}
-
-/// The answer, or the error that it states.
-async fn answer_of<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
-    let url = response.url().clone();
-    let status = response.status();
-    let headers = response.headers().clone();
-    let body = response
-        .bytes()
-        .await
-        .map_err(|error| ClientError::unreachable(url.origin().ascii_serialization(), &error))?;
-    if status.is_success() {
-        serde_json::from_slice(&body).map_err(|error| ClientError::unreadable(&url, status, &error))
-    } else {
-        Err(Refusal::parse(status, &headers, &body).map_or_else(
-            |error| ClientError::unreadable(&url, status, &error),
-            ClientError::Refused,
-        ))
-    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,22 @@
 //! The pages of a list.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Client, ClientError, Parameter};
+use crate::{Client, ClientError, Parameter, StatusCode};
 
 /// Items per page, the server's maximum for items without content.
 const PAGE_SIZE: &str = "100";
+
+/// Pages without an item that follow each other. A server that searches for a caller's
+/// items may give some: of 10,000 sessions, each page of 100 may have none to show.
+const MAX_EMPTY_PAGES: usize = 1_000;
+/// Pages of a list: ten million items.
+const MAX_PAGES: usize = 100_000;
 
 /// Reads a list page by page, as far as its items are taken.
 #[derive(Debug)]
@@ -20,6 +27,7 @@ pub struct Pages<'a> {
     /// Items that were read and not taken yet.
     read: VecDeque<Value>,
     next: Next,
+    progress: Progress,
 }
 
 #[derive(Debug)]
@@ -35,22 +43,58 @@ struct Page {
     next_page: Option<String>,
 }
 
+/// The pages of a list that were read.
+#[derive(Debug, Default)]
+struct Progress {
+    pages: usize,
+    empty_pages: usize,
+    /// Hashes of the names of the next pages: a name may be long.
+    named: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Progress {
+    /// Counts a page.
+    ///
+    /// # Errors
+    /// The reason why the list has no end.
+    fn add(&mut self, page: &Page) -> Result<(), &'static str> {
+        let Some(next) = &page.next_page else {
+            return Ok(());
+        };
+        self.pages += 1;
+        self.empty_pages = if page.data.is_empty() {
+            self.empty_pages + 1
+        } else {
+            0
+        };
+        if !self.named.insert(self.hasher.hash_one(next)) {
+            Err("the list names a next page for the second time")
+        } else if self.empty_pages > MAX_EMPTY_PAGES || self.pages > MAX_PAGES {
+            Err("the list has no end")
+        } else {
+            Ok(())
+        }
+    }
+}
+
 impl<'a> Pages<'a> {
     pub(crate) fn new(client: &'a Client, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
-        let (read, next) = (VecDeque::new(), Next::First);
         Self {
             client,
             path,
             query,
-            read,
-            next,
+            read: VecDeque::new(),
+            next: Next::First,
+            progress: Progress::default(),
         }
     }
 
     /// The next item; `None` at the end of the list.
     ///
     /// # Errors
-    /// [`ClientError`] of the request, or if an item has another form.
+    /// [`ClientError`] of the request, if an item has another form, or if the list has no
+    /// end.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         loop {
             if let Some(item) = self.read.pop_front() {
@@ -67,6 +111,11 @@ impl<'a> Pages<'a> {
             let mut query = self.query.to_vec();
             query.extend([("limit", Some(PAGE_SIZE)), ("page", page)]);
             let page: Page = self.client.get(self.path, &query).await?;
+            let progress = self.progress.add(&page);
+            progress.map_err(|reason| {
+                let url = self.client.url_of(self.path, self.query);
+                ClientError::unreadable(&url, StatusCode::OK, &reason)
+            })?;
             self.read = page.data;
             self.next = page.next_page.map_or(Next::None, Next::Page);
         }
@@ -85,5 +134,50 @@ impl<'a> Pages<'a> {
             }
         }
         Ok(items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(items: usize, next: Option<usize>) -> Page {
+        Page {
+            data: vec![Value::Null; items].into(),
+            next_page: next.map(|next| next.to_string()),
+        }
+    }
+
+    #[test]
+    fn list_ends_where_a_page_is_named_again() {
+        let mut progress = Progress::default();
+        for next in 0..100 {
+            progress.add(&page(1, Some(next))).unwrap();
+        }
+        progress.add(&page(1, None)).unwrap();
+        let error = progress.add(&page(1, Some(40))).unwrap_err();
+        assert!(error.contains("second time"), "{error}");
+    }
+
+    #[test]
+    fn list_of_empty_pages_ends() {
+        let mut progress = Progress::default();
+        for next in 0..MAX_EMPTY_PAGES {
+            progress.add(&page(0, Some(next))).unwrap();
+        }
+        progress.add(&page(1, Some(MAX_EMPTY_PAGES))).unwrap();
+        let mut pages = (MAX_EMPTY_PAGES + 1)..;
+        let mut ended = pages.by_ref().map(|next| progress.add(&page(0, Some(next))));
+        let error = ended.find_map(Result::err);
+        assert_eq!(error, Some("the list has no end"));
+        drop(ended);
+        assert_eq!(pages.start, 2 * MAX_EMPTY_PAGES + 2);
+    }
+
+    #[test]
+    fn list_of_very_many_pages_ends() {
+        let mut progress = Progress::default();
+        let ended = (0..).position(|next| progress.add(&page(1, Some(next))).is_err());
+        assert_eq!(ended, Some(MAX_PAGES));
     }
 }

@@ -1,0 +1,192 @@
+//! Answers, of which a client reads only so much: a server may be wrong or hostile.
+
+use reqwest::Response;
+use serde::de::DeserializeOwned;
+
+use crate::ClientError;
+use crate::error::Refusal;
+
+/// The longest answer and the longest event. The longest that a server gives is one
+/// memory: by default it takes a body of 64 MiB at most, and an answer is the content as
+/// JSON with a few fields.
+pub const MAX_ANSWER_BYTES: usize = (64 << 20) + (64 << 10);
+/// Values of an answer, each of which takes up to 700 bytes of memory. The most that a
+/// server gives are the 500 results of a batch.
+const MAX_ANSWER_VALUES: usize = 100_000;
+
+/// The body of an answer.
+///
+/// # Errors
+/// [`ClientError`] if it is incomplete or longer than [`MAX_ANSWER_BYTES`].
+pub async fn body_of(response: Response) -> Result<Vec<u8>, ClientError> {
+    bounded_body(response, MAX_ANSWER_BYTES).await
+}
+
+async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, ClientError> {
+    let (url, status) = (response.url().clone(), response.status());
+    let too_long = || ClientError::unreadable(&url, status, &TooLong { max_bytes });
+    let stated = response.content_length().unwrap_or_default();
+    if stated > max_bytes as u64 {
+        return Err(too_long());
+    }
+    let mut body = Vec::new();
+    let lost = |error| ClientError::unreachable(url.origin().ascii_serialization(), &error);
+    while let Some(part) = response.chunk().await.map_err(lost)? {
+        if body.len() + part.len() > max_bytes {
+            return Err(too_long());
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok(body)
+}
+
+/// Why an answer or an event is not read to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("it has more than {max_bytes} bytes")]
+pub(crate) struct TooLong {
+    pub(crate) max_bytes: usize,
+}
+
+/// Reads JSON, unless it has so many values that they would fill the memory.
+///
+/// # Errors
+/// The reason.
+pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    if count_values(json) > MAX_ANSWER_VALUES {
+        return Err(format!("it has more than {MAX_ANSWER_VALUES} values"));
+    }
+    serde_json::from_slice(json).map_err(|error| error.to_string())
+}
+
+/// As many values as JSON may have, names of fields included.
+fn count_values(json: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b'[' | b'{' | b',' | b':' => count += usize::from(!is_text),
+            _ => {}
+        }
+    }
+    count
+}
+
+/// The answer, or the error that it states.
+pub(crate) async fn answer_of<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
+    let (url, status) = (response.url().clone(), response.status());
+    let headers = response.headers().clone();
+    let body = body_of(response).await?;
+    let unreadable = |reason: String| ClientError::unreadable(&url, status, &reason);
+    if status.is_success() {
+        return from_json(&body).map_err(unreadable);
+    }
+    let refusal = from_json(&body).map(|envelope| Refusal::of(status, &headers, envelope));
+    Err(refusal.map_or_else(unreadable, ClientError::Refused))
+}
+
+/// Bytes of an event of a stream that are not complete.
+#[derive(Debug, Default)]
+pub(crate) struct EventLength {
+    bytes: usize,
+    /// Whether the last line has something.
+    has_line: bool,
+}
+
+impl EventLength {
+    /// Counts a part of the stream. An empty line ends an event.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the event has more bytes.
+    pub(crate) fn add(&mut self, part: &[u8], max_bytes: usize) -> Result<(), TooLong> {
+        for byte in part {
+            self.bytes += 1;
+            match byte {
+                b'\n' if self.has_line => self.has_line = false,
+                b'\n' => self.bytes = 0,
+                b'\r' => {}
+                _ => self.has_line = true,
+            }
+        }
+        if self.bytes > max_bytes {
+            return Err(TooLong { max_bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The body of an answer with this head, read up to 10 bytes.
+    async fn read(head: &str, body: &str) -> Result<Vec<u8>, ClientError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/x?secret", listener.local_addr().unwrap());
+        let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n{head}\r\n{body}");
+        let serving = async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4 << 10]).await;
+            // The client does not wait for the rest.
+            let _ = connection.write_all(answer.as_bytes()).await;
+        };
+        let asking = async { bounded_body(reqwest::get(url).await.unwrap(), 10).await };
+        tokio::join!(serving, asking).1
+    }
+
+    #[tokio::test]
+    async fn body_is_read_up_to_the_bound() {
+        for head in ["", "content-length: 10\r\n"] {
+            assert_eq!(read(head, "0123456789").await.unwrap(), b"0123456789");
+        }
+        for head in ["", "content-length: 11\r\n", "content-length: 99999999999\r\n"] {
+            let refused = read(head, "0123456789a").await.unwrap_err();
+            let text = refused.to_string();
+            assert!(text.ends_with("it has more than 10 bytes"), "{text}");
+            assert!(!text.contains("secret") && !refused.is_transient(), "{text}");
+        }
+        // One that is cut off may come whole the next time.
+        let cut_off = read("content-length: 9\r\n", "0123").await.unwrap_err();
+        assert!(cut_off.is_transient(), "{cut_off}");
+    }
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, count) in [
+            ("1", 1),
+            ("[]", 2),
+            ("[1,2]", 3),
+            (r#"{"a":{"b":[]}}"#, 6),
+            (r#"["[,:{","\"[","\\",1]"#, 5),
+        ] {
+            assert_eq!(count_values(json.as_bytes()), count, "{json}");
+        }
+        let many = format!("[{}1]", "1,".repeat(MAX_ANSWER_VALUES));
+        from_json::<Value>(many.as_bytes()).unwrap_err();
+        from_json::<Value>(format!("[{}1]", "1,".repeat(1_000)).as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn event_ends_with_an_empty_line() {
+        let mut length = EventLength::default();
+        for (part, bytes) in [
+            (&b"data: 1\n"[..], 8),
+            (b"data: 2\r\n", 17),
+            (b"\r\n: a comment", 11),
+            (b"\n", 12),
+            (b"\n", 0),
+            (b"\n\n", 0),
+        ] {
+            length.add(part, 18).unwrap();
+            assert_eq!(length.bytes, bytes, "{part:?}");
+        }
+        length.add(b"data: 12\ndata: 12", 18).unwrap();
+        length.add(b"\n", 18).unwrap();
+        length.add(b"d", 18).unwrap_err();
+    }
+}
