@@ -3,6 +3,9 @@
 //! The binary starts a server from a [configuration](keepsake_config) and has the
 //! operator's commands. The other crates implement the product.
 
+// Texts of servers and agents are printed by `output` alone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod archive;
 mod backends;
 mod cli;
@@ -39,7 +42,7 @@ async fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("keepsake: {failure}");
+            output::notice(&format!("keepsake: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }

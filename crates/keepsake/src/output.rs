@@ -1,5 +1,6 @@
 //! Prints results: tables for people, JSON for programs.
 
+mod foreign;
 mod terminal;
 mod words;
 
@@ -13,7 +14,10 @@ use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use crate::cli::OutputFormat;
-pub(crate) use terminal::{answer, confirm, is_interactive, print};
+pub(crate) use foreign::printable;
+pub(crate) use terminal::{
+    Stream, answer, confirm, is_interactive, notice, notice_styled, print, print_styled,
+};
 pub(crate) use words::{bytes, counted, limit};
 
 /// Prints the result of one command.
@@ -136,10 +140,10 @@ impl Printer {
     pub(crate) fn items(&self, items: &[Value], columns: &[Column], none: &str) -> Result<(), Failure> {
         match self.format {
             OutputFormat::Table if items.is_empty() => {
-                eprintln!("{none}");
+                notice(none);
                 Ok(())
             }
-            OutputFormat::Table => print(&self.table(items, columns)),
+            OutputFormat::Table => print_styled(&self.table(items, columns)),
             OutputFormat::Json => print(&format!("{:#}\n", json!({ "data": items }))),
             OutputFormat::Jsonl => items.iter().try_for_each(|item| print(&format!("{item}\n"))),
         }
@@ -157,7 +161,7 @@ impl Printer {
         let items = list["data"].as_array().map_or(&[][..], Vec::as_slice);
         self.items(items, columns, none)?;
         if let Some(next) = list["next_page"].as_str() {
-            eprintln!("there is more: repeat the command with --page {next}");
+            notice(&format!("there is more: repeat the command with --page {next}"));
         }
         Ok(())
     }
@@ -167,7 +171,7 @@ impl Printer {
     /// # Errors
     /// [`Failure`] if stdout is closed.
     pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
-        self.done(object, || {
+        self.done_styled(object, || {
             let width = fields
                 .iter()
                 .map(|field| field.header.len())
@@ -186,8 +190,16 @@ impl Printer {
     /// # Errors
     /// [`Failure`] if stdout is closed.
     pub(crate) fn done(&self, object: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+        self.done_styled(object, || Stream::Stdout.shown(&sentence()).into_owned())
+    }
+
+    /// As [`Printer::done`], for a text with colours: see [`print_styled`].
+    ///
+    /// # Errors
+    /// [`Failure`] if stdout is closed.
+    pub(crate) fn done_styled(&self, object: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.format {
-            OutputFormat::Table => print(&sentence()),
+            OutputFormat::Table => print_styled(&text()),
             OutputFormat::Json => print(&format!("{object:#}\n")),
             OutputFormat::Jsonl => print(&format!("{object}\n")),
         }
@@ -232,7 +244,12 @@ impl Printer {
         text
     }
 
+    /// A value in one line, without characters that control a terminal.
     fn shown(&self, item: &Value, column: &Column) -> String {
+        printable(&self.worded(item, column))
+    }
+
+    fn worded(&self, item: &Value, column: &Column) -> String {
         let value = item.pointer(column.pointer).unwrap_or(&Value::Null);
         match (column.format, value) {
             (Format::Flag, value) => if value == true { "yes" } else { "-" }.to_owned(),
@@ -255,7 +272,7 @@ impl Printer {
                 format!("{}, next {next}", words::schedule(job))
             }
             (Format::Outcome, run) => match &run["error"] {
-                Value::String(error) => printable(error),
+                Value::String(error) => error.clone(),
                 _ => text_of(&run["counts"]),
             },
             (_, value) => text_of(value),
@@ -265,7 +282,7 @@ impl Printer {
     /// A time relative to now: `3 minutes ago`, `in 2 days`.
     pub(crate) fn relative(&self, time: &str) -> String {
         let Ok(time) = time.parse::<Timestamp>() else {
-            return time.to_owned();
+            return printable(time);
         };
         let seconds = self.now.as_second() - time.as_second();
         let distance = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
@@ -288,12 +305,12 @@ pub(crate) fn actor_name(actor: &Value) -> String {
     }
 }
 
-/// A value in one line, without characters that control a terminal.
+/// A value as a text.
 fn text_of(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => printable(text),
+        Value::String(text) => text.clone(),
         Value::Bool(is_set) => if *is_set { "yes" } else { "no" }.to_owned(),
         Value::Number(number) => number.to_string(),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
@@ -302,17 +319,10 @@ fn text_of(value: &Value) -> String {
         Value::Object(fields) => {
             let fields = fields
                 .iter()
-                .map(|(name, value)| format!("{}={}", printable(name), text_of(value)));
+                .map(|(name, value)| format!("{name}={}", text_of(value)));
             fields.collect::<Vec<_>>().join(", ")
         }
     }
-}
-
-/// Replaces control characters, which could change what a terminal shows.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
-        .collect()
 }
 
 #[cfg(test)]
@@ -367,7 +377,7 @@ mod tests {
         );
         let failed = json!({"counts": null, "error": "no\u{1b}"});
         let outcome = printer(None).shown(&failed, &Column::outcome("RESULT", ""));
-        assert_eq!(outcome, "no\u{fffd}");
+        assert_eq!(outcome, "no\\u001b");
         let limits = json!({"limits": {"bytes_per_memory": 1_024}});
         let shown = printer(None).shown(&limits, &Column::limits("LIMITS", "/limits"));
         assert_eq!(shown, "bytes_per_memory=1.00 KiB");
@@ -375,9 +385,27 @@ mod tests {
 
     #[test]
     fn values_cannot_control_the_terminal() {
-        let column = Column::text("NAME", "/name");
-        let shown = printer(None).shown(&json!({"name": "a\u{1b}[2Jb\nc"}), &column);
-        assert_eq!(shown, "a\u{fffd}[2Jb\u{fffd}c");
+        let item = json!({
+            "text": "a\u{1b}[2Jb\nc\u{202e}",
+            "list": ["\u{9b}"],
+            "object": {"\u{1b}": "\u{7}"},
+            "limits": {"\u{1b}": 1},
+            "actor": {"user_id": "\u{1b}"},
+            "job": {"next_run_at": "\u{1b}", "schedule": "\u{1b}", "error": "\u{1b}"},
+        });
+        for (column, shown) in [
+            (Column::text("", "/text"), "a\\u001b[2Jb\\u000ac\\u202e"),
+            (Column::text("", "/list"), "\\u009b"),
+            (Column::text("", "/object"), "\\u001b=\\u0007"),
+            (Column::limits("", "/limits"), "\\u001b=1"),
+            (Column::actor("", "/actor"), "\\u001b"),
+            (Column::time("", "/text"), "a\\u001b[2Jb\\u000ac\\u202e"),
+            (Column::outcome("", "/job"), "\\u001b"),
+        ] {
+            assert_eq!(printer(None).shown(&item, &column), shown);
+        }
+        let shown = printer(None).shown(&item["job"], &Column::schedule(""));
+        assert!(shown.ends_with("next \\u001b"), "{shown}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) use stores::run as run_store;
 /// # Errors
 /// [`Failure`] if the path is absolute and not below `/memories`.
 pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
-    let below = match path.strip_prefix("/memories") {
+    let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ if path.starts_with('/') => {
             return Err(Failure::of_class(
@@ -37,9 +37,12 @@ pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
     Ok(format!("/{}", below.trim_matches('/')))
 }
 
+/// The directory of all memories in the paths of agents.
+const AGENT_ROOT: &str = "/memories";
+
 /// The path as agents see it, without characters that control a terminal.
 pub(crate) fn agent_path(path: &str) -> String {
-    crate::output::printable(&format!("/memories{path}"))
+    crate::output::printable(&format!("{AGENT_ROOT}{path}"))
 }
 
 #[cfg(test)]
@@ -61,6 +64,6 @@ mod tests {
         for wrong in ["/a.md", "/memoriesx"] {
             assert_eq!(api_path(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }
-        assert_eq!(agent_path("/a\u{1b}.md"), "/memories/a\u{fffd}.md");
+        assert_eq!(agent_path("/a\u{1b}.md"), "/memories/a\\u001b.md");
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::source::{Source, other_store};
 use super::{export, past, report, upload};
 use crate::cli::ImportArgs;
+use crate::output::notice;
 use crate::people::{StoreConnection, agent_path, api_path, failure_of};
 
 /// Writes the memories of a source into a memory store, and prints what it did.
@@ -29,10 +30,10 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         (None, None) => return Err(no_source()),
     };
     if !found.versions.is_empty() {
-        eprintln!(
+        notice(&format!(
             "the archive has {} versions: --versions imports them, into an empty memory store",
             HumanCount(found.versions.len() as u64)
-        );
+        ));
     }
     let destination = read_destination(&connection.client, &connection.path(&["memories"])).await?;
     let mut outcomes = found.report;

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::folder::Folder;
 use super::progress::Progress;
 use super::report;
+use crate::output::notice;
 use crate::people::{StoreConnection, failure_of};
 
 /// Versions of a call; the server takes 500.
@@ -74,10 +75,10 @@ pub(super) async fn run(
     let lines = std::mem::take(&mut found.versions);
     let (history, left_out) = history_of(lines, &found.items)?;
     if left_out > 0 {
-        eprintln!(
+        notice(&format!(
             "{} deletions of memories without earlier versions are left out",
             HumanCount(left_out)
-        );
+        ));
     }
     let done = count_imported(connection, &history).await?;
     if is_dry_run {
@@ -91,12 +92,12 @@ pub(super) async fn run(
         pin(connection, &found.items, &memories).await?;
         verify(&mut found, &memories);
     }
-    eprintln!(
+    notice(&format!(
         "{} of {} versions {}imported",
         HumanCount((history.len() - done) as u64),
         HumanCount(history.len() as u64),
         if is_dry_run { "would be " } else { "" }
-    );
+    ));
     report::print(&mut found.report, &connection.printer, is_dry_run)?;
     report::result(&found.report)
 }

@@ -2,6 +2,8 @@
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
+use crate::output::notice;
+
 /// Shorter steps print no lines.
 const MIN_LINES_TOTAL: u64 = 1_000;
 /// Lines that are printed where stderr is not a terminal.
@@ -40,12 +42,12 @@ impl Progress {
         self.position += parts;
         self.bar.set_position(self.position);
         if self.bar.is_hidden() && total >= MIN_LINES_TOTAL && tenth(self.position) > before {
-            eprintln!(
+            notice(&format!(
                 "{} {} of {}",
                 self.done,
                 HumanCount(self.position),
                 HumanCount(total)
-            );
+            ));
         }
     }
 }

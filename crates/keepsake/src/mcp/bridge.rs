@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use keepsake_client::{Client, StatusCode, causes};
+use keepsake_client::{Client, StatusCode, body_of, causes, from_json};
 use keepsake_config::Failure;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::cli::McpArgs;
+use crate::output::{Stream, notice};
 use crate::people::{connect, find_store};
 
 /// The variable with the store, if `--store` is not given. It is not a store in a folder.
@@ -95,7 +96,7 @@ impl Bridge {
         // A notification has no answer, even if it failed.
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
             if let Err(why) = answer {
-                eprintln!("keepsake: a notification failed: {why}");
+                notice(&format!("keepsake: a notification failed: {why}"));
             }
             return Ok(());
         };
@@ -126,15 +127,14 @@ impl Bridge {
             .await
             .map_err(|error| format!("{} cannot be reached: {}", self.client.url(), why(error)))?;
         let status = response.status();
-        let text = response
-            .text()
+        let body = body_of(response)
             .await
-            .map_err(|error| format!("the server's answer is incomplete: {}", why(error)))?;
+            .map_err(|error| format!("the server's answer cannot be read: {error}"))?;
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }
         let answer: Value =
-            serde_json::from_str(&text).map_err(|_| format!("the server answered {status} without JSON"))?;
+            from_json(&body).map_err(|_| format!("the server answered {status} without JSON"))?;
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }
@@ -146,7 +146,8 @@ impl Bridge {
 
     async fn write(&self, message: &Value) -> std::io::Result<()> {
         let mut stdout = self.stdout.lock().await;
-        stdout.write_all(format!("{message}\n").as_bytes()).await?;
+        let line = format!("{message}\n");
+        stdout.write_all(Stream::Stdout.shown(&line).as_bytes()).await?;
         stdout.flush().await
     }
 }

@@ -1,23 +1,70 @@
-//! Stdout, and questions to the person at the terminal.
+//! Stdout and stderr, and questions to the person at the terminal.
 
+use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
 use keepsake_config::{Failure, FailureClass};
 
+use super::foreign::escaped;
+
 /// The exit code of a program whose reader went away, as shells report it.
 const BROKEN_PIPE: i32 = 128 + 13;
 
-/// Prints to stdout. A closed pipe ends the program quietly.
+/// Where a text is printed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    /// A text of a server or an agent for this stream: a terminal gets no character that
+    /// controls it, a pipe or a file gets the text as it is.
+    pub(crate) fn shown(self, text: &str) -> Cow<'_, str> {
+        let is_terminal = match self {
+            Self::Stdout => std::io::stdout().is_terminal(),
+            Self::Stderr => std::io::stderr().is_terminal(),
+        };
+        if is_terminal {
+            escaped(text)
+        } else {
+            Cow::Borrowed(text)
+        }
+    }
+}
+
+/// Prints to stdout a text that may have parts of a server or an agent. A closed pipe
+/// ends the program quietly.
 ///
 /// # Errors
 /// [`Failure`] if stdout cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_styled(&Stream::Stdout.shown(text))
+}
+
+/// As [`print`], for a text with colours, whose foreign parts are [`Stream::shown`] or
+/// [`printable`](super::printable).
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(BROKEN_PIPE),
         written => written.map_err(Failure::of("stdout cannot be written")),
     }
+}
+
+/// Prints a line to stderr, which may have parts of a server or an agent.
+pub(crate) fn notice(text: &str) {
+    notice_styled(&format!("{}\n", Stream::Stderr.shown(text)));
+}
+
+/// Prints to stderr as [`print_styled`] does to stdout.
+#[expect(clippy::print_stderr, reason = "the only place that prints to stderr")]
+pub(crate) fn notice_styled(text: &str) {
+    eprint!("{text}");
 }
 
 /// Whether a person can answer questions.
@@ -50,7 +97,7 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure`] if stdin cannot be read.
 pub(crate) fn answer(question: &str) -> Result<String, Failure> {
-    eprint!("{question}");
+    notice_styled(&Stream::Stderr.shown(question));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     read.map_err(Failure::of("the answer cannot be read"))?;

@@ -12,7 +12,7 @@ use super::connection::find_store;
 use super::failure_of;
 use crate::cli::{ContextCommand, LoginArgs, OutputArgs, UseContextArgs};
 use crate::contexts::{self, Context, Contexts};
-use crate::output::{Column, Printer, print};
+use crate::output::{Column, Printer, Stream, print};
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 
@@ -61,7 +61,7 @@ fn read_key(url: &str) -> Result<String, Failure> {
     if std::io::stdin().is_terminal() {
         let terminal = Term::stderr();
         terminal
-            .write_str(&format!("API key for {url}: "))
+            .write_str(&Stream::Stderr.shown(&format!("API key for {url}: ")))
             .map_err(failed())?;
         key = terminal.read_secure_line().map_err(failed())?;
     } else {

@@ -9,11 +9,11 @@ use keepsake_config::{Failure, FailureClass};
 use tempfile::TempPath;
 
 use super::connection::StoreConnection;
-use super::history::unified_diff;
+use super::history::{Titled, unified_diff};
 use super::memories::{Expected, find, save, text_of};
 use super::{agent_path, answer, api_path};
 use crate::cli::PathArgs;
-use crate::output::{is_interactive, print};
+use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 
 /// Opens a memory in the editor and saves it unless somebody else changed it.
 ///
@@ -42,13 +42,17 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
                 Ok(newer) => newer,
                 Err(failure) => return Err(draft.keep(failure)),
             };
-            eprintln!("Somebody else changed {} meanwhile:", agent_path(&path));
-            eprint!(
-                "{}",
-                unified_diff("before", &base.content, "theirs", &newer.content)
-            );
-            eprintln!("You changed:");
-            eprint!("{}", unified_diff("before", &base.content, "yours", &content));
+            let difference = |title: &str, text: &str| {
+                let before = Titled {
+                    title: "before",
+                    text: &base.content,
+                };
+                notice_styled(&unified_diff(Stream::Stderr, before, Titled { title, text }));
+            };
+            notice(&format!("Somebody else changed {} meanwhile:", agent_path(&path)));
+            difference("theirs", &newer.content);
+            notice("You changed:");
+            difference("yours", &content);
             let choice = answer("[e]dit yours again, [o]verwrite theirs, or [q]uit? ")?;
             match choice.as_str() {
                 "o" => base.expected = newer.expected,

@@ -11,7 +11,7 @@ use super::connection::StoreConnection;
 use super::memories::{get, text_of};
 use super::{agent_path, api_path, confirm, failure_of};
 use crate::cli::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
-use crate::output::{Column, actor_name, printable};
+use crate::output::{Column, Stream, actor_name, printable};
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let path = args.path.as_deref().map(api_path).transpose()?;
@@ -74,7 +74,7 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
         None => None,
     };
     let result = json!({ "from": older, "to": newer });
-    connection.printer.done(&result, || {
+    connection.printer.done_styled(&result, || {
         let title = |version: &Value| {
             format!(
                 "{}  {}  {}",
@@ -84,13 +84,15 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
             )
         };
         let older_title = older.as_ref().map_or_else(|| "/dev/null".to_owned(), title);
-        let older_text = older.as_ref().map_or("", |older| text_of(older, "content"));
-        unified_diff(
-            &older_title,
-            older_text,
-            &title(&newer),
-            text_of(&newer, "content"),
-        )
+        let older = Titled {
+            title: &older_title,
+            text: older.as_ref().map_or("", |older| text_of(older, "content")),
+        };
+        let newer = Titled {
+            title: &title(&newer),
+            text: text_of(&newer, "content"),
+        };
+        unified_diff(Stream::Stdout, older, newer)
     })
 }
 
@@ -125,17 +127,25 @@ async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Res
     Ok(found)
 }
 
-/// The differences between two texts, in colour where the terminal has any.
-pub(super) fn unified_diff(older_title: &str, older: &str, newer_title: &str, newer: &str) -> String {
-    let diff = TextDiff::from_lines(older, newer);
+/// A text that is compared, with its title.
+#[derive(Clone, Copy)]
+pub(super) struct Titled<'a> {
+    pub(super) title: &'a str,
+    pub(super) text: &'a str,
+}
+
+/// The differences between two texts for this stream, in colour where the terminal has
+/// any.
+pub(super) fn unified_diff(stream: Stream, older: Titled<'_>, newer: Titled<'_>) -> String {
+    let diff = TextDiff::from_lines(older.text, newer.text);
     if diff.ratio() >= 1.0 {
         return String::new();
     }
     let bold = Style::new().bold();
     let mut text = format!(
         "{}\n{}\n",
-        bold.apply_to(format_args!("--- {older_title}")),
-        bold.apply_to(format_args!("+++ {newer_title}"))
+        bold.apply_to(format_args!("--- {}", printable(older.title))),
+        bold.apply_to(format_args!("+++ {}", printable(newer.title)))
     );
     for hunk in diff.unified_diff().iter_hunks() {
         let _ = writeln!(text, "{}", Style::new().cyan().apply_to(hunk.header()));
@@ -145,7 +155,7 @@ pub(super) fn unified_diff(older_title: &str, older: &str, newer_title: &str, ne
                 ChangeTag::Insert => ("+", Style::new().green()),
                 ChangeTag::Equal => (" ", Style::new()),
             };
-            let line = printable(change.value().trim_end_matches(['\n', '\r']));
+            let line = stream.shown(change.value().trim_end_matches(['\n', '\r']));
             let _ = writeln!(text, "{}", style.apply_to(format_args!("{sign}{line}")));
             if change.missing_newline() {
                 text.push_str("\\ No newline at end of file\n");
@@ -198,11 +208,13 @@ mod tests {
 
     #[test]
     fn differences_are_unified() {
-        let text = unified_diff("a", "1\n2\n3\n", "b", "1\n2x\n3");
+        let titled = |title, text| Titled { title, text };
+        let diff = |older, newer| unified_diff(Stream::Stdout, titled("a", older), titled("b\u{1b}", newer));
+        let text = diff("1\n2\n3\n", "1\n2x\n3");
         assert_eq!(
             console::strip_ansi_codes(&text),
-            "--- a\n+++ b\n@@ -1,3 +1,3 @@\n 1\n-2\n-3\n+2x\n+3\n\\ No newline at end of file\n"
+            "--- a\n+++ b\\u001b\n@@ -1,3 +1,3 @@\n 1\n-2\n-3\n+2x\n+3\n\\ No newline at end of file\n"
         );
-        assert_eq!(unified_diff("a", "1\n", "b", "1\n"), "");
+        assert_eq!(diff("1\n", "1\n"), "");
     }
 }

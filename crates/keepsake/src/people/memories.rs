@@ -14,12 +14,12 @@ use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::connection::{Connection, StoreConnection};
-use super::{agent_path, api_path, confirm, editor, failure_of, history};
+use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, failure_of, history};
 use crate::cli::{
     CatArgs, ExpireArgs, ExpiryTime, LsArgs, MemoryCommand, MvArgs, Period, PinArgs, PutArgs, RmArgs,
     SearchArgs,
 };
-use crate::output::{Column, print, printable};
+use crate::output::{Column, print_styled, printable};
 
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
@@ -101,7 +101,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
         items.push(get(&connection, &path, "basic").await?);
     }
     if args.recursive && connection.printer.is_table() && !items.is_empty() {
-        return print(&tree(&path, &items, |time| connection.printer.relative(time)));
+        return print_styled(&tree(&path, &items, |time| connection.printer.relative(time)));
     }
     // People see paths as agents do; programs get the API's.
     if connection.printer.is_table() {
@@ -311,7 +311,8 @@ async fn rename_directory(
     if below(connection, from, "1").await?.is_empty() {
         return Err(missing(from));
     }
-    let call = json!({"command": "rename", "old_path": agent_path(from), "new_path": agent_path(to)});
+    let agent_path_of = |path: &str| format!("{AGENT_ROOT}{path}");
+    let call = json!({"command": "rename", "old_path": agent_path_of(from), "new_path": agent_path_of(to)});
     let answer = connection
         .client
         .post::<Value>(&connection.path(&["tool_calls"]), &call)
@@ -454,7 +455,7 @@ async fn search(args: SearchArgs) -> Result<(), Failure> {
         BTreeMap::new()
     };
     let hits = hits.iter().map(|hit| {
-        let place = format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]);
+        let place = printable(&format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]));
         let store_id = text_of(hit, "memory_store_id");
         let store = names.get(store_id).map_or(store_id, String::as_str);
         let store = if args.all_stores {
@@ -468,7 +469,7 @@ async fn search(args: SearchArgs) -> Result<(), Failure> {
             highlight(text_of(hit, "snippet"))
         )
     });
-    print(&hits.collect::<Vec<_>>().join("\n"))
+    print_styled(&hits.collect::<Vec<_>>().join("\n"))
 }
 
 /// The names of all stores by id; none for the token of a session, which may not
@@ -526,6 +527,6 @@ mod tests {
     #[test]
     fn snippet_is_one_line_without_marks() {
         let text = highlight("we ⟦deploy⟧ on\nTuesdays\u{1b}");
-        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\u{fffd}");
+        assert_eq!(console::strip_ansi_codes(&text), "we deploy on Tuesdays\\u001b");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::failure_of;
 use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
-use crate::output::{Column, print};
+use crate::output::{Column, print, printable};
 
 const EVENTS: [Column; 3] = [
     Column::time("TIME", "/processed_at"),
@@ -90,8 +90,9 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     let id_of = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();
     let show = |event: &Value| {
         printer.done(event, || {
-            let text = |field: &str| event[field].as_str().unwrap_or_default();
-            format!("{}  {}  {}\n", text("processed_at"), text("name"), event["input"])
+            let text = |field: &str| printable(event[field].as_str().unwrap_or_default());
+            let input = printable(&event["input"].to_string());
+            format!("{}  {}  {input}\n", text("processed_at"), text("name"))
         })
     };
     for event in &written {

@@ -7,7 +7,7 @@ use keepsake_config::Failure;
 use serde_json::{Value, json};
 
 use super::plan::Action;
-use crate::output::{Printer, printable};
+use crate::output::{Printer, notice, printable};
 
 /// What the runs of one command did.
 pub(super) struct Report {
@@ -90,7 +90,7 @@ impl Report {
     pub(super) fn skip(&mut self, path: &str, reason: &str) {
         self.skipped.insert(path.to_owned(), reason.to_owned());
         if self.shown.insert((path.to_owned(), reason.to_owned())) {
-            eprintln!("skipped {}: {}", name(path), printable(reason));
+            notice(&format!("skipped {}: {}", name(path), printable(reason)));
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
             path: "/a\u{1b}.md",
             to: None,
         };
-        assert_eq!(sentence(&step, false), "uploaded a\u{fffd}.md\n");
-        assert_eq!(sentence(&step, true), "would upload a\u{fffd}.md\n");
+        assert_eq!(sentence(&step, false), "uploaded a\\u001b.md\n");
+        assert_eq!(sentence(&step, true), "would upload a\\u001b.md\n");
     }
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::pass::Sync;
 use super::store::Store;
 use super::{PRIVATE_FOLDER, Stop};
+use crate::output::notice;
 
 /// How long the folder must be quiet before a pass.
 const QUIET: Duration = Duration::from_millis(200);
@@ -48,7 +49,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
         let problem = match done {
             Ok(()) => {
                 if !last_problem.is_empty() {
-                    eprintln!("synchronised again");
+                    notice("synchronised again");
                 }
                 backoff = FIRST_BACKOFF;
                 String::new()
@@ -56,7 +57,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
             Err(stop) => problem_of(stop)?,
         };
         if !problem.is_empty() && problem != last_problem {
-            eprintln!("{problem}; trying again");
+            notice(&format!("{problem}; trying again"));
         }
         last_problem = problem;
         let wait = async {
@@ -106,10 +107,10 @@ impl FolderEvents {
     fn watch(root: &Path) -> Self {
         let changed = Arc::new(Notify::new());
         let watcher = Self::watcher(root, Arc::clone(&changed)).inspect_err(|error| {
-            eprintln!(
+            notice(&format!(
                 "the folder cannot be watched ({error}): it is looked at every {} seconds",
                 SAFETY_INTERVAL.as_secs()
-            );
+            ));
         });
         Self {
             changed,

@@ -15,7 +15,8 @@ impl Person {
     /// An editor that appends a line, after another client has replaced the memory.
     fn editor_in_a_race(&self) -> PathBuf {
         let binary = crate::support::binary();
-        let other = format!("echo theirs | {} memory put a.md > /dev/null", binary.display());
+        let theirs = r"printf 'theirs \033]0;title\007\n'";
+        let other = format!("{theirs} | {} memory put a.md > /dev/null", binary.display());
         self.editor(&format!("{other}\necho mine >> \"$1\""))
     }
 }
@@ -58,7 +59,8 @@ async fn conflict_without_a_terminal_keeps_the_text() {
     let kept = conflict.stderr.trim().rsplit("your text is in ").next().unwrap();
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "base\nmine\n");
     std::fs::remove_file(kept).unwrap();
-    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.ok(), "theirs\n");
+    let theirs = person.run(&["memory", "cat", "a.md"]).await.ok();
+    assert_eq!(theirs, "theirs \u{1b}]0;title\u{7}\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,9 +72,11 @@ async fn conflict_in_a_terminal_shows_both_and_asks() {
     let solved = person
         .run_in_terminal(&arguments, &[("EDITOR", &editor)], 80, "o\n")
         .await;
-    let shown = console::strip_ansi_codes(&solved.stdout).into_owned();
+    let shown = solved.stdout;
     assert_eq!(solved.code, Some(0), "{shown}");
-    assert!(shown.contains("+theirs") && shown.contains("+mine"), "{shown}");
+    let theirs = r"+theirs \u001b]0;title\u0007";
+    assert!(shown.contains(theirs) && shown.contains("+mine"), "{shown:?}");
+    assert!(!shown.contains('\u{7}'), "{shown:?}");
     assert_eq!(person.run(&["memory", "cat", "a.md"]).await.ok(), "base\nmine\n");
 }
 
