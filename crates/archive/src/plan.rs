@@ -75,8 +75,7 @@ pub struct Destination {
 
 impl Destination {
     /// Adds a memory that the destination has.
-    pub fn add(&mut self, path: String, existing: Existing) {
-        let path = MemoryPath::from_trusted(path);
+    pub fn add(&mut self, path: &MemoryPath, existing: Existing) {
         for directory in path.ancestor_files() {
             if !self.directories.contains(directory) {
                 self.directories.insert(directory.to_owned());

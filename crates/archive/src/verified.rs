@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 
-use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_core::{ContentHash, MemoryPath, PathError};
 use serde::de::DeserializeOwned;
 use unicode_normalization::UnicodeNormalization;
 
@@ -73,6 +73,11 @@ impl Prefix {
     /// The path in the destination of a path of the source; with the reason if there is
     /// none.
     pub fn place(&self, path: &str) -> (String, Result<MemoryPath, String>) {
+        if !path.starts_with('/') {
+            // Behind a directory, it would become a part of the directory's name.
+            let reason = format!("its path {}", PathError::NotAbsolute);
+            return (path.to_owned(), Err(reason));
+        }
         let path: String = format!("{}{path}", self.0).nfc().collect();
         let parsed = MemoryPath::parse(&path);
         (path, parsed.map_err(|error| format!("its path {error}")))
@@ -292,4 +297,32 @@ fn expect_count(of: &str, found: u64, expected: u64) -> Result<(), Damage> {
     Err(format!(
         "{MANIFEST} counts {expected} {of}, but there are {found}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_is_placed_below_the_directory_or_refused() {
+        for (directory, path, placed) in [
+            ("/", "/a.md", Ok("/a.md")),
+            ("/d", "/a.md", Ok("/d/a.md")),
+            ("/d", "a.md", Err("its path must start with `/`")),
+            ("/d", "../a.md", Err("its path must start with `/`")),
+            ("/d", "", Err("its path must start with `/`")),
+            (
+                "/d",
+                "/../a.md",
+                Err("its path must not have a `.` or `..` segment"),
+            ),
+        ] {
+            let (shown, found) = Prefix::new(directory).place(path);
+            match (found, placed) {
+                (Ok(found), Ok(placed)) => assert_eq!((found.as_str(), shown.as_str()), (placed, placed)),
+                (Err(reason), Err(placed)) => assert!(reason.starts_with(placed), "{path}: {reason}"),
+                (found, _) => panic!("{path}: {found:?}"),
+            }
+        }
+    }
 }

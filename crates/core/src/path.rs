@@ -96,7 +96,8 @@ impl MemoryPath {
         Ok(Self(text.to_owned()))
     }
 
-    /// Wraps a path that was already checked, such as one from the index.
+    /// Wraps a path of our own index, which was checked when it was written. A text of a
+    /// client, a server or an archive is parsed.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }
@@ -172,7 +173,8 @@ impl DirPath {
         Self("/".to_owned())
     }
 
-    /// Wraps a path that was already checked, such as one from the index.
+    /// Wraps a path of our own index, which was checked when it was written. A text of a
+    /// client, a server or an archive is parsed.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }

@@ -3,7 +3,7 @@
 //! `keepsake-archive` has the format and the plan of an import.
 //!
 //! Both commands are clients of the HTTP API. Neither trusts a path that it reads from
-//! an archive or a server: [`folder`] follows no symbolic link.
+//! an archive or a server: paths are parsed, and [`folder`] follows no symbolic link.
 
 mod export;
 mod folder;
@@ -14,6 +14,7 @@ mod past;
 mod progress;
 mod report;
 mod source;
+mod temporary;
 mod upload;
 
 pub(crate) use export::run as export;

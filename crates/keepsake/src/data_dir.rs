@@ -22,6 +22,13 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
+    /// The lock file of a database file.
+    pub(crate) fn file_of(database: &Path) -> PathBuf {
+        let mut name = database.as_os_str().to_owned();
+        name.push(".lock");
+        PathBuf::from(name)
+    }
+
     /// Takes the lock of a database file.
     ///
     /// # Errors
@@ -33,9 +40,7 @@ impl FolderLock {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        let mut name = database.as_os_str().to_owned();
-        name.push(".lock");
-        let path = PathBuf::from(name);
+        let path = Self::file_of(&database);
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)

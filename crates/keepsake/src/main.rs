@@ -16,6 +16,7 @@ mod failures;
 mod logs;
 mod manual;
 mod mcp;
+mod open_folder;
 mod operator;
 mod output;
 mod people;

@@ -122,10 +122,14 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         None
     } else {
         make_private_folder(&private)?;
+        refuse_links(&private, &state_file)?;
         Some(FolderLock::take(&state_file)?)
     };
     let state = State::read(state_file, connection.client.url(), &connection.store_id)?;
-    let report = Report::new(connection.printer, &root, &connection.store_id, args.dry_run);
+    let mut report = Report::new(connection.printer, &root, &connection.store_id, args.dry_run);
+    for (path, reason) in state.ignored() {
+        report.skip(path, reason);
+    }
     let store = Store::new(connection.client, connection.store_id);
     let folder = Folder::open(root, store.bytes_per_memory().await?, args.dry_run)?;
     let sync = Sync {
@@ -136,6 +140,18 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         allows_emptying: args.allow_emptying,
     };
     Ok((sync, lock))
+}
+
+/// Refuses links in place of the private folder and its files, which are named by their
+/// path: a folder from elsewhere must not make this program write beside it.
+fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
+    let lock_file = FolderLock::file_of(state_file);
+    for path in [private, state_file, &lock_file] {
+        if path.is_symlink() {
+            return Err(Failure::new(format!("{} is a symbolic link", path.display())));
+        }
+    }
+    Ok(())
 }
 
 /// Creates the folder if it is missing, and resolves its path.

@@ -266,7 +266,7 @@ async fn destination_of(
                     id: head.memory_id.to_string(),
                     sha256: head.sha256.to_string(),
                 };
-                destination.add(head.path.as_str().to_owned(), existing);
+                destination.add(&head.path, existing);
             }
         }
         query.page.page = page.next;

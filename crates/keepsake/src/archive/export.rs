@@ -1,8 +1,9 @@
 //! `keepsake export`
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -22,6 +23,8 @@ use super::history;
 use super::packed::{self, Packed};
 use super::progress::Progress;
 use crate::cli::ExportArgs;
+use crate::open_folder::Access;
+use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
 
 /// In the folder of an unfinished export; names the store.
@@ -35,37 +38,57 @@ const MAX_READS_IN_FLIGHT: usize = 8;
 ///
 /// # Errors
 /// [`Failure`] if the target exists, a file cannot be written or a request fails. The
-/// same command then continues.
+/// same command then continues. [`Failure`] also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
-    let manifest = write_to(&connection, &args.target, args.versions).await?;
-    let counts = manifest.counts;
-    connection.printer.done(&json!(manifest), || {
+    let written = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
+    let counts = written.manifest.counts;
+    connection.printer.done(&json!(written.manifest), || {
         format!(
             "exported {} memories ({}) to {}\n",
             HumanCount(counts.memories),
             HumanBytes(counts.content_bytes),
             args.target.display()
         )
-    })
+    })?;
+    written.result()
 }
 
-/// Writes the archive, or continues to write it.
+/// A complete archive.
+pub(super) struct Exported {
+    pub(super) manifest: Manifest,
+    /// Memories that were left out.
+    refused: usize,
+}
+
+impl Exported {
+    /// # Errors
+    /// [`Failure`] if memories were left out.
+    pub(super) fn result(&self) -> Result<(), Failure> {
+        match self.refused {
+            0 => Ok(()),
+            refused => Err(Failure::new(format!("{refused} memories were left out"))),
+        }
+    }
+}
+
+/// Writes the archive, or continues to write it. A memory whose path is none is left out.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], but for memories that are left out.
 pub(super) async fn write_to(
     connection: &StoreConnection,
     target: &Path,
     has_versions: bool,
-) -> Result<Manifest, Failure> {
+    access: Access,
+) -> Result<Exported, Failure> {
     let store = connection
         .client
         .get::<Map<String, Value>>(&connection.path(&[]), &[])
         .await
         .map_err(failure_of("the memory store cannot be read"))?;
     let partial = partial_of(target);
-    let mut folder = open_partial(target, &partial, &connection.store_id)?;
+    let mut folder = open_partial(target, &partial, &connection.store_id, access)?;
     let total = store["memory_count"].as_u64().unwrap_or_default();
     let memories = Memories::read(connection, &mut folder, total).await?;
     let index = &memories.index;
@@ -91,7 +114,10 @@ pub(super) async fn write_to(
     };
     folder.write(MANIFEST, manifest.to_text().as_bytes())?;
     finish(&folder, target, manifest.versions_sha256.is_some(), &files)?;
-    Ok(manifest)
+    Ok(Exported {
+        manifest,
+        refused: memories.refused.len(),
+    })
 }
 
 /// Whether a folder is an export that was stopped.
@@ -111,19 +137,28 @@ struct Marker {
 }
 
 /// Creates the folder of an unfinished export, or opens the one of an earlier run.
-fn open_partial(target: &Path, partial: &Path, store_id: &str) -> Result<Folder, Failure> {
+fn open_partial(target: &Path, partial: &Path, store_id: &str, access: Access) -> Result<Folder, Failure> {
     let conflict = |text: String| Err(Failure::of_class(FailureClass::Conflict, text));
     let failed = || Failure::of(format!("{} cannot be made", partial.display()));
     if fs::symlink_metadata(target).is_ok() {
         return conflict(format!("{} exists: choose another name", target.display()));
     }
-    let mut folder = Folder::new(partial);
-    match fs::create_dir(partial) {
+    match DirBuilder::new().mode(access.directory_mode()).create(partial) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made.map_err(failed())?,
     }
     let is_folder = fs::symlink_metadata(partial).map_err(failed())?.is_dir();
-    let is_empty = is_folder && fs::read_dir(partial).map_err(failed())?.next().is_none();
+    let taken = || {
+        format!(
+            "{} exists and is not an unfinished export: choose another name",
+            partial.display()
+        )
+    };
+    if !is_folder {
+        return conflict(taken());
+    }
+    let mut folder = Folder::open(partial, access)?;
+    let is_empty = fs::read_dir(partial).map_err(failed())?.next().is_none();
     if is_empty {
         let marker = json!({"memory_store_id": store_id});
         folder.write(MARKER, marker.to_string().as_bytes())?;
@@ -137,10 +172,7 @@ fn open_partial(target: &Path, partial: &Path, store_id: &str) -> Result<Folder,
             partial.display(),
             marker.memory_store_id
         )),
-        None => conflict(format!(
-            "{} exists and is not an unfinished export: choose another name",
-            partial.display()
-        )),
+        None => conflict(taken()),
     }
 }
 
@@ -165,6 +197,8 @@ struct Shown {
 #[derive(Default)]
 struct Memories {
     index: Index,
+    /// The ids of memories whose path is none.
+    refused: HashSet<String>,
 }
 
 impl Memories {
@@ -182,7 +216,10 @@ impl Memories {
             let listed = listed.map_err(failure_of("the memories cannot be listed"))?;
             let is_end = listed.is_none();
             if let Some(listed) = listed {
-                let (name, hash) = memories.place(&listed)?;
+                let Some((name, hash)) = memories.place(&listed)? else {
+                    progress.add(1);
+                    continue;
+                };
                 if folder.has(&name, hash) {
                     memories.record(&listed, name);
                     progress.add(1);
@@ -210,13 +247,22 @@ impl Memories {
         }
     }
 
-    /// The file of a memory's content, and its hash.
-    fn place(&mut self, memory: &Shown) -> Result<(String, ContentHash), Failure> {
-        let path = MemoryPath::parse(&memory.path);
-        let path = path.map_err(Failure::of(format_args!("the path of {}", memory.id)))?;
+    /// The file of a memory's content, and its hash; `None`: it is left out, because a
+    /// server that is wrong or hostile named a path that leads elsewhere.
+    fn place(&mut self, memory: &Shown) -> Result<Option<(String, ContentHash)>, Failure> {
+        let path = match MemoryPath::parse(&memory.path) {
+            Ok(path) => path,
+            Err(error) => {
+                if self.refused.insert(memory.id.clone()) {
+                    let (id, path) = (printable(&memory.id), printable(&memory.path));
+                    notice(&format!("left out {id}: its path {path} {error}"));
+                }
+                return Ok(None);
+            }
+        };
         let hash = memory.content_sha256.parse();
         let hash = hash.map_err(Failure::of(format_args!("content_sha256 of {}", memory.id)))?;
-        Ok((self.index.file_of(&path, hash), hash))
+        Ok(Some((self.index.file_of(&path, hash), hash)))
     }
 
     /// Writes a content that was read.
@@ -234,7 +280,10 @@ impl Memories {
         }
         // Moved or changed since it was listed: a blob is named by its content.
         let name = if memory.path != listed_path || name.starts_with(BLOBS) {
-            self.place(memory)?.0
+            match self.place(memory)? {
+                Some((name, _)) => name,
+                None => return Ok(()),
+            }
         } else {
             name
         };
@@ -309,9 +358,7 @@ fn remove_others(folder: &Folder, files: &BTreeMap<String, u64>) -> Result<(), F
     for directory in [MEMORIES, BLOBS] {
         for file in folder.files_below(directory)? {
             if !files.contains_key(&file) {
-                let path = folder.root().join(&file);
-                fs::remove_file(&path)
-                    .map_err(Failure::of(format_args!("{} cannot be removed", path.display())))?;
+                folder.remove(&file)?;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reading and writing below a folder without following symbolic links.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,34 @@ use keepsake_archive::verified::Files;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 
+use crate::open_folder::{Access, OpenFolder};
+
 /// The file that a content is written to before it gets its name.
 const WRITING: &str = "writing";
 
 /// A folder whose files are named by relative paths with `/`.
-///
-/// The names must be free of `.` and `..`: a [`MemoryPath`](keepsake_core::MemoryPath)
-/// is, and so are an archive's fixed names.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    /// Directories that are known not to be symbolic links.
-    checked: HashSet<PathBuf>,
+    opened: OpenFolder,
+    access: Access,
+    /// Directories that exist.
+    made: HashSet<String>,
 }
 
 impl Folder {
-    pub(super) fn new(root: &Path) -> Self {
-        Self {
+    /// Opens a folder; `access` is that of the files that are written.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the folder.
+    pub(super) fn open(root: &Path, access: Access) -> Result<Self, Failure> {
+        let opened = OpenFolder::open(root);
+        Ok(Self {
             root: root.to_owned(),
-            checked: HashSet::new(),
-        }
+            opened: opened.map_err(Failure::of(format_args!("{} cannot be opened", root.display())))?,
+            access,
+            made: HashSet::new(),
+        })
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -38,22 +46,24 @@ impl Folder {
 
     /// Writes a whole file, in place of one that is there.
     pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let path = self.root.join(name);
         self.make_parents(name)?;
-        self.replace(&path, bytes)
-            .map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+        self.replace(name, bytes).map_err(Failure::of(format_args!(
+            "{} cannot be written",
+            self.root.join(name).display()
+        )))
     }
 
     /// A new name is taken by `rename`, which replaces a symbolic link and follows none.
-    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create_unnamed()?;
         file.write_all(bytes)?;
         drop(file);
-        match fs::rename(self.root.join(WRITING), path) {
+        let (written, named) = (self.opened.entry(WRITING)?, self.opened.entry(name)?);
+        match written.rename(&named) {
             // Left by an earlier run.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                fs::remove_dir_all(path)?;
-                fs::rename(self.root.join(WRITING), path)
+                named.remove_all()?;
+                written.rename(&named)
             }
             renamed => renamed,
         }
@@ -61,56 +71,74 @@ impl Folder {
 
     /// Creates a file that [`Folder::name`] gives its name.
     pub(super) fn create_unnamed(&self) -> io::Result<File> {
-        let path = self.root.join(WRITING);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        OpenOptions::new().write(true).create_new(true).open(path)
+        self.create(WRITING)
+    }
+
+    /// Creates a file, in place of one that is there.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        let entry = self.opened.entry(name)?;
+        entry.remove_file_if_exists()?;
+        entry.create_new(self.access)
     }
 
     /// Makes a file that was created without a name durable, and gives it its name.
-    pub(super) fn name(&self, file: &File, path: &Path) -> io::Result<()> {
+    pub(super) fn name(&self, file: &File, name: &str) -> io::Result<()> {
+        file.sync_all()?;
+        self.opened.entry(WRITING)?.rename(&self.opened.entry(name)?)
+    }
+
+    /// As [`Folder::name`], for a path of the user, which may be in another folder.
+    pub(super) fn move_to(&self, file: &File, path: &Path) -> io::Result<()> {
         file.sync_all()?;
         fs::rename(self.root.join(WRITING), path)
+    }
+
+    /// Removes a file.
+    pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
+        let removed = self.opened.entry(name).and_then(|entry| entry.remove_file());
+        removed.map_err(Failure::of(format_args!(
+            "{} cannot be removed",
+            self.root.join(name).display()
+        )))
     }
 
     /// As [`Folder::name`], for a file of the folder; returns the hash of its content.
     pub(super) fn name_and_hash(&self, file: Hashing<BufWriter<File>>, name: &str) -> io::Result<String> {
         let (file, hash) = file.into_parts();
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        self.name(&file, &self.root.join(name))?;
+        self.name(&file, name)?;
         Ok(hash)
     }
 
     /// Makes the directories of a file, and refuses one that is a symbolic link.
     fn make_parents(&mut self, name: &str) -> Result<(), Failure> {
-        let mut directory = self.root.clone();
-        let Some((parents, _)) = name.rsplit_once('/') else {
-            return Ok(());
-        };
-        for part in parents.split('/') {
-            directory.push(part);
-            if self.checked.contains(&directory) {
+        for (end, _) in name.match_indices('/') {
+            let directory = &name[..end];
+            if self.made.contains(directory) {
                 continue;
             }
-            let failed = || Failure::of(format!("{} cannot be made", directory.display()));
-            match fs::symlink_metadata(&directory) {
-                Ok(found) if found.is_dir() => {}
-                // Left by an earlier run.
-                Ok(found) if found.is_file() => {
-                    fs::remove_file(&directory).map_err(failed())?;
-                    DirBuilder::new().create(&directory).map_err(failed())?;
-                }
-                Ok(found) => return Err(failed()(io::Error::other(describe(&found)))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    DirBuilder::new().create(&directory).map_err(failed())?;
-                }
-                Err(error) => return Err(failed()(error)),
-            }
-            self.checked.insert(directory.clone());
+            self.make_directory(directory).map_err(Failure::of(format_args!(
+                "{} cannot be made",
+                self.root.join(directory).display()
+            )))?;
+            self.made.insert(directory.to_owned());
         }
         Ok(())
+    }
+
+    fn make_directory(&self, name: &str) -> io::Result<()> {
+        let entry = self.opened.entry(name)?;
+        if entry.is_file().is_ok_and(|is_file| is_file) {
+            // Left by an earlier run.
+            entry.remove_file()?;
+        }
+        entry.make_directory(self.access)?;
+        match entry.open_folder() {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(io::Error::other("there is something else of this name"))
+            }
+            opened => opened.map(drop),
+        }
     }
 
     /// Opens a file; the reason if it is missing or not a regular file.
@@ -133,7 +161,8 @@ impl Folder {
                 return Err(describe(&found).to_owned());
             }
         }
-        File::open(&path).map_err(|error| format!("cannot be read: {error}"))
+        let opened = self.opened.entry(name).and_then(|entry| entry.open());
+        opened.map_err(|error| format!("cannot be read: {error}"))
     }
 
     /// Reads a file of at most this size; the reason if that is not possible.

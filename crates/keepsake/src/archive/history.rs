@@ -1,7 +1,6 @@
 //! The history in an archive.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -37,9 +36,7 @@ pub(super) async fn read(
     current: &HashSet<String>,
 ) -> Result<Versions, Failure> {
     let failed = || Failure::of(format!("{VERSIONS} cannot be written"));
-    let list_path = folder.root().join(NEWEST_FIRST);
-    let _ = fs::remove_file(&list_path);
-    let mut list = BufWriter::new(fs::File::create_new(&list_path).map_err(failed())?);
+    let mut list = BufWriter::new(folder.create(NEWEST_FIRST).map_err(failed())?);
     let mut reading = Reading::default();
     let path = connection.path(&["memory_versions"]);
     let mut pages = connection.client.pages(&path, &[]);
@@ -69,7 +66,7 @@ pub(super) async fn read(
     let list = list.into_inner().map_err(|error| failed()(error.into_error()))?;
     drop(list);
     let sha256 = reading.write_oldest_first(folder).map_err(failed())?;
-    fs::remove_file(&list_path).map_err(failed())?;
+    folder.remove(NEWEST_FIRST)?;
     Ok(Versions {
         count: reading.lengths.len() as u64,
         sha256,
@@ -109,7 +106,7 @@ impl Reading {
 
     /// Writes the list in reverse; returns the hash.
     fn write_oldest_first(&self, folder: &Folder) -> io::Result<String> {
-        let mut list = fs::File::open(folder.root().join(NEWEST_FIRST))?;
+        let mut list = folder.open_file(NEWEST_FIRST).map_err(io::Error::other)?;
         let mut file = Hashing::new(BufWriter::new(folder.create_unnamed()?));
         let mut end: u64 = self.lengths.iter().map(|length| *length as u64).sum();
         for length in self.lengths.iter().rev() {

@@ -2,14 +2,18 @@
 
 use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, Existing, OnConflict, decide};
+use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::Prefix;
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
+use keepsake_core::MemoryPath;
 use serde::Deserialize;
 
 use super::source::{Source, other_store};
+use super::temporary::TemporaryFolder;
 use super::{export, past, report, upload};
 use crate::cli::ImportArgs;
+use crate::open_folder::Access;
 use crate::output::notice;
 use crate::people::{StoreConnection, agent_path, api_path, failure_of};
 
@@ -35,8 +39,9 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
             HumanCount(found.versions.len() as u64)
         ));
     }
-    let destination = read_destination(&connection.client, &connection.path(&["memories"])).await?;
     let mut outcomes = found.report;
+    let path = connection.path(&["memories"]);
+    let destination = read_destination(&connection.client, &path, &mut outcomes).await?;
     let on_conflict = args.on_conflict.into();
     let steps = decide(found.items, &destination, on_conflict, &mut outcomes);
     drop(destination);
@@ -62,8 +67,13 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     report::result(&outcomes)
 }
 
-/// Lists the memories of the destination.
-async fn read_destination(client: &Client, path: &[&str]) -> Result<Destination, Failure> {
+/// Lists the memories of the destination. Reports those whose path is none, with which
+/// nothing that is imported can conflict.
+async fn read_destination(
+    client: &Client,
+    path: &[&str],
+    report: &mut Report,
+) -> Result<Destination, Failure> {
     #[derive(Deserialize)]
     struct Listed {
         id: String,
@@ -78,7 +88,13 @@ async fn read_destination(client: &Client, path: &[&str]) -> Result<Destination,
             id: listed.id,
             sha256: listed.content_sha256,
         };
-        destination.add(listed.path, existing);
+        match MemoryPath::parse(&listed.path) {
+            Ok(path) => destination.add(&path, existing),
+            Err(error) => {
+                let reason = format!("the memory store lists it, but the path {error}");
+                report.add(listed.path, Outcome::refused(Class::Rule, reason));
+            }
+        }
     }
     Ok(destination)
 }
@@ -91,10 +107,11 @@ async fn import_history(
     prefix: &Prefix,
 ) -> Result<(), Failure> {
     let exported;
+    let mut left_out = Ok(());
     let path = match (&args.source, &args.from.from_url) {
         (Some(path), _) => path,
         (None, Some(url)) => {
-            let parent = tempfile::tempdir().map_err(Failure::of("no temporary folder can be made"))?;
+            let parent = TemporaryFolder::new()?;
             let (client, store_id) = other_store(url, &args.from).await?;
             let other = StoreConnection {
                 client,
@@ -102,8 +119,8 @@ async fn import_history(
                 store_id,
             };
             let target = parent.path().join("archive");
-            let written = export::write_to(&other, &target, true).await;
-            written.map_err(|failure| failure.within(url))?;
+            let written = export::write_to(&other, &target, true, Access::OwnerOnly).await;
+            left_out = written.map_err(|failure| failure.within(url))?.result();
             exported = (parent, target);
             &exported.1
         }
@@ -113,7 +130,8 @@ async fn import_history(
     let Source::Files { folder, .. } = &source else {
         return Err(no_source());
     };
-    past::run(connection, folder, found, args.dry_run).await
+    past::run(connection, folder, found, args.dry_run).await?;
+    left_out
 }
 
 fn no_source() -> Failure {

@@ -8,9 +8,10 @@ use keepsake_archive::Damage;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
 use keepsake_archive::packed::{EXTENSION, UnpackLimit, Writer, read_files};
 use keepsake_config::Failure;
-use tempfile::TempDir;
 
 use super::folder::Folder;
+use super::temporary::TemporaryFolder;
+use crate::open_folder::Access;
 
 /// A temporary folder may take so much, and a large archive more.
 const LIMIT: UnpackLimit = UnpackLimit {
@@ -52,7 +53,7 @@ pub(super) fn pack<'a>(
     }
     let mut written = writer.finish().map_err(failed())?;
     written.flush().map_err(failed())?;
-    folder.name(written.get_ref(), target).map_err(failed())
+    folder.move_to(written.get_ref(), target).map_err(failed())
 }
 
 /// Why an archive is not unpacked.
@@ -71,14 +72,11 @@ impl From<Damage> for Stopped {
 ///
 /// # Errors
 /// [`Failure`] names the file of the archive that is not part of it, or is damaged.
-pub(super) fn unpack(archive: &Path) -> Result<TempDir, Failure> {
+pub(super) fn unpack(archive: &Path) -> Result<TemporaryFolder, Failure> {
     let file =
         File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;
-    let unpacked = tempfile::Builder::new()
-        .prefix("keepsake-import-")
-        .tempdir()
-        .map_err(Failure::of("no temporary folder can be made"))?;
-    let mut folder = Folder::new(unpacked.path());
+    let unpacked = TemporaryFolder::new()?;
+    let mut folder = Folder::open(&unpacked.path(), Access::OwnerOnly)?;
     let read = read_files(file, LIMIT, |name, size, content| {
         let damaged = |error: io::Error| Damage(format!("{name}: {error}"));
         let failed = || Failure::of("the archive cannot be unpacked");
@@ -86,7 +84,7 @@ pub(super) fn unpack(archive: &Path) -> Result<TempDir, Failure> {
             let created = folder.create_unnamed().map_err(failed());
             let mut file = created.map_err(Stopped::Failed)?;
             io::copy(content, &mut file).map_err(damaged)?;
-            let named = folder.name(&file, &folder.root().join(name));
+            let named = folder.name(&file, name);
             return named.map_err(failed()).map_err(Stopped::Failed);
         }
         let mut bytes = Vec::new();

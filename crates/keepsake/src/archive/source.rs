@@ -11,12 +11,13 @@ use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath};
 use serde::Deserialize;
-use tempfile::TempDir;
 
 use super::folder::{Folder, describe};
 use super::progress::Progress;
+use super::temporary::TemporaryFolder;
 use super::{export, packed};
 use crate::cli::FromArgs;
+use crate::open_folder::Access;
 use crate::people::{failure_of, find_store};
 
 /// A source of memories; read one by one, because not all fit in memory.
@@ -24,7 +25,7 @@ pub(super) enum Source {
     Files {
         folder: Folder,
         /// Contains the folder of an archive in one file.
-        _unpacked: Option<TempDir>,
+        _unpacked: Option<TemporaryFolder>,
     },
     Store {
         client: Client,
@@ -67,7 +68,10 @@ impl Source {
                 ));
             }
         };
-        let folder = Folder::new(unpacked.as_ref().map_or(path, TempDir::path));
+        let root = unpacked
+            .as_ref()
+            .map_or_else(|| path.to_owned(), TemporaryFolder::path);
+        let folder = Folder::open(&root, Access::OwnerOnly)?;
         let found = if unpacked.is_some() || folder.root().join(MANIFEST).exists() {
             read_archive(&folder, path, prefix)?
         } else if export::is_unfinished(&folder) {

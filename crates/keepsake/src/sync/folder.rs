@@ -18,6 +18,7 @@ use super::PRIVATE_FOLDER;
 use super::plan::{Local, Side};
 use super::scope::{IGNORE_FILE, Scope};
 use super::state::{Hint, State};
+use crate::open_folder::OpenFolder;
 
 /// The largest file that is read if the store's limit is unknown.
 const DEFAULT_LIMIT_BYTES: u64 = 16 << 20;
@@ -26,11 +27,13 @@ const DEFAULT_LIMIT_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
+    /// For changes; `None`: the folder is only looked at.
+    opened: Option<OpenFolder>,
     /// The limit of the store for one memory.
     limit_bytes: u64,
     /// Whether the file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
-    /// Paths on the disk of files whose name is not in NFC.
+    /// Paths on the disk of files whose name is not in NFC, relative to the folder.
     places: HashMap<String, PathBuf>,
 }
 
@@ -44,6 +47,7 @@ pub(super) struct Listing {
     pub(super) skipped: Vec<(String, String)>,
     /// Whether a file was written while it was read.
     pub(super) is_unsettled: bool,
+    /// As of [`Folder`], with the path of the folder.
     places: HashMap<String, PathBuf>,
 }
 
@@ -55,13 +59,15 @@ impl Folder {
     pub(super) fn open(root: PathBuf, limit_bytes: Option<u64>, is_read_only: bool) -> Result<Self, Failure> {
         let mut folder = Self {
             root,
+            opened: None,
             limit_bytes: limit_bytes.unwrap_or(DEFAULT_LIMIT_BYTES),
             ignores_case: false,
             places: HashMap::new(),
         };
         if !is_read_only {
-            let failed = format!("the folder {} cannot be used", folder.root.display());
-            folder.ignores_case = folder.recover().map_err(Failure::of(failed))?;
+            let failed = || Failure::of(format!("the folder {} cannot be used", folder.root.display()));
+            folder.opened = Some(OpenFolder::open(&folder.root).map_err(failed())?);
+            folder.ignores_case = folder.recover().map_err(failed())?;
         }
         Ok(folder)
     }
@@ -90,7 +96,12 @@ impl Folder {
                 return Err(Failure::of(failed)(error));
             }
         }
-        self.places = std::mem::take(&mut walk.found.places);
+        let places = std::mem::take(&mut walk.found.places).into_iter();
+        let relative = |(path, place): (String, PathBuf)| {
+            let place = place.strip_prefix(&self.root).ok()?;
+            Some((path, place.to_owned()))
+        };
+        self.places = places.filter_map(relative).collect();
         Ok(walk.found)
     }
 }

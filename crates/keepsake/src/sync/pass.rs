@@ -76,11 +76,15 @@ impl Sync {
         self.state.check_exists()?;
         let scope = Scope::read(self.folder.root())?;
         let memories = self.store.list().await?;
+        for (path, reason) in &memories.refused {
+            self.report.refuse(path, reason);
+        }
         let listing = self.folder.list(&self.state, &scope)?;
         for (path, reason) in &listing.skipped {
             self.report.skip(path, reason);
         }
         let remote: Remote = memories
+            .known
             .into_iter()
             .map(|(path, known)| match scope.excludes(&path) {
                 None => (path, Side::Present(known)),
@@ -195,7 +199,11 @@ impl Sync {
             Action::DeleteLocal { path, memory } => {
                 // A listing is not one moment: the memory may be at a path now that the
                 // plan did not see.
-                let now_at = self.store.path_of(memory.memory_id).await?;
+                let now_at = match self.store.path_of(memory.memory_id).await? {
+                    Attempt::Done(now_at) => now_at,
+                    Attempt::Lost => return Ok(Attempt::Lost),
+                    Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
+                };
                 let is_seen = |path: &MemoryPath| scope.excludes(path).is_some() || paths.contains(path);
                 if now_at.is_some_and(|path| !is_seen(&path)) {
                     return Ok(Attempt::Lost);

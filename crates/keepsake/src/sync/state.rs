@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::plan::{Base, Known};
 use crate::data_dir::write_private_file;
@@ -27,6 +28,8 @@ pub(super) struct State {
     store_id: String,
     base: Base,
     hints: HashMap<MemoryPath, Hint>,
+    /// Entries of the file that were left out, with the reason.
+    ignored: Vec<(String, String)>,
     /// Whether the file has what this value has.
     is_saved: bool,
     /// Whether the file exists.
@@ -63,11 +66,11 @@ impl Hint {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct File<T> {
     format: u32,
     url: String,
     memory_store_id: String,
-    memories: BTreeMap<String, Entry>,
+    memories: BTreeMap<String, T>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,8 +82,25 @@ struct Entry {
     file: Option<Hint>,
 }
 
+impl Entry {
+    /// The path and the memory of an entry; the reason if it is malformed.
+    fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Known, Option<Hint>), String> {
+        let path = MemoryPath::parse(path).map_err(|error| format!("the path {error}"))?;
+        let entry: Self = serde_json::from_value(entry).map_err(|error| error.to_string())?;
+        let hash = entry.content_sha256.parse();
+        let known = Known {
+            memory_id: entry.id,
+            hash: hash.map_err(|error| format!("content_sha256 {error}"))?,
+        };
+        Ok((path, known, entry.file))
+    }
+}
+
 impl State {
     /// Reads the state; without a file nothing was synchronised.
+    ///
+    /// A malformed entry is left out, as if its file was never synchronised: the state may
+    /// be older than a rule of paths. No edit is lost by that.
     ///
     /// # Errors
     /// [`Failure`] if the file is damaged, or belongs to another store.
@@ -90,6 +110,7 @@ impl State {
             store_id: store_id.to_owned(),
             base: Base::new(),
             hints: HashMap::new(),
+            ignored: Vec::new(),
             is_saved: false,
             exists: false,
             file,
@@ -99,7 +120,7 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
             Err(error) => return Err(state.failed("cannot be read")(error)),
         };
-        let read: File = serde_json::from_str(&text).map_err(state.failed("is damaged"))?;
+        let read: File<Value> = serde_json::from_str(&text).map_err(state.failed("is damaged"))?;
         if read.format != FORMAT {
             return Err(state.failed("is of another version")(read.format));
         }
@@ -116,13 +137,18 @@ impl State {
             ));
         }
         for (path, entry) in read.memories {
-            let hash = entry.content_sha256.parse().map_err(state.failed("is damaged"))?;
-            let path = MemoryPath::parse(&path).map_err(state.failed("is damaged: a path"))?;
-            state.hints.extend(entry.file.map(|hint| (path.clone(), hint)));
-            let memory_id = entry.id;
-            state.base.insert(path, Known { memory_id, hash });
+            match Entry::parse(&path, entry) {
+                Ok((path, known, hint)) => {
+                    state.hints.extend(hint.map(|hint| (path.clone(), hint)));
+                    state.base.insert(path, known);
+                }
+                Err(reason) => {
+                    let reason = format!("{} has a malformed entry: {reason}", state.file.display());
+                    state.ignored.push((path, reason));
+                }
+            }
         }
-        (state.is_saved, state.exists) = (true, true);
+        (state.is_saved, state.exists) = (state.ignored.is_empty(), true);
         Ok(state)
     }
 
@@ -170,6 +196,11 @@ impl State {
             )));
         }
         Ok(())
+    }
+
+    /// Entries of the file that were left out, with the reason.
+    pub(super) fn ignored(&self) -> &[(String, String)] {
+        &self.ignored
     }
 
     pub(super) fn base(&self) -> &Base {
@@ -252,6 +283,29 @@ mod tests {
             std::fs::write(folder.path().join("state.json"), text).unwrap();
             assert!(state(&folder).unwrap_err().to_string().contains("state.json"));
         }
+    }
+
+    #[test]
+    fn malformed_entry_is_left_out_and_the_others_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let hash = ContentHash::of(b"a").to_string();
+        let good = serde_json::json!({"id": ID, "content_sha256": hash});
+        let text = serde_json::json!({
+            "format": FORMAT, "url": "http://a", "memory_store_id": "memstore_1",
+            "memories": {
+                "/a.md": good, "../proj/x.py": good, "/../y": good,
+                "/b.md": {"id": "mem_x", "content_sha256": hash},
+                "/c.md": {"id": ID, "content_sha256": "x"},
+            },
+        });
+        std::fs::write(folder.path().join("state.json"), text.to_string()).unwrap();
+        let mut read = state(&folder).unwrap();
+        let kept: Vec<_> = read.base().keys().map(MemoryPath::as_str).collect();
+        assert_eq!(kept, ["/a.md"]);
+        let ignored: Vec<_> = read.ignored().iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(ignored, ["../proj/x.py", "/../y", "/b.md", "/c.md"]);
+        read.save().unwrap();
+        assert!(state(&folder).unwrap().ignored().is_empty());
     }
 
     #[test]

@@ -39,6 +39,14 @@ impl<T> Attempt<T> {
     }
 }
 
+/// The memories of a store.
+#[derive(Debug, Default)]
+pub(super) struct Memories {
+    pub(super) known: BTreeMap<MemoryPath, Known>,
+    /// Paths that no file gets, with the reason.
+    pub(super) refused: Vec<(String, String)>,
+}
+
 #[derive(Deserialize)]
 struct Memory {
     id: MemoryId,
@@ -79,20 +87,26 @@ impl Store {
         }
     }
 
-    /// All memories by path.
+    /// All memories by path. A server that is wrong or hostile may name any path.
     ///
     /// # Errors
     /// [`Failure`] of the request.
-    pub(super) async fn list(&self) -> Result<BTreeMap<MemoryPath, Known>, Failure> {
+    pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let path = self.path(&["memories"]);
         let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
-        let mut memories = BTreeMap::new();
+        let mut memories = Memories::default();
         loop {
             let memory = pages.next::<Memory>().await;
             let memory = memory.map_err(failure_of("the memories cannot be listed"))?;
             let Some(memory) = memory else { return Ok(memories) };
             let known = memory.known()?;
-            memories.insert(MemoryPath::from_trusted(memory.path), known);
+            match MemoryPath::parse(&memory.path) {
+                Ok(path) => drop(memories.known.insert(path, known)),
+                Err(error) => {
+                    let reason = format!("the store's path {error}");
+                    memories.refused.push((memory.path, reason));
+                }
+            }
         }
     }
 
@@ -137,7 +151,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Failure`] if the pass cannot go on.
-    pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Option<MemoryPath>, Failure> {
+    pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Attempt<Option<MemoryPath>>, Failure> {
         let id = memory_id.to_string();
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
         let read = self
@@ -145,8 +159,13 @@ impl Store {
             .get::<Memory>(&self.path(&["memories", &id]), view)
             .await;
         match read {
-            Ok(memory) => Ok(Some(MemoryPath::from_trusted(memory.path))),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
+            Ok(memory) => Ok(match MemoryPath::parse(&memory.path) {
+                Ok(path) => Attempt::Done(Some(path)),
+                Err(error) => {
+                    Attempt::Refused(format!("its memory moved to {}, but a path {error}", memory.path))
+                }
+            }),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Attempt::Done(None)),
             Err(error) => Err(failure_of("a memory cannot be read")(error)),
         }
     }

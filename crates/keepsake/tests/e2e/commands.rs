@@ -4,6 +4,7 @@ mod archives;
 mod contexts;
 mod each;
 mod editing;
+mod hostile_server;
 mod manual;
 mod memories;
 mod output;

@@ -5,33 +5,48 @@
 //! Names in that folder tell a later run which contents the store has.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use keepsake_core::{ContentHash, MemoryPath};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 use super::super::PRIVATE_FOLDER;
 use super::super::plan::conflict_path;
 use super::super::store::Attempt;
 use super::Folder;
-use crate::data_dir::make_private_folder;
+use crate::open_folder::{Access, FolderEntry, OpenFolder};
 
 /// Files on their way into the folder or out of it.
 const SWAP: &str = "swap";
 /// A download that is not complete.
 const INCOMING: &str = "incoming";
+/// Edits that a killed run left in the private folder are kept beside this path.
+const RECOVERED: &str = "/recovered.md";
 
 impl Folder {
-    fn private(&self, name: &str) -> PathBuf {
-        self.root.join(PRIVATE_FOLDER).join(name)
+    fn opened(&self) -> io::Result<&OpenFolder> {
+        let read_only = || io::Error::other("the folder is only looked at");
+        self.opened.as_ref().ok_or_else(read_only)
     }
 
-    /// The place of a path on the disk.
+    fn private(&self, name: &str) -> io::Result<FolderEntry> {
+        self.opened()?.entry(Path::new(PRIVATE_FOLDER).join(name))
+    }
+
+    /// The file of a path. Its directories exist.
+    fn entry(&self, path: &MemoryPath) -> io::Result<FolderEntry> {
+        self.opened()?.entry(self.place(path))
+    }
+
+    /// The file of a path. Makes its directories.
+    fn new_entry(&self, path: &MemoryPath) -> io::Result<FolderEntry> {
+        self.opened()?.make_entry(self.place(path), Access::ByUmask)
+    }
+
+    /// The place of a path on the disk, relative to the folder.
     fn place(&self, path: &MemoryPath) -> PathBuf {
         let text = path.as_str();
         let mut end = text.len();
@@ -46,7 +61,7 @@ impl Folder {
             }
             match text[..end].rfind('/') {
                 Some(slash) if slash > 0 => end = slash,
-                _ => return self.root.join(text.trim_start_matches('/')),
+                _ => return PathBuf::from(text.trim_start_matches('/')),
             }
         }
     }
@@ -54,28 +69,32 @@ impl Folder {
     /// Cleans up after a run that was killed; returns whether the file system ignores
     /// case.
     pub(super) fn recover(&self) -> io::Result<bool> {
-        let swap = self.private(SWAP);
-        make_private_folder(&swap).map_err(|failure| io::Error::other(failure.to_string()))?;
-        remove_if_exists(&self.private(INCOMING))?;
-        for entry in swap.read_dir()? {
-            let place = entry?.path();
-            let hash = ContentHash::of(&std::fs::read(&place)?).to_string();
-            let name = place.file_name().unwrap_or_default().to_string_lossy();
-            if name.contains(&hash) {
-                std::fs::remove_file(&place)?;
+        let swap = Path::new(PRIVATE_FOLDER).join(SWAP);
+        let swap = self.opened()?.make_entry(swap, Access::OwnerOnly)?;
+        swap.make_directory(Access::OwnerOnly)?;
+        let swap = swap.open_folder()?;
+        self.private(INCOMING)?.remove_file_if_exists()?;
+        for name in swap.names()? {
+            let left = swap.entry(&name)?;
+            let hash = hash_of(&left)?.to_string();
+            if name.to_string_lossy().contains(&hash) {
+                left.remove_file()?;
             } else {
-                self.keep_beside(&place, &MemoryPath::from_trusted("/recovered.md".to_owned()))?;
+                let recovered = MemoryPath::parse(RECOVERED).map_err(io::Error::other)?;
+                self.keep_beside(&left, &recovered)?;
             }
         }
-        std::fs::write(self.private("case"), "")?;
-        let ignores_case = self.private("CASE").exists();
-        remove_if_exists(&self.private("case"))?;
+        let case = self.private("case")?;
+        case.remove_file_if_exists()?;
+        case.create_new(Access::OwnerOnly)?;
+        let ignores_case = self.private("CASE")?.stat().is_ok();
+        case.remove_file_if_exists()?;
         Ok(ignores_case)
     }
 
     /// The text of a file that still has the expected content.
     pub(in crate::sync) fn read(&self, path: &MemoryPath, expected: ContentHash) -> Attempt<String> {
-        match std::fs::read(self.place(path)) {
+        match self.entry(path).and_then(|entry| entry.read()) {
             Ok(bytes) if ContentHash::of(&bytes) == expected => match String::from_utf8(bytes) {
                 Ok(text) => Attempt::Done(text),
                 Err(_) => Attempt::Lost,
@@ -86,8 +105,8 @@ impl Folder {
 
     /// Whether no file is at a path; a directory may be there.
     pub(in crate::sync) fn has_no_file(&self, path: &MemoryPath) -> bool {
-        match self.place(path).symlink_metadata() {
-            Ok(found) => found.is_dir(),
+        match self.entry(path).and_then(|entry| entry.is_directory()) {
+            Ok(is_directory) => is_directory,
             // Also below a file, where there can be nothing.
             Err(error) => matches!(
                 error.kind(),
@@ -103,33 +122,37 @@ impl Folder {
         content: &str,
         replaces: Option<ContentHash>,
     ) -> Attempt<()> {
-        classify(self.try_write(path, content, replaces))
+        classify(match replaces {
+            Some(expected) => self.try_replace(path, content, expected),
+            None => self.try_create(path, content),
+        })
     }
 
-    fn try_write(&self, path: &MemoryPath, content: &str, replaces: Option<ContentHash>) -> io::Result<bool> {
-        let place = self.place(path);
-        self.make_parents(&place)?;
-        let Some(expected) = replaces else {
-            let staged = self.stage(content, None)?;
-            let placed = rename_over_nothing(&staged, &place);
-            remove_if_exists(&staged)?;
-            return placed;
-        };
-        let before = place.symlink_metadata()?;
-        if !before.is_file() || hash_of(&place)? != expected {
+    fn try_create(&self, path: &MemoryPath, content: &str) -> io::Result<bool> {
+        let entry = self.new_entry(path)?;
+        let staged = self.stage(content, None)?;
+        let placed = rename_over_nothing(&staged, &entry);
+        staged.remove_file_if_exists()?;
+        placed
+    }
+
+    fn try_replace(&self, path: &MemoryPath, content: &str, expected: ContentHash) -> io::Result<bool> {
+        let entry = self.entry(path)?;
+        let before = entry.stat()?;
+        if !entry.is_file()? || hash_of(&entry)? != expected {
             return Ok(false);
         }
         let staged = self.stage(content, Some(expected))?;
-        std::fs::set_permissions(&staged, Permissions::from_mode(before.mode() & 0o7777))?;
-        match renameat_with(CWD, &staged, CWD, &place, RenameFlags::EXCHANGE) {
+        staged.set_mode_of(&before)?;
+        match staged.rename_with(&entry, RenameFlags::EXCHANGE) {
             Ok(()) => self.drop_if_known(&staged, path, expected).map(|_| true),
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                let is_placed = self.try_delete(path, expected)? && rename_to_free(&staged, &place)?;
-                remove_if_exists(&staged)?;
+                let is_placed = self.try_delete(path, expected)? && rename_to_free(&staged, &entry)?;
+                staged.remove_file_if_exists()?;
                 Ok(is_placed)
             }
             Err(error) => {
-                remove_if_exists(&staged)?;
+                staged.remove_file_if_exists()?;
                 Err(error.into())
             }
         }
@@ -146,106 +169,95 @@ impl Folder {
     }
 
     fn try_delete(&self, path: &MemoryPath, expected: ContentHash) -> io::Result<bool> {
-        let place = self.place(path);
-        if !place.symlink_metadata()?.is_file() || hash_of(&place)? != expected {
+        let entry = self.entry(path)?;
+        if !entry.is_file()? || hash_of(&entry)? != expected {
             return Ok(false);
         }
-        let taken = self.swap_place(expected, None);
-        remove_if_exists(&taken)?;
-        std::fs::rename(&place, &taken)?;
+        let taken = self.swap_entry(expected, None)?;
+        taken.remove_file_if_exists()?;
+        entry.rename(&taken)?;
         self.drop_if_known(&taken, path, expected)
     }
 
     /// Moves a file to a free path.
     pub(in crate::sync) fn rename(&self, from: &MemoryPath, to: &MemoryPath) -> Attempt<()> {
-        let (from, to) = (self.place(from), self.place(to));
-        let renamed = self.make_parents(&to).and_then(|()| {
-            // On a file system that ignores case, a file meets itself.
-            let is_itself = match (from.symlink_metadata(), to.symlink_metadata()) {
-                (Ok(from), Ok(to)) => from.dev() == to.dev() && from.ino() == to.ino() && self.ignores_case,
-                _ => false,
-            };
-            if is_itself {
-                std::fs::rename(&from, &to).map(|()| true)
-            } else {
-                rename_over_nothing(&from, &to)
-            }
-        });
+        let renamed = self.try_rename(from, to);
         if matches!(renamed, Ok(true)) {
-            self.remove_empty_parents(&from);
+            self.remove_empty_parents(&self.place(from));
         }
         classify(renamed)
     }
 
+    fn try_rename(&self, from: &MemoryPath, to: &MemoryPath) -> io::Result<bool> {
+        let to = self.new_entry(to)?;
+        let from = self.entry(from)?;
+        // On a file system that ignores case, a file meets itself.
+        let is_itself = match (from.stat(), to.stat()) {
+            (Ok(from), Ok(to)) => self.ignores_case && (from.st_dev, from.st_ino) == (to.st_dev, to.st_ino),
+            _ => false,
+        };
+        if is_itself {
+            from.rename(&to).map(|()| true)
+        } else {
+            rename_over_nothing(&from, &to)
+        }
+    }
+
     /// A complete file in the private folder.
-    fn stage(&self, content: &str, replaces: Option<ContentHash>) -> io::Result<PathBuf> {
-        let incoming = self.private(INCOMING);
-        remove_if_exists(&incoming)?;
+    fn stage(&self, content: &str, replaces: Option<ContentHash>) -> io::Result<FolderEntry> {
+        let incoming = self.private(INCOMING)?;
+        incoming.remove_file_if_exists()?;
         // As any program in this folder would create it: the umask decides.
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o666)
-            .open(&incoming)?;
+        let mut file = incoming.create_new(Access::ByUmask)?;
         file.write_all(content.as_bytes())?;
         // After a power failure, an empty file would look like an edit.
         file.sync_all()?;
-        let staged = self.swap_place(ContentHash::of(content.as_bytes()), replaces);
-        std::fs::rename(&incoming, &staged)?;
+        let staged = self.swap_entry(ContentHash::of(content.as_bytes()), replaces)?;
+        incoming.rename(&staged)?;
         Ok(staged)
     }
 
-    /// A path in the private folder that names the contents that the store has.
-    fn swap_place(&self, one: ContentHash, other: Option<ContentHash>) -> PathBuf {
+    /// A file in the private folder that names the contents that the store has.
+    fn swap_entry(&self, one: ContentHash, other: Option<ContentHash>) -> io::Result<FolderEntry> {
         let other = other.map_or_else(String::new, |other| format!("-{other}"));
-        self.private(SWAP).join(format!("{one}{other}"))
+        self.private(&format!("{SWAP}/{one}{other}"))
     }
 
     /// Removes a file that was taken from `path` if it has the expected content;
     /// else keeps it at `path` or beside, and returns `false`.
-    fn drop_if_known(&self, taken: &Path, path: &MemoryPath, expected: ContentHash) -> io::Result<bool> {
+    fn drop_if_known(
+        &self,
+        taken: &FolderEntry,
+        path: &MemoryPath,
+        expected: ContentHash,
+    ) -> io::Result<bool> {
         if hash_of(taken)? == expected {
-            std::fs::remove_file(taken)?;
+            taken.remove_file()?;
             return Ok(true);
         }
-        if !rename_to_free(taken, &self.place(path))? {
+        if !rename_to_free(taken, &self.entry(path)?)? {
             self.keep_beside(taken, path)?;
         }
         Ok(false)
     }
 
     /// Moves a file out of the private folder, to a free name beside `path`.
-    fn keep_beside(&self, taken: &Path, path: &MemoryPath) -> io::Result<()> {
+    fn keep_beside(&self, taken: &FolderEntry, path: &MemoryPath) -> io::Result<()> {
         let mut tried = BTreeSet::new();
         loop {
             let kept_as = conflict_path(path, path, &time(), &tried);
-            let place = self.place(&kept_as);
-            self.make_parents(&place)?;
-            if rename_to_free(taken, &place)? {
+            if rename_to_free(taken, &self.new_entry(&kept_as)?)? {
                 return Ok(());
             }
             tried.insert(kept_as);
         }
     }
 
-    /// Creates the directories above a place; none of them may be a symbolic link.
-    fn make_parents(&self, place: &Path) -> io::Result<()> {
-        let Some(parent) = place.parent() else {
-            return Ok(());
-        };
-        std::fs::create_dir_all(parent)?;
-        for directory in parent.ancestors().take_while(|above| *above != self.root) {
-            if directory.symlink_metadata()?.is_symlink() {
-                return Err(io::Error::other("a directory above it is a symbolic link"));
-            }
-        }
-        Ok(())
-    }
-
     fn remove_empty_parents(&self, place: &Path) {
-        let above = place.ancestors().skip(1).take_while(|above| *above != self.root);
-        for directory in above {
-            if std::fs::remove_dir(directory).is_err() {
+        let above = place.ancestors().skip(1);
+        for directory in above.take_while(|above| !above.as_os_str().is_empty()) {
+            let entry = self.opened().and_then(|opened| opened.entry(directory));
+            if entry.and_then(|entry| entry.remove_directory()).is_err() {
                 return;
             }
         }
@@ -266,57 +278,37 @@ fn classify(done: io::Result<bool>) -> Attempt<()> {
     }
 }
 
-fn hash_of(place: &Path) -> io::Result<ContentHash> {
-    Ok(ContentHash::of(&std::fs::read(place)?))
+fn hash_of(entry: &FolderEntry) -> io::Result<ContentHash> {
+    Ok(ContentHash::of(&entry.read()?))
 }
 
 /// Renames a file to a place where there is nothing, or a directory without files;
 /// `false` if the new place is taken.
-fn rename_over_nothing(from: &Path, to: &Path) -> io::Result<bool> {
+fn rename_over_nothing(from: &FolderEntry, to: &FolderEntry) -> io::Result<bool> {
     if rename_to_free(from, to)? {
         return Ok(true);
     }
-    if !to.symlink_metadata()?.is_dir() {
+    if !to.is_directory()? {
         return Ok(false);
     }
-    remove_empty_directory(to)?;
+    to.remove_directories()?;
     rename_to_free(from, to)
 }
 
-/// Removes a directory without files, with the directories below it.
-fn remove_empty_directory(directory: &Path) -> io::Result<()> {
-    for entry in directory.read_dir()? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_empty_directory(&entry.path())?;
-        }
-    }
-    std::fs::remove_dir(directory)
-}
-
 /// Renames a file; `false` if the new place is taken.
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<bool> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+fn rename_to_free(from: &FolderEntry, to: &FolderEntry) -> io::Result<bool> {
+    match from.rename_with(to, RenameFlags::NOREPLACE) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(false),
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            if to.symlink_metadata().is_ok() {
+            if to.stat().is_ok() {
                 return Ok(false);
             }
-            std::fs::rename(from, to)?;
+            from.rename(to)?;
         }
         Err(error) => return Err(error.into()),
     }
     // Best effort: without it, a power failure may undo the rename, not the content.
-    if let Some(parent) = to.parent() {
-        let _ = File::open(parent).and_then(|parent| parent.sync_all());
-    }
+    let _ = to.sync_directory();
     Ok(true)
-}
-
-fn remove_if_exists(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

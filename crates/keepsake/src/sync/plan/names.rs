@@ -54,8 +54,9 @@ impl Names {
 
     /// The place at which a file and a directory meet, if `path` were added.
     pub(super) fn in_the_way_of(&self, path: &MemoryPath) -> Option<MemoryPath> {
-        if let Some(above) = path.ancestor_files().find(|above| self.files.contains(*above)) {
-            return Some(MemoryPath::from_trusted(above.to_owned()));
+        let mut above = path.ancestors().filter_map(|directory| directory.as_file());
+        if let Some(above) = above.find(|above| self.files.contains(above.as_str())) {
+            return Some(above);
         }
         let below = format!("{}/", path.as_str());
         let first = self.files.range(below.clone()..).next();
@@ -143,14 +144,13 @@ pub(in crate::sync) fn conflict_path(
 
 fn is_taken(path: &MemoryPath, taken: &BTreeSet<MemoryPath>) -> bool {
     let below = path.as_dir();
+    let mut above = path.ancestors().filter_map(|directory| directory.as_file());
     taken.contains(path)
-        || path
-            .ancestor_files()
-            .any(|above| taken.contains(&MemoryPath::from_trusted(above.to_owned())))
+        || above.any(|above| taken.contains(&above))
         || taken
-            .range(MemoryPath::from_trusted(below.as_str().to_owned())..)
-            .next()
-            .is_some_and(|next| next.is_below(&below))
+            .range(path..)
+            .take_while(|next| next.as_str().starts_with(path.as_str()))
+            .any(|next| next.is_below(&below))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -103,15 +104,13 @@ impl Person {
     }
 
     /// Starts a command through a proxy, and returns it when a request is held.
-    async fn run_until_held(&self, arguments: &[&str], proxy: &HoldingProxy) -> Child {
+    async fn run_until_held(&self, arguments: &[&str], more: &[(&str, &str)], proxy: &HoldingProxy) -> Child {
         let url = proxy.url();
         let mut variables = self.variables();
         variables.retain(|(name, _)| *name != "KEEPSAKE_URL");
         variables.push(("KEEPSAKE_URL", url));
-        let variables: Vec<_> = variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
+        let given = variables.iter().map(|(name, value)| (*name, value.as_str()));
+        let variables: Vec<_> = given.chain(more.iter().copied()).collect();
         let mut child = start_keepsake(arguments, &variables);
         tokio::select! {
             () = proxy.held() => {}
@@ -217,7 +216,7 @@ async fn killed_export_is_continued() {
     person.create_many(60).await;
     let target = person.path("archive.tar.zst");
     let proxy = HoldingProxy::start(&person.server.url(), "/memories/mem_", 40).await;
-    let mut export = person.run_until_held(&["export", &target], &proxy).await;
+    let mut export = person.run_until_held(&["export", &target], &[], &proxy).await;
     export.kill().await.unwrap();
     assert!(!Path::new(&target).exists());
     let unfinished = person.path("archive.tar.zst.partial");
@@ -260,6 +259,48 @@ async fn killed_export_is_continued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn temporary_folder_is_private_and_a_killed_import_leaves_it_to_the_next() {
+    let person = Person::new().await;
+    person.create("/a.md", "a secret\n").await;
+    let archive = person.path("archive.tar.zst");
+    person.run(&["export", &archive]).await.ok();
+    let temporary = person.home.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let temporary_name = temporary.to_string_lossy().into_owned();
+    let folders = || fs::read_dir(&temporary).unwrap().count();
+    let import = ["import", &archive];
+    let again = async || {
+        let variables = [("TMPDIR", temporary_name.as_str())];
+        person.run_with(&import, &variables, "").await.ok();
+    };
+
+    let proxy = HoldingProxy::start(&person.server.url(), "get ", 0).await;
+    let variables = [("TMPDIR", temporary_name.as_str())];
+    let mut held = person.run_until_held(&import, &variables, &proxy).await;
+    assert_eq!(folders(), 1);
+    let mut found = vec![temporary.read_dir().unwrap().next().unwrap().unwrap().path()];
+    while let Some(path) = found.pop() {
+        let about = path.symlink_metadata().unwrap();
+        let mode = about.permissions().mode() & 0o777;
+        assert_eq!(
+            mode,
+            if about.is_dir() { 0o700 } else { 0o600 },
+            "{}",
+            path.display()
+        );
+        if about.is_dir() {
+            found.extend(path.read_dir().unwrap().map(|item| item.unwrap().path()));
+        }
+    }
+    again().await;
+    assert_eq!(folders(), 1, "the folder is in use");
+    held.kill().await.unwrap();
+    assert_eq!(folders(), 1, "nothing removed it");
+    again().await;
+    assert_eq!(folders(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_import_is_continued() {
     let person = Person::new().await;
     let folder = person.home.path().join("many");
@@ -269,7 +310,7 @@ async fn killed_import_is_continued() {
     }
     let source = folder.to_string_lossy().into_owned();
     let proxy = HoldingProxy::start(&person.server.url(), "/memories/batch", 2).await;
-    let mut import = person.run_until_held(&["import", &source], &proxy).await;
+    let mut import = person.run_until_held(&["import", &source], &[], &proxy).await;
     let is_partly_done = async || person.contents(&[]).await.len() >= 200;
     eventually("a batch is written", Duration::from_mins(1), is_partly_done).await;
     import.kill().await.unwrap();

@@ -15,12 +15,12 @@ const UNKNOWN_KEY: &str = "ks_live_unknown";
 const COLUMNS: u16 = 100;
 
 /// A command with its arguments, in which `{name}` stands for a value.
-struct Each {
+pub(super) struct Each {
     /// As in the name of its manual page.
-    name: &'static str,
+    pub(super) name: &'static str,
     arguments: &'static str,
     input: &'static str,
-    calls_server: bool,
+    pub(super) calls_server: bool,
     /// Whether it names something that can be missing.
     names_something: bool,
     prints_table: bool,
@@ -63,7 +63,7 @@ impl Each {
         }
     }
 
-    fn filled(&self, values: &BTreeMap<&str, String>) -> (Vec<String>, String) {
+    pub(super) fn filled(&self, values: &BTreeMap<&str, String>) -> (Vec<String>, String) {
         let fill = |text: &str| {
             values.iter().fold(text.to_owned(), |text, (name, value)| {
                 text.replace(&format!("{{{name}}}"), value)
@@ -75,7 +75,7 @@ impl Each {
 }
 
 /// All commands for people, in an order in which each one works.
-const COMMANDS: [Each; 34] = [
+pub(super) const COMMANDS: [Each; 34] = [
     command("login", "{url} --name work-{place}")
         .reading("{key}\n")
         .of_everything(),

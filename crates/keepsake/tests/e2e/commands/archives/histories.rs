@@ -131,7 +131,7 @@ async fn killed_import_of_a_history_is_continued() {
     let copy = person.copy().await;
     let import = [&["import", archive.as_str(), "--versions"], copy.as_slice()].concat();
     let proxy = HoldingProxy::start(&person.server.url(), "/import", 2).await;
-    let mut killed = person.run_until_held(&import, &proxy).await;
+    let mut killed = person.run_until_held(&import, &[], &proxy).await;
     let is_partly_done = async || person.contents(&copy).await.len() >= 250;
     eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
     killed.kill().await.unwrap();

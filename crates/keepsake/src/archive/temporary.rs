@@ -1,0 +1,121 @@
+//! The temporary folder of an import, which only its owner can read.
+//!
+//! A process holds a lock as long as it uses its folder. The next import removes the
+//! folders that killed processes left.
+
+use std::fs::{File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use keepsake_config::Failure;
+use tempfile::TempDir;
+
+use crate::open_folder::{Access, FolderEntry, OpenFolder};
+
+/// What the names of these folders begin with.
+const PREFIX: &str = "keepsake-import-";
+/// The file in the folder that its process locks.
+const LOCK: &str = "lock";
+/// That file before it is locked.
+const UNLOCKED: &str = "lock.new";
+/// The folder that is used.
+const CONTENT: &str = "content";
+
+/// A temporary folder, removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct TemporaryFolder {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl TemporaryFolder {
+    /// Makes a folder, after it removed those of killed processes.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be made.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let parent = std::env::temp_dir();
+        // Another user's folders, for example, cannot be removed.
+        let _ = remove_abandoned(&parent);
+        Self::new_in(&parent).map_err(Failure::of("no temporary folder can be made"))
+    }
+
+    fn new_in(parent: &Path) -> io::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(parent)?;
+        let opened = OpenFolder::open(folder.path())?;
+        // The file gets its name when it is locked: without a lock, its process is dead.
+        let unlocked = opened.entry(UNLOCKED)?;
+        let lock = unlocked.create_new(Access::OwnerOnly)?;
+        lock.try_lock()?;
+        unlocked.rename(&opened.entry(LOCK)?)?;
+        opened.entry(CONTENT)?.make_directory(Access::OwnerOnly)?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// The folder that is used.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(CONTENT)
+    }
+}
+
+/// Removes the folders whose process is dead.
+fn remove_abandoned(parent: &Path) -> io::Result<()> {
+    let parent = OpenFolder::open(parent)?;
+    for name in parent.names()? {
+        if name.as_bytes().starts_with(PREFIX.as_bytes()) {
+            let _ = remove_if_abandoned(&parent.entry(&name)?);
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_abandoned(entry: &FolderEntry) -> io::Result<()> {
+    let lock = entry.open_folder()?.entry(LOCK)?.open()?;
+    match lock.try_lock() {
+        Ok(()) => entry.remove_all(),
+        Err(TryLockError::WouldBlock) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn folder_is_private_and_goes_with_its_value() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = TemporaryFolder::new_in(parent.path()).unwrap();
+        assert_eq!((mode(made.folder.path()), mode(&made.path())), (0o700, 0o700));
+        drop(made);
+        assert_eq!(parent.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_folders_of_dead_processes_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let used = TemporaryFolder::new_in(parent.path()).unwrap();
+        let TemporaryFolder { folder, _lock: lock } = TemporaryFolder::new_in(parent.path()).unwrap();
+        let left = folder.keep();
+        std::fs::write(left.join("content/a.md"), "a secret").unwrap();
+        for other in ["keepsake-import-x", "other"] {
+            std::fs::create_dir(parent.path().join(other)).unwrap();
+        }
+        remove_abandoned(parent.path()).unwrap();
+        assert!(left.exists(), "the lock is held");
+        drop(lock);
+        remove_abandoned(parent.path()).unwrap();
+        assert!(!left.exists());
+        assert!(used.path().exists());
+        assert_eq!(parent.path().read_dir().unwrap().count(), 3);
+    }
+}

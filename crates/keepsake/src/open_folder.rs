@@ -1,0 +1,434 @@
+//! A folder that no name and no symbolic link leads out of.
+//!
+//! The names below it come from servers and archives. Each directory above a file is
+//! opened below the one before it, without following a symbolic link. A link that is
+//! made between a check and a write so leads nowhere either. In contrast to Linux's
+//! `openat2`, this needs nothing that other systems and sandboxes lack.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fsync, mkdirat, openat, renameat,
+    renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Who may use new files and directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// As any program would make them.
+    ByUmask,
+    OwnerOnly,
+}
+
+impl Access {
+    /// The mode of new directories, before the umask.
+    pub(crate) const fn directory_mode(self) -> u32 {
+        match self {
+            Self::OwnerOnly => 0o700,
+            Self::ByUmask => 0o777,
+        }
+    }
+
+    const fn of_file(self) -> Mode {
+        let owner = Mode::RUSR.union(Mode::WUSR);
+        match self {
+            Self::OwnerOnly => owner,
+            Self::ByUmask => owner
+                .union(Mode::RGRP)
+                .union(Mode::WGRP)
+                .union(Mode::ROTH)
+                .union(Mode::WOTH),
+        }
+    }
+
+    const fn of_directory(self) -> Mode {
+        match self {
+            Self::OwnerOnly => Mode::RWXU,
+            Self::ByUmask => Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO),
+        }
+    }
+}
+
+/// How a directory is opened.
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// An open folder.
+#[derive(Debug)]
+pub(crate) struct OpenFolder(OwnedFd);
+
+/// A name in an open directory. There may be nothing of this name.
+#[derive(Debug)]
+pub(crate) struct FolderEntry {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl OpenFolder {
+    /// Opens a folder that the user named, which may be a symbolic link.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(openat(CWD, path, DIRECTORY, Mode::empty())?))
+    }
+
+    /// The entry of a relative path, whose directories exist.
+    ///
+    /// # Errors
+    /// That of a directory that is missing or is none; an own one if the path leads out of
+    /// the folder, or if a directory is a symbolic link.
+    pub(crate) fn entry(&self, path: impl AsRef<Path>) -> io::Result<FolderEntry> {
+        self.walk(path.as_ref(), open_directory)
+    }
+
+    /// As [`OpenFolder::entry`]; missing directories are made.
+    ///
+    /// # Errors
+    /// As [`OpenFolder::entry`].
+    pub(crate) fn make_entry(&self, path: impl AsRef<Path>, access: Access) -> io::Result<FolderEntry> {
+        self.walk(path.as_ref(), |directory, name| {
+            match open_directory(directory, name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            make_directory(directory, name, access)?;
+            open_directory(directory, name)
+        })
+    }
+
+    fn walk(
+        &self,
+        path: &Path,
+        open: impl Fn(BorrowedFd<'_>, &OsStr) -> io::Result<OwnedFd>,
+    ) -> io::Result<FolderEntry> {
+        let outside = || io::Error::other("the path leads out of the folder");
+        let names = path.components().map(|component| match component {
+            Component::Normal(name) => Some(name),
+            Component::CurDir | Component::ParentDir | Component::RootDir | Component::Prefix(_) => None,
+        });
+        let names: Vec<_> = names.collect::<Option<_>>().ok_or_else(outside)?;
+        let (name, above) = names.split_last().ok_or_else(outside)?;
+        let mut directory = self.0.try_clone()?;
+        for name in above {
+            directory = open(directory.as_fd(), name)?;
+        }
+        Ok(FolderEntry {
+            directory,
+            name: (*name).to_owned(),
+        })
+    }
+
+    /// The names in the folder.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl FolderEntry {
+    /// The attributes of what is here, also of a symbolic link.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn stat(&self) -> io::Result<Stat> {
+        Ok(statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// # Errors
+    /// As [`FolderEntry::stat`].
+    pub(crate) fn is_file(&self) -> io::Result<bool> {
+        Ok(file_type(&self.stat()?) == FileType::RegularFile)
+    }
+
+    /// # Errors
+    /// As [`FolderEntry::stat`].
+    pub(crate) fn is_directory(&self) -> io::Result<bool> {
+        Ok(file_type(&self.stat()?) == FileType::Directory)
+    }
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// The operating system's error, or an own one if it is not a regular file.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        // A pipe would keep the call until somebody writes to it.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Err(Errno::LOOP) => return Err(io::Error::other("is a symbolic link")),
+            file => File::from(file?),
+        };
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::other("is not a regular file"))
+        }
+    }
+
+    /// Reads a regular file.
+    ///
+    /// # Errors
+    /// As [`FolderEntry::open`].
+    pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open()?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Creates a file where there is nothing.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn create_new(&self, access: Access) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&self.directory, &self.name, flags, access.of_file())?;
+        Ok(File::from(file))
+    }
+
+    /// Gives a file the mode of another one.
+    ///
+    /// # Errors
+    /// As [`FolderEntry::open`].
+    pub(crate) fn set_mode_of(&self, other: &Stat) -> io::Result<()> {
+        Ok(fchmod(self.open()?, Mode::from_raw_mode(other.st_mode))?)
+    }
+
+    /// Makes a directory, unless there is one.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn make_directory(&self, access: Access) -> io::Result<()> {
+        make_directory(self.directory.as_fd(), &self.name, access)
+    }
+
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// The operating system's error, or an own one if it is a symbolic link.
+    pub(crate) fn open_folder(&self) -> io::Result<OpenFolder> {
+        open_directory(self.directory.as_fd(), &self.name).map(OpenFolder)
+    }
+
+    /// Renames what is here; replaces a file or a symbolic link that is there.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn rename(&self, to: &Self) -> io::Result<()> {
+        Ok(renameat(&self.directory, &self.name, &to.directory, &to.name)?)
+    }
+
+    /// As [`FolderEntry::rename`], with flags that not every file system has.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn rename_with(&self, to: &Self, flags: RenameFlags) -> Result<(), Errno> {
+        renameat_with(&self.directory, &self.name, &to.directory, &to.name, flags)
+    }
+
+    /// Removes a file or a symbolic link.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn remove_file(&self) -> io::Result<()> {
+        Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+    }
+
+    /// As [`FolderEntry::remove_file`], unless there is nothing.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn remove_file_if_exists(&self) -> io::Result<()> {
+        match self.remove_file() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn remove_directory(&self) -> io::Result<()> {
+        Ok(unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Removes a directory that has no file, with the directories below it.
+    ///
+    /// # Errors
+    /// The operating system's error, such as that of a directory with a file.
+    pub(crate) fn remove_directories(&self) -> io::Result<()> {
+        let folder = self.open_folder()?;
+        for name in folder.names()? {
+            let below = folder.entry(&name)?;
+            if below.is_directory()? {
+                below.remove_directories()?;
+            }
+        }
+        self.remove_directory()
+    }
+
+    /// Removes a directory with everything in it.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn remove_all(&self) -> io::Result<()> {
+        let folder = self.open_folder()?;
+        for name in folder.names()? {
+            let below = folder.entry(&name)?;
+            if below.is_directory()? {
+                below.remove_all()?;
+            } else {
+                below.remove_file()?;
+            }
+        }
+        self.remove_directory()
+    }
+
+    /// Makes the names in the entry's directory durable.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn sync_directory(&self) -> io::Result<()> {
+        Ok(fsync(&self.directory)?)
+    }
+}
+
+fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    let opened = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+    // Which of the two errors a symbolic link causes depends on the operating system.
+    if matches!(opened, Err(Errno::NOTDIR | Errno::LOOP)) {
+        let found = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if file_type(&found) == FileType::Symlink {
+            let text = format!("the directory {} is a symbolic link", name.display());
+            return Err(io::Error::other(text));
+        }
+    }
+    Ok(opened?)
+}
+
+fn make_directory(parent: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<()> {
+    match mkdirat(parent, name, access.of_directory()) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    struct Disk {
+        base: tempfile::TempDir,
+        folder: OpenFolder,
+    }
+
+    impl Disk {
+        /// A folder beside a file, with a link to the folder above both.
+        fn new() -> Self {
+            let base = tempfile::tempdir().unwrap();
+            let root = base.path().join("root");
+            fs::create_dir(&root).unwrap();
+            fs::write(base.path().join("victim"), "victim").unwrap();
+            symlink(base.path(), root.join("link")).unwrap();
+            symlink(base.path().join("victim"), root.join("file")).unwrap();
+            let folder = OpenFolder::open(&root).unwrap();
+            Self { base, folder }
+        }
+
+        /// The names beside the folder, and the content of the file there.
+        fn outside(&self) -> (usize, String) {
+            let beside = self.base.path().read_dir().unwrap().count();
+            (
+                beside,
+                fs::read_to_string(self.base.path().join("victim")).unwrap(),
+            )
+        }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_the_folder() {
+        let disk = Disk::new();
+        for path in ["../x", "a/../../x", "/x", "..", ".", "", "a/..", "./x"] {
+            let refused = disk.folder.make_entry(path, Access::ByUmask).unwrap_err();
+            assert!(
+                refused.to_string().contains("out of the folder"),
+                "{path}: {refused}"
+            );
+            disk.folder.entry(path).unwrap_err();
+        }
+        assert_eq!(disk.outside(), (2, "victim".to_owned()));
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_folder() {
+        let disk = Disk::new();
+        for path in ["link/x", "link/d/x", "link/victim"] {
+            let refused = disk.folder.make_entry(path, Access::ByUmask).unwrap_err();
+            assert!(
+                refused.to_string().contains("is a symbolic link"),
+                "{path}: {refused}"
+            );
+        }
+        let linked = disk.folder.entry("file").unwrap();
+        assert_eq!(linked.open().unwrap_err().to_string(), "is a symbolic link");
+        assert_eq!(
+            linked.create_new(Access::ByUmask).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        // A rename replaces the link.
+        let written = disk.folder.entry("new").unwrap();
+        drop(written.create_new(Access::ByUmask).unwrap());
+        written.rename(&linked).unwrap();
+        assert!(linked.is_file().unwrap());
+        assert_eq!(disk.outside(), (2, "victim".to_owned()));
+    }
+
+    #[test]
+    fn removal_does_not_follow_links() {
+        let disk = Disk::new();
+        let inside = disk.base.path().join("root/d");
+        fs::create_dir_all(inside.join("e")).unwrap();
+        fs::write(inside.join("e/f"), "").unwrap();
+        symlink(disk.base.path(), inside.join("link")).unwrap();
+        let directory = disk.folder.entry("d").unwrap();
+        directory.remove_directories().unwrap_err();
+        directory.remove_all().unwrap();
+        assert!(!inside.exists());
+        assert_eq!(disk.outside(), (2, "victim".to_owned()));
+    }
+
+    #[test]
+    fn private_directories_and_files_are_their_owners() {
+        let disk = Disk::new();
+        let entry = disk.folder.make_entry("a/b/c", Access::OwnerOnly).unwrap();
+        drop(entry.create_new(Access::OwnerOnly).unwrap());
+        let mode = |name: &str| {
+            let found = disk.base.path().join("root").join(name).metadata().unwrap();
+            found.permissions().mode() & 0o777
+        };
+        assert_eq!((mode("a"), mode("a/b"), mode("a/b/c")), (0o700, 0o700, 0o600));
+        assert_eq!(disk.folder.names().unwrap().len(), 3);
+    }
+}

@@ -1,0 +1,203 @@
+//! A server that answers the API's clients with what no server should send.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use keepsake_core::ContentHash;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// The number in the id of the first memory.
+const FIRST: usize = 1;
+
+/// What a server answers.
+#[derive(Debug, Clone, Default)]
+pub struct Hostility {
+    /// The paths of its memories.
+    pub paths: Vec<String>,
+    /// The value of every text that has no form.
+    pub text: String,
+    /// How its lists end.
+    pub pages: EndlessPages,
+    /// Whether it refuses all calls.
+    pub refuses: bool,
+    /// Whether its answers do not end.
+    pub is_endless: bool,
+}
+
+/// How lists end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EndlessPages {
+    /// With the first page.
+    #[default]
+    No,
+    /// Each page has all items and names itself as the next one.
+    Same,
+    /// Each page but the first is empty and names a new one.
+    Empty,
+}
+
+/// A hostile server on a free loopback port.
+#[derive(Debug)]
+pub struct HostileServer {
+    url: String,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    hostility: Hostility,
+    pages: AtomicUsize,
+}
+
+impl HostileServer {
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn start(hostility: Hostility) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
+        let address = listener.local_addr().expect("no address");
+        let shared = Arc::new(Shared {
+            hostility,
+            pages: AtomicUsize::new(0),
+        });
+        let router = Router::new().fallback(answer).with_state(shared);
+        let serving = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        Self {
+            url: format!("http://{address}"),
+            serving,
+        }
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for HostileServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, body: Bytes) -> Response {
+    let hostility = &shared.hostility;
+    if hostility.is_endless {
+        let spaces = Bytes::from(vec![b' '; 64 << 10]);
+        let body = futures::stream::repeat(Ok::<_, Infallible>(spaces));
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return (json, Body::from_stream(body)).into_response();
+    }
+    let segments: Vec<_> = uri.path().split('/').skip(2).collect();
+    if hostility.refuses {
+        let error = json!({"type": hostility.text, "message": hostility.text});
+        let body = json!({"type": "error", "error": error, "request_id": hostility.text});
+        return (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    }
+    let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let answer = match (&method, segments.as_slice()) {
+        (&Method::POST, [.., "memories", "batch"]) => {
+            let operations = sent["operations"].as_array().map_or(0, Vec::len);
+            json!({"data": vec![json!({"status": "created"}); operations]})
+        }
+        (&Method::GET, ["memory_stores", _, "memories"]) => shared.list(&uri, shared.memories()),
+        (_, ["memory_stores", _, "memories", id]) => {
+            let number = id.rsplit('_').next().and_then(|number| number.parse().ok());
+            shared.memory(number.unwrap_or(FIRST), sent["content"].as_str())
+        }
+        (_, ["memory_stores", _, "memories"]) => shared.memory(FIRST, sent["content"].as_str()),
+        (&Method::GET, _) => shared.list(&uri, vec![shared.object(&hostility.text)]),
+        _ => shared.object(&hostility.text),
+    };
+    Json(answer).into_response()
+}
+
+impl Shared {
+    /// An object of any kind, and a list of such objects.
+    fn list(&self, uri: &Uri, items: Vec<Value>) -> Value {
+        let is_first = !uri.query().is_some_and(|query| query.contains("page="));
+        let (data, next_page) = match self.hostility.pages {
+            EndlessPages::No => (items, None),
+            EndlessPages::Same => (items, Some("same".to_owned())),
+            EndlessPages::Empty => {
+                let number = self.pages.fetch_add(1, Ordering::SeqCst);
+                let data = if is_first { items } else { Vec::new() };
+                (data, Some(format!("page_{number}")))
+            }
+        };
+        let mut list = self.object(&self.hostility.text);
+        list["data"] = data.into();
+        list["next_page"] = next_page.into();
+        list
+    }
+
+    fn memories(&self) -> Vec<Value> {
+        let numbers = FIRST..FIRST + self.hostility.paths.len();
+        numbers.map(|number| self.memory(number, None)).collect()
+    }
+
+    /// A memory with the content that was sent, or its own.
+    fn memory(&self, number: usize, sent: Option<&str>) -> Value {
+        let id = format!("mem_{number:026}");
+        let mut memory = self.object(&id);
+        memory["memory_id"] = id.into();
+        memory["path"] = self.hostility.paths.get(number - FIRST).cloned().into();
+        if let Some(sent) = sent {
+            memory["content_sha256"] = ContentHash::of(sent.as_bytes()).to_string().into();
+        }
+        memory
+    }
+
+    /// The fields of every object that the clients read.
+    fn object(&self, id: &str) -> Value {
+        let text = &self.hostility.text;
+        let content = format!("content {text}\n");
+        json!({
+            "id": id,
+            "path": format!("/{text}"),
+            "content": content,
+            "content_sha256": ContentHash::of(content.as_bytes()).to_string(),
+            "content_size_bytes": content.len(),
+            "memory_id": format!("mem_{FIRST:026}"),
+            "memory_version_id": format!("memver_{:026}", 1),
+            "memory_store_id": text,
+            "operation": text,
+            "name": text,
+            "title": text,
+            "description": text,
+            "status": text,
+            "action": text,
+            "snippet": text,
+            "line": text,
+            "input": {text: text},
+            "metadata": {text: text},
+            "sensitive_data_policy": text,
+            "created_at": text,
+            "updated_at": text,
+            "expires_at": text,
+            "archived_at": text,
+            "processed_at": text,
+            "created_by": {"user_id": text},
+            "actor": {"user_id": text},
+            "agent": {"id": text},
+            "object": {"id": text},
+            "content_also_in": [text],
+            "resources": [{"memory_store_id": text, "mount_path": text, "access": text}],
+            "expiring_next": [{"expires_at": text, "last_accessed_at": text, "path": text}],
+            "memory_count": 1,
+            "content_bytes": 1,
+        })
+    }
+}
