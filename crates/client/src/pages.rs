@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn list_of_very_many_pages_ends() {
         let mut progress = Progress::default();
-        let ended = (0..).position(|next| progress.add(&page(1, Some(next))).is_err());
+        let ended = (0..=MAX_PAGES).position(|next| progress.add(&page(1, Some(next))).is_err());
         assert_eq!(ended, Some(MAX_PAGES));
     }
 }
