@@ -323,6 +323,7 @@ pub(super) async fn send_large_forms(browser: Browser, stop: Arc<AtomicBool>) {
                 let form = browser.request(Method::POST, "/console/stores");
                 let form = form.header("content-type", "application/x-www-form-urlencoded");
                 browser.send(form.body(body.clone())).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     });
