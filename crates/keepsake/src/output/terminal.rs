@@ -42,11 +42,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_styled(&Stream::Stdout.shown(text))
 }
 
-/// As [`print`], for a text with colours, whose foreign parts are [`Stream::shown`] or
+/// As [`print()`], for a text with colours, whose foreign parts are [`Stream::shown`] or
 /// [`printable`](super::printable).
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
