@@ -80,6 +80,9 @@ paths_of() {
   (set -f && printf '%s\n' $words)
 }
 
+# Prints the variable that names the program with which cargo starts tests.
+runner_variable() { echo "CARGO_TARGET_$(rustc --print host-tuple | tr 'a-z-' 'A-Z_')_RUNNER"; }
+
 # Prints the seconds and the result of each part from lines of part, seconds and result in
 # the file $1, then the slowest tests and the number of tests from their output in the file $2.
 print_report() {

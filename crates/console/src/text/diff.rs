@@ -127,7 +127,7 @@ impl Diff {
         let [old, new] = [(&old, shown.removed), (&new, shown.added)].map(|(lines, changed)| {
             let last = (start + changed + CONTEXT_LINES).min(lines.len());
             let compared = &lines[first..last];
-            compared.get(..MAX_LINES).unwrap_or(compared)
+            compared.get(..MAX_LINES + 2 * CONTEXT_LINES).unwrap_or(compared)
         });
         shown.is_cut = shown.removed.max(shown.added) > MAX_LINES;
         let diff = TextDiff::configure().timeout(TIMEOUT).diff_slices(old, new);
@@ -357,6 +357,13 @@ mod tests {
                 (None, Some(25_000))
             ]
         );
+    }
+
+    #[test]
+    fn as_many_changed_lines_as_are_compared_are_all_counted() {
+        let text = |word: &str| format!("{}{}{}", "a\n".repeat(5), word.repeat(MAX_LINES), "z\n".repeat(5));
+        let diff = Diff::of(&text("old\n"), &text("new\n"));
+        assert_eq!((diff.added, diff.removed), (MAX_LINES, MAX_LINES));
     }
 
     #[test]
