@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::support::client::send;
 use crate::support::command::{Run, keepsake_with};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, eventually, secrets};
+use crate::support::{Client, Deployment, Pair, eventually, now_secs, secrets};
 
 /// A schedule wakes each minute's jobs at one of three seconds.
 const RUN_WITHIN: Duration = Duration::from_secs(90);
@@ -191,7 +191,10 @@ async fn jobs_run_by_hand(pair: Pair) {
     // Another replica has the lease.
     let database = deployment.database().await;
     let held = async || {
-        let take = "UPDATE job SET lease_until = 9000000000000000, fence = fence + 1, owner = name_owner WHERE name = 'prune'";
+        let until = (now_secs() + 60) * 1_000_000;
+        let take = format!(
+            "UPDATE job SET lease_until = {until}, fence = fence + 1, owner = name_owner WHERE name = 'prune'"
+        );
         let owner = if pair.has_postgres() {
             "gen_random_uuid()"
         } else {
