@@ -1,13 +1,14 @@
-//! Verifies that index and blob store are consistent: every blob that a row
-//! names exists and matches the row, and every counter matches a recount.
-//! Changes nothing.
+//! Verifies that index and blob store are consistent: every row can be read,
+//! every blob that a row names exists and matches the row, and every counter
+//! matches a recount. Changes nothing.
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, ContentHash, DirPath, StoreId, TenantId};
-use keepsake_index::{NamedBlob, StoreCount, TenantCount};
+use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, StoreId, TenantId};
+use keepsake_index::{NamedBlob, SearchSince, StoreCount, TenantCount};
+use keepsake_search::ANALYSER;
 
 use crate::EngineError;
 use crate::context::Context;
@@ -47,6 +48,25 @@ pub struct Verification {
 /// A problem found by a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
+    /// The database is damaged.
+    DamagedIndex {
+        /// What the database says.
+        message: String,
+    },
+    /// The damage kept the rest from being verified.
+    NotVerified {
+        /// The error.
+        message: String,
+    },
+    /// The search terms of a memory cannot be read.
+    DamagedSearchTerms {
+        /// Its tenant.
+        tenant_id: TenantId,
+        /// Its store.
+        store_id: StoreId,
+        /// The memory.
+        memory_id: MemoryId,
+    },
     /// A version names a blob that does not exist.
     MissingBlob {
         /// Its key.
@@ -100,8 +120,9 @@ impl Verifier {
         Self { context }
     }
 
-    /// Verifies every store, tenant and blob; reads `at_once` blobs
-    /// concurrently.
+    /// Verifies every row, store, tenant and blob; reads `at_once` blobs
+    /// concurrently. If rows are damaged, an error of what follows is a problem
+    /// too, so that the damage is reported.
     ///
     /// Concurrent changes by a server are not reported as problems: a blob
     /// counts as missing only while a row still names it.
@@ -114,12 +135,30 @@ impl Verifier {
         mut tell: impl FnMut(Progress) + Send,
     ) -> Result<Verification, EngineError> {
         let mut found = Verification::default();
-        let mut progress = Progress::default();
-        self.stores(&mut found, &mut progress, &mut tell).await?;
-        self.tenants(&mut found).await?;
-        self.blobs(at_once.max(1), &mut found, &mut progress, &mut tell)
-            .await?;
+        for message in self.context.index.upkeep.find_damage().await? {
+            found.report(Problem::DamagedIndex { message });
+        }
+        let is_damaged = found.problem_count > 0;
+        match self.compare(at_once.max(1), &mut found, &mut tell).await {
+            Err(error) if is_damaged => found.report(Problem::NotVerified {
+                message: error.to_string(),
+            }),
+            compared => compared?,
+        }
         Ok(found)
+    }
+
+    /// Compares counters, search terms and blobs with what rows say about them.
+    async fn compare(
+        &self,
+        at_once: usize,
+        found: &mut Verification,
+        tell: &mut (impl FnMut(Progress) + Send),
+    ) -> Result<(), EngineError> {
+        let mut progress = Progress::default();
+        self.stores(found, &mut progress, tell).await?;
+        self.tenants(found).await?;
+        self.blobs(at_once, found, &mut progress, tell).await
     }
 
     /// The path of the version that created a blob, if it is known.
@@ -162,6 +201,7 @@ impl Verifier {
                         count: Box::new(count),
                     });
                 }
+                self.search_terms(*tenant_id, *store_id, found).await?;
                 progress.versions = found.versions;
                 tell(*progress);
             }
@@ -170,6 +210,37 @@ impl Verifier {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Checks that the search terms of a store can be read. They have no other
+    /// copy to compare with, and no key or hash.
+    async fn search_terms(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        found: &mut Verification,
+    ) -> Result<(), EngineError> {
+        let whole = SearchSince {
+            place: None,
+            analyser: ANALYSER,
+            unindexed: Vec::new(),
+            may_be_whole: true,
+        };
+        let search = &self.context.index.search;
+        let Some(changes) = search.changes(tenant_id, store_id, &whole).await? else {
+            return Ok(()); // deleted meanwhile
+        };
+        for memory in changes.memories {
+            let terms = memory.head.and_then(|head| head.terms);
+            if terms.is_some_and(|terms| keepsake_search::check(&terms).is_err()) {
+                found.report(Problem::DamagedSearchTerms {
+                    tenant_id,
+                    store_id,
+                    memory_id: memory.memory_id,
+                });
+            }
+        }
+        Ok(())
     }
 
     async fn tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
@@ -297,7 +368,12 @@ impl Problem {
     pub fn directories(&self) -> &[DirPath] {
         match self {
             Self::Store { count, .. } => &count.directories,
-            Self::MissingBlob { .. } | Self::DamagedBlob { .. } | Self::Tenant { .. } => &[],
+            Self::DamagedIndex { .. }
+            | Self::NotVerified { .. }
+            | Self::DamagedSearchTerms { .. }
+            | Self::MissingBlob { .. }
+            | Self::DamagedBlob { .. }
+            | Self::Tenant { .. } => &[],
         }
     }
 }

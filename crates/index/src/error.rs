@@ -74,6 +74,14 @@ impl IndexError {
         }
     }
 
+    /// What the database says, where it says something.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Database(sqlx::Error::Database(answer)) => answer.message().to_owned(),
+            error => error.to_string(),
+        }
+    }
+
     /// Whether the database's disk is full or failed.
     pub(crate) const fn is_of_disk(&self) -> bool {
         matches!(self, Self::DiskFull(_) | Self::DiskFailed(_))

@@ -7,8 +7,9 @@ use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
+use crate::postgres::damage;
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
@@ -117,6 +118,22 @@ impl FromRow for NamedBlob {
 }
 
 impl Upkeep {
+    /// Reads every row of every table; answers what is damaged, in the database's words.
+    /// On SQLite it also checks every page and every index.
+    ///
+    /// # Errors
+    /// [`IndexError`] if the database cannot be read now.
+    pub async fn find_damage(&self) -> Result<Vec<String>, IndexError> {
+        let find = async {
+            match self.0.backend() {
+                Backend::Postgres(_) => damage::find(&self.0).await,
+                Backend::Sqlite(index) => index.find_damage().await,
+            }
+        };
+        let role = Role::Job(None);
+        self.0.measure("find_damage", role, Mode::Statement, find).await
+    }
+
     /// The first `limit` rows that reference a blob with a key after `after`, ordered
     /// by key.
     ///

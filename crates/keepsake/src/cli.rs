@@ -124,7 +124,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: JobCommand,
     },
-    /// Checks every blob's hash and recounts the totals; changes nothing
+    /// Reads every row, checks every blob's hash and recounts the totals; changes nothing
     Verify(VerifyArgs),
     /// Manages where content is
     Blobs {

@@ -12,6 +12,7 @@ mod blob_moves;
 mod brakes;
 mod contents;
 mod credentials;
+mod damage;
 mod erasures;
 mod expiry;
 mod history;

@@ -1,6 +1,6 @@
 //! An engine on real backends, with a hook at each call of an object store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex
 use keepsake_testkit::postgres::TableLock;
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
+
+const SQLITE_FILE: &str = "index.db";
 
 /// Keeps the backends alive while a test runs.
 enum Backend {
@@ -136,6 +138,14 @@ impl TestEngine {
             store_id: store.store_id,
             backend,
         }
+    }
+
+    /// The file of the index, on SQLite.
+    pub(crate) fn sqlite_file(&self) -> PathBuf {
+        let Backend::Folder(folder) = &self.backend else {
+            panic!("only SQLite has a file");
+        };
+        folder.path().join(SQLITE_FILE)
     }
 
     /// Changes the database as its owner may, on Postgres.
@@ -343,7 +353,7 @@ impl TestEngine {
 
 async fn sqlite_index() -> (Index, Backend) {
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", folder.path().join("index.db").display());
+    let url = format!("sqlite://{}", folder.path().join(SQLITE_FILE).display());
     let index = Index::from(SqliteIndex::open(&url).await.unwrap());
     (index, Backend::Folder(folder))
 }

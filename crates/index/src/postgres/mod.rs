@@ -8,6 +8,7 @@
 //! other state is kept in a session, so a pooler in transaction mode may be between.
 
 pub(crate) mod commit;
+pub(crate) mod damage;
 pub(crate) mod head;
 mod login;
 pub(crate) mod pool;

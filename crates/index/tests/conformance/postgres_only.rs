@@ -99,6 +99,55 @@ async fn tenants_seen(connection: &mut PgConnection, table: &str) -> BTreeSet<Uu
     seen.fetch_all(connection).await.unwrap().into_iter().collect()
 }
 
+/// A policy that fails for some rows stands for rows that Postgres cannot read.
+#[tokio::test]
+async fn rows_that_cannot_be_read_are_damage() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = place_with_everything(&index, &raw).await;
+    for statement in [
+        "CREATE TABLE unreadable (number bigint)",
+        "INSERT INTO unreadable SELECT * FROM generate_series(1, 100000)",
+        "ALTER TABLE unreadable ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY fails ON unreadable USING (1 / (number - 90000) <= 1)",
+        "GRANT SELECT ON unreadable TO keepsake_jobs",
+        "CREATE TABLE private (number bigint)",
+    ] {
+        sqlx::query(statement).execute(&raw).await.unwrap();
+    }
+    let damage = place.index.upkeep.find_damage().await.unwrap();
+    let expected = "table unreadable: division by zero";
+    assert_eq!(damage, [expected]);
+}
+
+/// An index of a function that answers something else by now stands for a damaged index.
+#[tokio::test]
+async fn index_without_a_row_is_damage_where_amcheck_may_be_used() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = place_with_everything(&index, &raw).await;
+    for statement in [
+        "CREATE TABLE numbers (number bigint)",
+        "CREATE FUNCTION sign_of(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1'",
+        "CREATE INDEX numbers_sign ON numbers (sign_of(number))",
+        "INSERT INTO numbers VALUES (1)",
+        "CREATE OR REPLACE FUNCTION sign_of(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT -$1'",
+        "CREATE EXTENSION amcheck",
+    ] {
+        sqlx::query(statement).execute(&raw).await.unwrap();
+    }
+    assert_eq!(
+        place.index.upkeep.find_damage().await.unwrap(),
+        Vec::<String>::new()
+    );
+    let grant = "GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO keepsake_jobs";
+    sqlx::query(grant).execute(&raw).await.unwrap();
+    let damage = place.index.upkeep.find_damage().await.unwrap();
+    let [message] = damage.as_slice() else {
+        panic!("{damage:?}")
+    };
+    assert!(message.starts_with("index numbers_sign: "), "{message}");
+    assert!(message.contains("lacks matching index tuple"), "{message}");
+}
+
 #[tokio::test]
 async fn query_without_its_tenant_finds_nothing() {
     let (index, raw, _database) = postgres_index().await;

@@ -16,7 +16,7 @@ use crate::output::{Column, Printer, bytes, counted};
 /// The fields of a problem that have a column.
 const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
 
-/// Checks every blob's hash and recounts the totals; changes nothing.
+/// Reads every row, checks every blob's hash and recounts the totals; changes nothing.
 ///
 /// # Errors
 /// [`Failure`] if problems were found, which are printed first, or if the check
@@ -83,6 +83,20 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec
 /// A problem with its ids and numbers; with paths only if requested.
 pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: bool) -> Value {
     let mut described = match problem {
+        Problem::DamagedIndex { message } => of("damaged_index", &[("message", json!(message))]),
+        Problem::NotVerified { message } => of("not_verified", &[("message", json!(message))]),
+        Problem::DamagedSearchTerms {
+            tenant_id,
+            store_id,
+            memory_id,
+        } => of(
+            "damaged_search_terms",
+            &[
+                ("tenant", json!(tenant_id)),
+                ("memory_store", json!(store_id)),
+                ("memory", json!(memory_id)),
+            ],
+        ),
         Problem::MissingBlob { key } => of_blob("missing_blob", key),
         Problem::DamagedBlob {
             key,

@@ -9,6 +9,8 @@ use keepsake_engine::jobs::{DrainDeletions, Job, RunOutcome, RunRequest, SweepBl
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::Connection as _;
+use sqlx::sqlite::SqliteConnection;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{tool_calls, try_send};
@@ -302,6 +304,46 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
     let run = verify_with(server, &["-o", "json"]).await;
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report["problem_count"], 2, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_repeats_what_sqlite_says_about_damage() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    let create = create("/memories/a.txt", "content of it");
+    client.tool_ok(&tenant, &create).await;
+    server.end().await;
+    let file = deployment.sqlite_file();
+    let mut connection = SqliteConnection::connect(&deployment.index_url()).await.unwrap();
+    let page = "SELECT (rootpage - 1) * 4096 FROM sqlite_schema WHERE name = 'version_actor'";
+    let page: i64 = sqlx::query_scalar(page).fetch_one(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The last bytes of the page are a key.
+    let page = usize::try_from(page).unwrap();
+    for byte in &mut bytes[page + 4080..page + 4096] {
+        *byte ^= 0xff;
+    }
+    std::fs::write(&file, bytes).unwrap();
+
+    let run = verify_with(&server, &["-o", "json"]).await;
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let problems = report["problems"].as_array().unwrap();
+    assert_eq!((run.code, problems.is_empty()), (Some(1), false), "{report}");
+    let says = |problem: &Value| {
+        let message = problem["message"].as_str().unwrap_or_default();
+        problem["problem"] == "damaged_index" && message.contains("missing from index version_actor")
+    };
+    assert!(problems.iter().any(says), "{report}");
+    let run = verify_with(&server, &[]).await;
+    assert!(run.stdout.contains("damaged_index"), "{}", run.stdout);
+    assert!(
+        run.stderr.contains("problem was found") || run.stderr.contains("problems were found"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
