@@ -1,15 +1,22 @@
 //! Moves content between the index and an object store.
 
+mod fence;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_blobs::{BlobError, BlobStore, ListedBlob};
-use keepsake_core::{ContentHash, TenantId, Timestamp};
-use keepsake_index::{Index, NamedBlob};
+use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_core::{BlobKey, ContentHash, TenantId};
+use keepsake_index::{DeletionReason, DueDeletion, Index, IndexError, NamedBlob};
+use serde_json::json;
 
-use crate::{EngineError, IndexBlobs, Problem};
+use crate::jobs::ORPHAN_CONDEMNED_FOR;
+use crate::{Clock, EngineError, IndexBlobs, Problem};
+
+pub use fence::MoveFence;
+pub(crate) use fence::is_up as is_fence_up;
 
 /// Blobs per page of a listing.
 const BATCH: u32 = 500;
@@ -19,11 +26,16 @@ const BATCH: u32 = 500;
 /// First it copies every content that a version names and compares each copy with the
 /// hash in the index; then it removes the originals. It may be stopped at any time and
 /// run again: copies that are there are only compared.
+///
+/// An object that no version names may belong to a write that is not committed yet. It
+/// is condemned before it is removed, as by the sweep, so that such a commit is refused
+/// and the write repeated.
 #[derive(Debug)]
 pub struct BlobMove {
     index: Index,
     from: Arc<dyn BlobStore>,
     to: Arc<dyn BlobStore>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What a move did.
@@ -35,12 +47,46 @@ pub struct Moved {
     pub copied_bytes: u64,
     /// Contents that were there already.
     pub present: u64,
+    /// Whether the removal of originals has begun; until then all of them are kept.
+    pub has_begun_removal: bool,
     /// Originals that were removed, and leftovers of deleted content in both places.
     pub removed: u64,
     /// Objects that belong to no tenant of this index; they are kept.
     pub foreign: u64,
     /// Contents that are missing or damaged. Then nothing was removed.
     pub problems: Vec<Problem>,
+}
+
+/// Why a move was not finished. [`Moved`] says how far it came.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// A server or a worker was running at the start; nothing was copied.
+    #[error("a server was running within the last 90 seconds")]
+    Served,
+    /// Another move has the lease.
+    #[error("another `keepsake blobs move` is running, or was killed within the last two minutes")]
+    AlreadyMoving,
+    /// A server or a worker started.
+    #[error("a server started meanwhile")]
+    ServerStarted,
+    /// A content was found that was not there when all content was copied.
+    #[error("content was written to the old place meanwhile")]
+    ContentWritten,
+    /// A store failed.
+    #[error(transparent)]
+    Failed(#[from] EngineError),
+}
+
+impl From<IndexError> for MoveError {
+    fn from(error: IndexError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<BlobError> for MoveError {
+    fn from(error: BlobError) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 enum Copied {
@@ -51,38 +97,107 @@ enum Copied {
     Problem(Problem),
 }
 
+/// One of the two places of a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Originals,
+    Copies,
+}
+
+/// Who needs an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ObjectUse {
+    /// A version names it.
+    Named,
+    /// No version that can be read names it, and none can from now on.
+    Unneeded,
+    /// Perhaps another installation: its tenant is unknown.
+    Foreign,
+}
+
 impl BlobMove {
     /// A move between two places; `None` is the index.
-    pub fn new(index: Index, from: Option<Arc<dyn BlobStore>>, to: Option<Arc<dyn BlobStore>>) -> Self {
+    pub fn new(
+        index: Index,
+        from: Option<Arc<dyn BlobStore>>,
+        to: Option<Arc<dyn BlobStore>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let in_index: Arc<dyn BlobStore> = Arc::new(IndexBlobs::new(index.clone()));
         Self {
             from: from.unwrap_or_else(|| Arc::clone(&in_index)),
             to: to.unwrap_or(in_index),
             index,
+            clock,
         }
     }
 
-    /// Whether a server or worker uses the index at `now`.
-    ///
-    /// # Errors
-    /// [`EngineError::Index`].
-    pub async fn is_served(&self, now: Timestamp) -> Result<bool, EngineError> {
-        Ok(self.index.replicas.live(now).await? > 0)
-    }
-
     /// Copies the contents that the target lacks, `at_once` at the same time, and calls
-    /// `progress` with the counts so far.
+    /// `progress` with the counts so far. Servers may run.
     ///
     /// # Errors
-    /// [`EngineError`] if one of the stores fails.
+    /// [`MoveError::Failed`].
     pub async fn copy(
         &self,
         at_once: usize,
         moved: &mut Moved,
         mut progress: impl FnMut(&Moved) + Send,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), MoveError> {
+        self.copy_behind(None, at_once, moved, &mut progress).await
+    }
+
+    /// Copies the contents that the target lacks, as [`Self::copy`] does. If none is
+    /// missing or damaged, it then removes the originals with their object versions, and
+    /// the leftovers of deleted content in both places.
+    ///
+    /// No server may run: none can start meanwhile, and the move stops if one does.
+    ///
+    /// # Errors
+    /// [`MoveError`].
+    pub async fn run(
+        &self,
+        at_once: usize,
+        moved: &mut Moved,
+        mut progress: impl FnMut(&Moved) + Send,
+    ) -> Result<(), MoveError> {
+        let fence = MoveFence::put_up(self.index.clone(), Arc::clone(&self.clock)).await?;
+        let run = self.run_behind(&fence, at_once, moved, &mut progress).await;
+        let counts = json!({ "copied": moved.copied, "present": moved.present, "removed": moved.removed });
+        fence.take_down(&counts, run.as_ref().err()).await;
+        run
+    }
+
+    async fn run_behind(
+        &self,
+        fence: &MoveFence,
+        at_once: usize,
+        moved: &mut Moved,
+        progress: &mut (impl FnMut(&Moved) + Send),
+    ) -> Result<(), MoveError> {
+        self.copy_behind(Some(fence), at_once, moved, progress).await?;
+        if !moved.problems.is_empty() {
+            return Ok(());
+        }
+        for place in [Place::Originals, Place::Copies] {
+            self.remove(fence, place, moved, progress).await?;
+        }
+        // A server that ran unnoticed would leave content where nothing looks for it.
+        self.require_no_originals().await?;
+        fence.hold().await
+    }
+
+    async fn copy_behind(
+        &self,
+        fence: Option<&MoveFence>,
+        at_once: usize,
+        moved: &mut Moved,
+        progress: &mut (impl FnMut(&Moved) + Send),
+    ) -> Result<(), MoveError> {
         let mut after = None;
         loop {
+            if let Some(fence) = fence {
+                fence.hold().await?;
+            }
             let rows = self.index.upkeep.named_blobs(after.as_ref(), BATCH).await?;
             let Some(last) = rows.last() else {
                 return Ok(());
@@ -95,6 +210,9 @@ impl BlobMove {
                 .map(|row| async move { self.copy_one(&row).await })
                 .buffer_unordered(at_once);
             while let Some(copied) = copies.try_next().await? {
+                if let Some(fence) = fence {
+                    fence.hold_in_time().await?;
+                }
                 match copied {
                     Copied::Now(bytes) => {
                         moved.copied += 1;
@@ -142,57 +260,122 @@ impl BlobMove {
         }))
     }
 
-    /// Removes the originals of copied content, with their object versions, and the
-    /// leftovers of deleted content in both places. No server may run.
-    ///
-    /// # Errors
-    /// [`EngineError`] if one of the stores fails.
-    pub async fn remove_originals(
+    /// Removes the objects of a place that it does not need, a page at a time.
+    async fn remove(
         &self,
+        fence: &MoveFence,
+        place: Place,
         moved: &mut Moved,
-        mut progress: impl FnMut(&Moved) + Send,
-    ) -> Result<(), EngineError> {
-        let mut tenants = HashMap::new();
-        for (store, has_originals) in [(&self.from, true), (&self.to, false)] {
-            let mut after = None;
-            loop {
-                let listed = store.list(None, after.as_ref(), BATCH as usize).await?;
-                let Some(last) = listed.last() else {
-                    break;
-                };
-                after = Some(last.key);
-                for ListedBlob { key, .. } in listed {
-                    if self.index.upkeep.blob_is_named(&key).await? {
-                        if !has_originals {
-                            continue;
-                        }
-                        if !self.to.contains(&key).await? {
-                            moved.problems.push(Problem::MissingBlob { key });
-                            continue;
-                        }
-                    } else if !self.has_tenant(key.tenant_id, &mut tenants).await? {
-                        moved.foreign += 1;
-                        continue;
+        progress: &mut (impl FnMut(&Moved) + Send),
+    ) -> Result<(), MoveError> {
+        let store = self.store_at(place);
+        let mut tenants = KnownTenants::new(&self.index);
+        let mut after = None;
+        loop {
+            let listed = store.list(None, after.as_ref(), BATCH as usize).await?;
+            let Some(last) = listed.last() else {
+                return Ok(());
+            };
+            after = Some(last.key);
+            let (mut removable, mut condemned) = (Vec::new(), Vec::new());
+            for key in listed.into_iter().map(|blob| blob.key) {
+                fence.hold_in_time().await?;
+                match self.use_of(&key, &mut tenants).await? {
+                    ObjectUse::Named if place == Place::Copies => {}
+                    ObjectUse::Named if !self.to.contains(&key).await? => {
+                        return Err(MoveError::ContentWritten);
                     }
-                    store.erase(&key).await?;
-                    moved.removed += 1;
-                    progress(moved);
+                    ObjectUse::Named => removable.push(key),
+                    ObjectUse::Unneeded => {
+                        removable.push(key);
+                        condemned.push(DueDeletion {
+                            key,
+                            attempts: 0,
+                            reason: DeletionReason::Orphan,
+                        });
+                    }
+                    ObjectUse::Foreign => moved.foreign += 1,
+                }
+            }
+            fence.hold().await?;
+            for key in &removable {
+                fence.hold_in_time().await?;
+                moved.has_begun_removal = true;
+                store.erase(key).await?;
+                moved.removed += 1;
+                progress(moved);
+            }
+            let condemned_until = self.clock.now().plus(ORPHAN_CONDEMNED_FOR);
+            let queue = &self.index.blob_deletions;
+            queue.finish(&condemned, condemned_until, None).await?;
+        }
+    }
+
+    fn store_at(&self, place: Place) -> &dyn BlobStore {
+        match place {
+            Place::Originals => &*self.from,
+            Place::Copies => &*self.to,
+        }
+    }
+
+    /// Decides whether an object is needed. One that no version names is condemned:
+    /// a write that would commit it later is refused.
+    async fn use_of(&self, key: &BlobKey, tenants: &mut KnownTenants<'_>) -> Result<ObjectUse, MoveError> {
+        let upkeep = &self.index.upkeep;
+        if upkeep.blob_is_named(key).await? {
+            return Ok(ObjectUse::Named);
+        }
+        if !tenants.contains(key.tenant_id).await? {
+            return Ok(ObjectUse::Foreign);
+        }
+        let queue = &self.index.blob_deletions;
+        let is_condemned = queue.condemn_orphan(key, self.clock.now()).await?;
+        // Otherwise a version names it: either one that was committed meanwhile, or one
+        // of a deleted store, which nobody can read and which gets no new versions.
+        Ok(if !is_condemned && upkeep.blob_is_named(key).await? {
+            ObjectUse::Named
+        } else {
+            ObjectUse::Unneeded
+        })
+    }
+
+    /// Checks that no object of this index is left among the originals.
+    async fn require_no_originals(&self) -> Result<(), MoveError> {
+        let mut tenants = KnownTenants::new(&self.index);
+        let mut after = None;
+        loop {
+            let listed = self.from.list(None, after.as_ref(), BATCH as usize).await?;
+            let Some(last) = listed.last() else {
+                return Ok(());
+            };
+            after = Some(last.key);
+            for blob in listed {
+                if tenants.contains(blob.key.tenant_id).await? {
+                    return Err(MoveError::ContentWritten);
                 }
             }
         }
-        Ok(())
+    }
+}
+
+/// Which tenants the index has, as far as they were looked up.
+struct KnownTenants<'a> {
+    index: &'a Index,
+    known: HashMap<TenantId, bool>,
+}
+
+impl<'a> KnownTenants<'a> {
+    fn new(index: &'a Index) -> Self {
+        let known = HashMap::new();
+        Self { index, known }
     }
 
-    async fn has_tenant(
-        &self,
-        tenant_id: TenantId,
-        known: &mut HashMap<TenantId, bool>,
-    ) -> Result<bool, EngineError> {
-        if let Some(is_there) = known.get(&tenant_id) {
+    async fn contains(&mut self, tenant_id: TenantId) -> Result<bool, IndexError> {
+        if let Some(is_there) = self.known.get(&tenant_id) {
             return Ok(*is_there);
         }
         let is_there = self.index.tenants.find(tenant_id).await?.is_some();
-        known.insert(tenant_id, is_there);
+        self.known.insert(tenant_id, is_there);
         Ok(is_there)
     }
 }

@@ -45,6 +45,7 @@ use crate::{EngineError, Replica, Tokens};
 use lease::LEASE;
 
 pub use drain::DrainDeletions;
+pub(crate) use drain::ORPHAN_CONDEMNED_FOR;
 pub use erasures::Erase;
 pub use index::IndexMemories;
 pub use lease::{Lease, RunRequest};

@@ -80,8 +80,8 @@ use write::Writer;
 
 pub use audit::{Audit, AuditQuery};
 pub use auth::{Auth, Principal};
-pub use blob_move::{BlobMove, Moved};
-pub use changes::{Changes, FollowedStore, StoreChanges};
+pub use blob_move::{BlobMove, MoveError, MoveFence, Moved};
+pub use changes::{ChangePlace, Changes, FollowedStore, NoPlace, StoreChanges};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use compute::Computations;
 pub use cursor::{Page, PageRequest};

@@ -34,6 +34,9 @@ const RELEASE_LEASE: &str =
 const END_RUN: &str =
     "UPDATE job_run SET ended_at = $3, counts = $4, error = $5 WHERE name = $1 AND slot = $2";
 
+const IS_CLAIMED: &str = "SELECT EXISTS (SELECT 1 FROM job WHERE name = $1 AND owner IS NOT NULL \
+    AND lease_until > $2 AND lease_until <= $3)";
+
 const CURSOR: &str = "SELECT cursor FROM job WHERE name = $1";
 
 const NOTE_MANUAL: &str = "UPDATE job_run SET by_hand = true, is_dry_run = $3 WHERE name = $1 AND slot = $2";
@@ -146,6 +149,17 @@ impl JobRuns {
         let mut tx = self.0.write_one("release_run", Role::Shared(None)).await?;
         release(&mut tx, job, fence).await?;
         tx.commit().await
+    }
+
+    /// Whether somebody holds the lease of a job, which lasts `length`. One that ends later
+    /// than twice that from now is of a clock that was ahead.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn is_claimed(&self, job: &str, now: Timestamp, length: Duration) -> Result<bool, IndexError> {
+        let mut tx = self.0.read_one("run_is_claimed", Role::Shared(None)).await?;
+        let latest = now.plus(2 * length);
+        tx.query(IS_CLAIMED).bind((job, now, latest)).scalar().await
     }
 
     /// The cursor of the last run that was interrupted.

@@ -1,5 +1,6 @@
 //! Replicas of the server: their heartbeats, and how far each has written its reads.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
@@ -14,9 +15,9 @@ const BEAT: &str = "INSERT INTO replica (id, role, heartbeat_at, access_flushed_
 
 const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
 
-/// A heartbeat after `$2` was sent by a clock that was ahead.
-const COUNT: &str = "SELECT count(*) FROM replica WHERE heartbeat_at > $1 AND heartbeat_at <= $2";
+const HEARTBEATS: &str = "SELECT id, heartbeat_at FROM replica";
 
+/// A heartbeat after `$2` was sent by a clock that was ahead.
 const COUNT_GATEWAYS: &str = "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1 AND heartbeat_at <= $2";
 
 /// How long a replica counts as live after a heartbeat: three of them, which come
@@ -55,12 +56,14 @@ impl Replicas {
         tx.commit().await
     }
 
-    /// How many replicas, workers included, had a heartbeat within [`LIVES_FOR`].
+    /// The last heartbeat of each replica, workers included, that has not retired.
     ///
     /// # Errors
     /// [`IndexError`].
-    pub async fn live(&self, now: Timestamp) -> Result<u32, IndexError> {
-        self.count("live_replicas", COUNT, now).await
+    pub async fn heartbeats(&self) -> Result<HashMap<Uuid, Timestamp>, IndexError> {
+        let mut tx = self.0.read_one("heartbeats", Role::Shared(None)).await?;
+        let rows: Vec<(Uuid, Timestamp)> = tx.query(HEARTBEATS).all().await?;
+        Ok(rows.into_iter().collect())
     }
 
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].
@@ -68,12 +71,9 @@ impl Replicas {
     /// # Errors
     /// [`IndexError`].
     pub async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
-        self.count("live_gateways", COUNT_GATEWAYS, now).await
-    }
-
-    async fn count(&self, call: &'static str, text: &'static str, now: Timestamp) -> Result<u32, IndexError> {
-        let mut tx = self.0.read_one(call, Role::Shared(None)).await?;
-        let query = tx.query(text).bind((now.minus(LIVES_FOR), now.plus(LIVES_FOR)));
+        let mut tx = self.0.read_one("live_gateways", Role::Shared(None)).await?;
+        let query = tx.query(COUNT_GATEWAYS);
+        let query = query.bind((now.minus(LIVES_FOR), now.plus(LIVES_FOR)));
         let count: i64 = query.scalar().await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }

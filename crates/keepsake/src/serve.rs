@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_config::{Failure, Merged, OperatorSettings, Role, Settings};
+use keepsake_config::{Failure, FailureClass, Merged, OperatorSettings, Role, Settings};
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
@@ -26,6 +26,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum life of the process after the shutdown deadline: time to write access
 /// times ([`keepsake_engine::LAST_WRITES`]) and to export metrics and spans.
 const EXIT_GRACE: Duration = Duration::from_secs(4);
+/// Why a server does not start during a move.
+const CONTENT_MOVES: &str = "`keepsake blobs move` is removing content from its old place: start the server when it has ended, \
+    with blobs.url set to where the content is then. If it was killed, wait two minutes, and run it again";
 /// The exit code if the shutdown did not finish in time.
 const TIMEOUT_EXIT_CODE: i32 = 1;
 
@@ -124,6 +127,9 @@ impl Serving<'_> {
             .prepare_secrets()
             .await
             .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+        if !engine.replica.may_serve().await {
+            return Err(Failure::of_class(FailureClass::Unavailable, CONTENT_MOVES));
+        }
         let listener = match settings.role {
             Role::All | Role::Gateway => Some(listen("server.listen", &settings.server.listen).await?),
             Role::Worker => None,

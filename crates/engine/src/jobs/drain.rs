@@ -22,7 +22,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(30);
 const LAST_RETRY: Duration = Duration::from_hours(6);
 /// How long an orphan stays condemned after its removal: longer than the
 /// longest write that could still try to commit it.
-const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_hours(720);
+pub(crate) const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_hours(720);
 
 /// Removes queued blobs every minute; failed removals are retried later.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,8 @@
 //! Access times, signs of life, and the leases of scheduled jobs.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use futures::future::join_all;
 use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp};
 use keepsake_index::{AccessRow, Index};
@@ -157,6 +160,9 @@ pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
         vec![Some(role.to_owned()), micros(seconds), micros(flushed)]
     };
     assert_eq!(replicas, [row("all", 5, 4), row("serve", 2, 1)]);
+    let heartbeats = subject.index.replicas.heartbeats().await.unwrap();
+    let expected = [(ONE, after_seconds(5)), (OTHER, after_seconds(2))];
+    assert_eq!(heartbeats, HashMap::from(expected));
 }
 
 pub(crate) async fn gateway_is_live_until_it_ends_or_its_heartbeats_stop(subject: &Subject) {
@@ -259,6 +265,24 @@ pub(crate) async fn slot_of_a_dead_owner_is_run_again(subject: &Subject) {
         .await;
     let micros = |seconds| Some(after_seconds(seconds).as_micros().to_string());
     assert_eq!(runs, [vec![micros(0), micros(61), micros(63), None]]);
+}
+
+pub(crate) async fn job_is_claimed_until_its_lease_ends_or_is_released(subject: &Subject) {
+    let index = &subject.index;
+    let is_claimed = async |at| {
+        let length = Duration::from_mins(1);
+        let claimed = index.job_runs.is_claimed(JOB, after_seconds(at), length);
+        claimed.await.unwrap()
+    };
+    assert!(!is_claimed(0).await);
+    let fence = claim(index, 0, ONE, 0).await.unwrap();
+    assert_eq!([is_claimed(59).await, is_claimed(60).await], [true, false]);
+    assert!(renew(index, fence, 1_000, None).await);
+    assert!(!is_claimed(60).await, "a clock was ahead");
+    assert!(renew(index, fence, 100, None).await);
+    assert_eq!([is_claimed(99).await, is_claimed(100).await], [true, false]);
+    assert!(finish(index, 0, fence, 61).await);
+    assert!(!is_claimed(62).await);
 }
 
 async fn renew(index: &Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {

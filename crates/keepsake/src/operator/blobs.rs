@@ -1,10 +1,11 @@
 //! `keepsake blobs move`
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_config::{Failure, Settings};
-use keepsake_engine::{BlobMove, Clock, Moved, SystemClock};
+use keepsake_engine::{BlobMove, MoveError, Moved, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
 
@@ -18,8 +19,8 @@ use crate::{data_dir, logs};
 /// then, without `--keep`, removes the originals.
 ///
 /// # Errors
-/// [`Failure`] if a server runs, a store fails, or content is missing or damaged; the
-/// originals are then kept.
+/// [`Failure`] if a server runs, a store fails, or content is missing or damaged. It says
+/// whether originals were removed.
 pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     let folder = args.sources.data_dir.clone();
     let settings = args.sources.clone().into_sources().merge().settings()?;
@@ -41,13 +42,8 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
 async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) -> Result<Moved, Failure> {
     let open = async |url| backends::open_blobs_at(url, settings, &Metrics::default()).await;
     let from = open(args.from.as_ref().unwrap_or(&settings.blobs.url)).await?;
-    let job = BlobMove::new(backends.index.clone(), from, open(&args.to).await?);
-    let failed = || Failure::of("the content was not moved; run the command again to continue");
-    if !args.keep && job.is_served(SystemClock.now()).await.map_err(failed())? {
-        return Err(Failure::new(
-            "a server was running within the last 90 seconds: stop the servers first, or copy with --keep",
-        ));
-    }
+    let to = open(&args.to).await?;
+    let job = BlobMove::new(backends.index.clone(), from, to, Arc::new(SystemClock));
     // Draws nothing unless stderr is a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed_precise}") {
@@ -61,12 +57,38 @@ async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) 
     };
     let mut moved = Moved::default();
     let at_once = usize::from(args.concurrency.get());
-    job.copy(at_once, &mut moved, show).await.map_err(failed())?;
-    if moved.problems.is_empty() && !args.keep {
-        job.remove_originals(&mut moved, show).await.map_err(failed())?;
-    }
+    let outcome = if args.keep {
+        job.copy(at_once, &mut moved, show).await
+    } else {
+        job.run(at_once, &mut moved, show).await
+    };
     bar.finish_and_clear();
-    Ok(moved)
+    match outcome {
+        Ok(()) => Ok(moved),
+        Err(error) => Err(unfinished(&moved, &error)),
+    }
+}
+
+/// The failure of a move that stopped before its end.
+fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
+    let next = match error {
+        MoveError::Served => "stop the servers first, or copy with --keep",
+        MoveError::ServerStarted | MoveError::ContentWritten => {
+            "stop the servers, and run the command again before you start them"
+        }
+        MoveError::AlreadyMoving | MoveError::Failed(_) if moved.has_begun_removal => {
+            "run the command again before you start a server"
+        }
+        MoveError::AlreadyMoving | MoveError::Failed(_) => "run the command again to continue",
+    };
+    let originals = if moved.has_begun_removal {
+        let removed = counted(moved.removed, "original");
+        // The answer to the last removal may have been lost.
+        format!("{removed} removed, perhaps one more; the others were kept")
+    } else {
+        "all originals were kept".to_owned()
+    };
+    Failure::new(format!("{error}. The move is not finished; {originals}: {next}"))
 }
 
 fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
@@ -113,4 +135,47 @@ fn sentences_of(moved: &Moved) -> String {
         let _ = writeln!(text, "{foreign} of other installations left unchanged");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_engine::EngineError;
+
+    use super::*;
+
+    #[test]
+    fn unfinished_move_says_what_became_of_the_originals() {
+        let refused = unfinished(&Moved::default(), &MoveError::Served).to_string();
+        assert!(
+            refused.ends_with("all originals were kept: stop the servers first, or copy with --keep"),
+            "{refused}"
+        );
+        let copying = Moved {
+            copied: 7,
+            ..Moved::default()
+        };
+        let failed = MoveError::Failed(EngineError::Internal("a store failed"));
+        let text = unfinished(&copying, &failed).to_string();
+        assert!(
+            text.ends_with("all originals were kept: run the command again to continue"),
+            "{text}"
+        );
+        let removing = Moved {
+            removed: 3,
+            has_begun_removal: true,
+            ..copying
+        };
+        for error in [failed, MoveError::ServerStarted, MoveError::ContentWritten] {
+            let text = unfinished(&removing, &error).to_string();
+            assert!(
+                text.starts_with(&format!("{error}. The move is not finished; ")),
+                "{text}"
+            );
+            assert!(
+                text.contains("3 originals removed, perhaps one more; the others were kept"),
+                "{text}"
+            );
+            assert!(text.contains("run the command again before you start"), "{text}");
+        }
+    }
 }

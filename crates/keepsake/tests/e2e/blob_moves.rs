@@ -1,6 +1,9 @@
 //! `keepsake blobs move`
 
-use serde_json::json;
+use std::sync::Arc;
+
+use keepsake_engine::{MoveFence, SystemClock};
+use serde_json::{Value, json};
 
 use crate::support::command::{Run, keepsake};
 use crate::support::{Deployment, Pair, Server};
@@ -68,6 +71,44 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
         "{}",
         same.stderr
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_does_not_start_during_a_move() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let command = json!({"command": "create", "path": "/memories/a.txt", "file_text": "one\n"});
+    server.client(&tenant).tool_ok(&tenant, &command).await;
+    server.end().await;
+
+    let index = deployment.index().await;
+    let fence = MoveFence::put_up(index.clone(), Arc::new(SystemClock))
+        .await
+        .unwrap();
+    let config = server.config_file();
+    let start = ["serve", "--config", config.to_str().unwrap()];
+    let refused = keepsake(&start).await;
+    assert_eq!(refused.code, Some(6), "{refused:?}");
+    let reason = "`keepsake blobs move` is removing content from its old place";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    let second = move_content(&server, &["--to", "index:"]).await;
+    assert_eq!(second.code, Some(1), "{second:?}");
+    let reason = "another `keepsake blobs move` is running";
+    assert!(second.stderr.contains(reason), "{}", second.stderr);
+    assert!(
+        second.stderr.contains("all originals were kept"),
+        "{}",
+        second.stderr
+    );
+    fence.hold().await.expect("the refused server left a heartbeat");
+    fence.take_down(&Value::Null, None).await;
+    index.close().await;
+
+    server.restart().await;
+    let lines = server.client(&tenant).lines(&tenant, "/memories/a.txt").await;
+    assert_eq!(lines, ["one", ""]);
+    server.end().await;
 }
 
 async fn move_content(server: &Server, more: &[&str]) -> Run {
