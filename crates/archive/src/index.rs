@@ -12,8 +12,10 @@ use crate::placement::Placement;
 pub struct Index {
     /// By path.
     entries: BTreeMap<String, Entry>,
-    /// The path of each memory: one that is moved meanwhile is listed twice.
+    /// The path of each memory among the entries: one that is moved meanwhile is listed twice.
     paths: HashMap<String, String>,
+    /// Memories whose path another one got meanwhile.
+    displaced: HashSet<String>,
     placement: Placement,
 }
 
@@ -25,16 +27,25 @@ impl Index {
 
     /// Adds a memory, or replaces its entry.
     pub fn record(&mut self, entry: Entry) {
-        let path_before = self.paths.insert(entry.id.clone(), entry.path.clone());
-        if let Some(before) = path_before
-            && self
-                .entries
-                .get(&before)
-                .is_some_and(|known| known.id == entry.id)
-        {
-            self.entries.remove(&before);
+        self.remove(&entry.id);
+        self.paths.insert(entry.id.clone(), entry.path.clone());
+        if let Some(displaced) = self.entries.insert(entry.path.clone(), entry) {
+            self.paths.remove(&displaced.id);
+            self.displaced.insert(displaced.id);
         }
-        self.entries.insert(entry.path.clone(), entry);
+    }
+
+    /// Removes a memory that was deleted meanwhile.
+    pub fn remove(&mut self, id: &str) {
+        self.displaced.remove(id);
+        if let Some(path) = self.paths.remove(id) {
+            self.entries.remove(&path);
+        }
+    }
+
+    /// Whether a memory is missing because another one was recorded at its path later.
+    pub fn has_displaced(&self) -> bool {
+        !self.displaced.is_empty()
     }
 
     /// The memories by path in byte order.

@@ -23,6 +23,7 @@ mod people;
 mod serve;
 mod signals;
 mod sync;
+mod whole_store;
 
 use std::process::ExitCode;
 

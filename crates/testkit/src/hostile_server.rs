@@ -42,6 +42,8 @@ pub enum EndlessPages {
     Same,
     /// Each page but the first is empty and names a new one.
     Empty,
+    /// With the first page, but those of the changes of a store do not end.
+    Changes,
 }
 
 /// A hostile server on a free loopback port.
@@ -112,6 +114,7 @@ async fn answer(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, bod
             let operations = sent["operations"].as_array().map_or(0, Vec::len);
             json!({"data": vec![json!({"status": "created"}); operations]})
         }
+        (&Method::GET, ["memory_stores", _, "changes"]) => shared.changes(),
         (&Method::GET, ["memory_stores", _, "memories"]) => shared.list(&uri, shared.memories()),
         (_, ["memory_stores", _, "memories", id]) => {
             let number = id.rsplit('_').next().and_then(|number| number.parse().ok());
@@ -129,7 +132,7 @@ impl Shared {
     fn list(&self, uri: &Uri, items: Vec<Value>) -> Value {
         let is_first = !uri.query().is_some_and(|query| query.contains("page="));
         let (data, next_page) = match self.hostility.pages {
-            EndlessPages::No => (items, None),
+            EndlessPages::No | EndlessPages::Changes => (items, None),
             EndlessPages::Same => (items, Some("same".to_owned())),
             EndlessPages::Empty => {
                 let number = self.pages.fetch_add(1, Ordering::SeqCst);
@@ -141,6 +144,13 @@ impl Shared {
         list["data"] = data.into();
         list["next_page"] = next_page.into();
         list
+    }
+
+    fn changes(&self) -> Value {
+        let is_endless = self.hostility.pages == EndlessPages::Changes;
+        let change = json!({"memory_id": format!("mem_{FIRST:026}")});
+        let data: Vec<_> = is_endless.then_some(change).into_iter().collect();
+        json!({"data": data, "next_after": "1", "has_more": is_endless, "history_removed": false})
     }
 
     fn memories(&self) -> Vec<Value> {

@@ -26,6 +26,7 @@ use crate::cli::ExportArgs;
 use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
+use crate::whole_store::{self, Reader};
 
 /// In the folder of an unfinished export; names the store.
 const MARKER: &str = "export.json";
@@ -201,11 +202,54 @@ struct Memories {
     refused: HashSet<String>,
 }
 
+/// Reads the memories of a store into a folder.
+struct Reading<'a> {
+    connection: &'a StoreConnection,
+    folder: &'a mut Folder,
+    /// The number of memories, for the progress.
+    total: u64,
+    memories: Memories,
+}
+
+impl Reader for Reading<'_> {
+    async fn list(&mut self) -> Result<(), Failure> {
+        self.memories = Memories::read_listed(self.connection, self.folder, self.total).await?;
+        Ok(())
+    }
+
+    async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
+        let (client, store) = (&self.connection.client, self.connection.path(&[]));
+        match whole_store::read(client, &store, id, "full").await? {
+            Some(memory) => self.memories.write(self.folder, &memory, None)?,
+            None => self.memories.index.remove(id),
+        }
+        Ok(())
+    }
+
+    fn fits(&self) -> bool {
+        !self.memories.index.has_displaced()
+    }
+}
+
 impl Memories {
     /// Lists the store, and reads the contents that are not in the folder yet.
-    ///
-    /// Content and hash of a memory are those of one answer.
     async fn read(connection: &StoreConnection, folder: &mut Folder, total: u64) -> Result<Self, Failure> {
+        let mut reading = Reading {
+            connection,
+            folder,
+            total,
+            memories: Self::default(),
+        };
+        whole_store::read_all(&connection.client, &connection.path(&[]), &mut reading).await?;
+        Ok(reading.memories)
+    }
+
+    /// Content and hash of a memory are those of one answer.
+    async fn read_listed(
+        connection: &StoreConnection,
+        folder: &mut Folder,
+        total: u64,
+    ) -> Result<Self, Failure> {
         let mut memories = Self::default();
         let mut progress = Progress::new("exported", total);
         let path = connection.path(&["memories"]);
@@ -224,7 +268,7 @@ impl Memories {
                     memories.record(&listed, name);
                     progress.add(1);
                 } else {
-                    in_flight.push(fetch(connection, listed.id, listed.path, name));
+                    in_flight.push(fetch(connection, listed, name));
                 }
             }
             while is_end || in_flight.len() >= MAX_READS_IN_FLIGHT {
@@ -232,13 +276,8 @@ impl Memories {
                     break;
                 };
                 progress.add(1);
-                if let Some(Fetched {
-                    memory,
-                    listed_path,
-                    name,
-                }) = fetched?
-                {
-                    memories.write(folder, &memory, &listed_path, name)?;
+                if let Some(Fetched { memory, listed }) = fetched? {
+                    memories.write(folder, &memory, Some(listed))?;
                 }
             }
             if is_end {
@@ -265,27 +304,27 @@ impl Memories {
         Ok(Some((self.index.file_of(&path, hash), hash)))
     }
 
-    /// Writes a content that was read.
+    /// Writes a content that was read; `listed` has the path and the file that the memory
+    /// had in a listing.
     fn write(
         &mut self,
         folder: &mut Folder,
         memory: &Shown,
-        listed_path: &str,
-        name: String,
+        listed: Option<(String, String)>,
     ) -> Result<(), Failure> {
         let content = memory.content.as_deref().unwrap_or_default();
         if ContentHash::of(content.as_bytes()).to_string() != memory.content_sha256 {
             let text = format!("the content of {} does not have its content_sha256", memory.id);
             return Err(Failure::new(text));
         }
-        // Moved or changed since it was listed: a blob is named by its content.
-        let name = if memory.path != listed_path || name.starts_with(BLOBS) {
-            match self.place(memory)? {
+        // Not for one that moved or changed since then: a blob is named by its content.
+        let listed = listed.filter(|(path, name)| *path == memory.path && !name.starts_with(BLOBS));
+        let name = match listed {
+            Some((_, name)) => name,
+            None => match self.place(memory)? {
                 Some((name, _)) => name,
                 None => return Ok(()),
-            }
-        } else {
-            name
+            },
         };
         folder.write(&name, content.as_bytes())?;
         self.record(memory, name);
@@ -311,31 +350,21 @@ impl Memories {
 struct Fetched {
     memory: Shown,
     /// The path and the file that the memory had in the listing.
-    listed_path: String,
-    name: String,
+    listed: (String, String),
 }
 
 /// Reads a memory with its content; `None`: it was deleted.
 async fn fetch(
     connection: &StoreConnection,
-    id: String,
-    listed_path: String,
+    listed: Shown,
     name: String,
 ) -> Result<Option<Fetched>, Failure> {
-    let path = connection.path(&["memories", &id]);
-    let memory = connection
-        .client
-        .get::<Shown>(&path, &[("view", Some("full"))])
-        .await;
-    match memory {
-        Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => Ok(None),
-        Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
-        Ok(memory) => Ok(Some(Fetched {
-            memory,
-            listed_path,
-            name,
-        })),
-    }
+    let store = connection.path(&[]);
+    let memory = whole_store::read(&connection.client, &store, &listed.id, "full").await?;
+    Ok(memory.map(|memory| Fetched {
+        memory,
+        listed: (listed.path, name),
+    }))
 }
 
 /// Writes a file of JSON lines; returns its hash.

@@ -4,7 +4,6 @@ use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, Existing, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::Prefix;
-use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::MemoryPath;
 use serde::Deserialize;
@@ -15,7 +14,8 @@ use super::{export, past, report, upload};
 use crate::cli::ImportArgs;
 use crate::open_folder::Access;
 use crate::output::notice;
-use crate::people::{StoreConnection, agent_path, api_path, failure_of};
+use crate::people::{StoreConnection, agent_path, api_path};
+use crate::whole_store;
 
 /// Writes the memories of a source into a memory store, and prints what it did.
 ///
@@ -40,8 +40,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         ));
     }
     let mut outcomes = found.report;
-    let path = connection.path(&["memories"]);
-    let destination = read_destination(&connection.client, &path, &mut outcomes).await?;
+    let destination = read_destination(&connection, &mut outcomes).await?;
     let on_conflict = args.on_conflict.into();
     let steps = decide(found.items, &destination, on_conflict, &mut outcomes);
     drop(destination);
@@ -69,11 +68,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
 
 /// Lists the memories of the destination. Reports those whose path is none, with which
 /// nothing that is imported can conflict.
-async fn read_destination(
-    client: &Client,
-    path: &[&str],
-    report: &mut Report,
-) -> Result<Destination, Failure> {
+async fn read_destination(connection: &StoreConnection, report: &mut Report) -> Result<Destination, Failure> {
     #[derive(Deserialize)]
     struct Listed {
         id: String,
@@ -81,9 +76,9 @@ async fn read_destination(
         content_sha256: String,
     }
     let mut destination = Destination::default();
-    let mut pages = client.pages(path, &[]);
-    let failed = || failure_of("the memory store cannot be listed");
-    while let Some(listed) = pages.next::<Listed>().await.map_err(failed())? {
+    let store = connection.path(&[]);
+    let listed = whole_store::list(&connection.client, &store, |listed: &Listed| listed.id.clone()).await?;
+    for listed in listed.into_values() {
         let existing = Existing {
             id: listed.id,
             sha256: listed.content_sha256,

@@ -22,6 +22,7 @@ use super::progress::Progress;
 use super::report;
 use crate::output::notice;
 use crate::people::{StoreConnection, failure_of};
+use crate::whole_store;
 
 /// Versions of a call; the server takes 500.
 const MAX_PART_VERSIONS: usize = 250;
@@ -279,14 +280,10 @@ async fn redact(connection: &StoreConnection, history: &[Past]) -> Result<(), Fa
 
 /// The memories of the store, by path.
 async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, Memory>, Failure> {
-    let path = connection.path(&["memories"]);
-    let mut pages = connection.client.pages(&path, &[]);
-    let mut memories = HashMap::new();
-    let failed = || failure_of("the memory store cannot be listed");
-    while let Some(memory) = pages.next::<Memory>().await.map_err(failed())? {
-        memories.insert(memory.path.clone(), memory);
-    }
-    Ok(memories)
+    let store = connection.path(&[]);
+    let memories = whole_store::list(&connection.client, &store, |memory: &Memory| memory.id.clone()).await?;
+    let memories = memories.into_values();
+    Ok(memories.map(|memory| (memory.path.clone(), memory)).collect())
 }
 
 /// Pins the memories that are pinned in the archive; a pin is no version.

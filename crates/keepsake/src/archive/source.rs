@@ -18,7 +18,8 @@ use super::temporary::TemporaryFolder;
 use super::{export, packed};
 use crate::cli::FromArgs;
 use crate::open_folder::Access;
-use crate::people::{failure_of, find_store};
+use crate::people::find_store;
+use crate::whole_store;
 
 /// A source of memories; read one by one, because not all fit in memory.
 pub(super) enum Source {
@@ -100,13 +101,12 @@ impl Source {
     ) -> Result<(Self, Found), Failure> {
         let (client, store_id) = other_store(url, args).await?;
         let mut found = Found::default();
-        let path = ["memory_stores", store_id.as_str(), "memories"];
-        let mut pages = client.pages(&path, &[]);
-        while let Some(listed) = pages
-            .next::<Listed>()
-            .await
-            .map_err(failure_of(format_args!("{url}: the memories cannot be listed")))?
-        {
+        let store = ["memory_stores", store_id.as_str()];
+        let listed = whole_store::list(&client, &store, |listed: &Listed| listed.id.clone()).await;
+        let listed = listed.map_err(|failure| failure.within(url))?;
+        let mut listed: Vec<_> = listed.into_values().collect();
+        listed.sort_by(|a, b| a.path.cmp(&b.path));
+        for listed in listed {
             let sha256 = listed.content_sha256.parse().map_err(Failure::of(format_args!(
                 "{url}: content_sha256 of {}",
                 listed.id
@@ -121,7 +121,6 @@ impl Source {
                 origin,
             });
         }
-        drop(pages);
         Ok((Self::Store { client, store_id }, found))
     }
 
@@ -139,13 +138,9 @@ impl Source {
                     is_same.then_some(text).ok_or_else(changed)
                 })),
             (Self::Store { client, store_id }, Origin::Memory(id)) => {
-                let path = ["memory_stores", store_id.as_str(), "memories", id];
-                let memory = client.get::<Listed>(&path, &[("view", Some("full"))]).await;
-                let memory = match memory {
-                    Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {
-                        return Ok(Err("was deleted during the import".to_owned()));
-                    }
-                    memory => memory.map_err(failure_of(format_args!("{id} cannot be read")))?,
+                let store = ["memory_stores", store_id.as_str()];
+                let Some(memory) = whole_store::read::<Listed>(client, &store, id, "full").await? else {
+                    return Ok(Err("was deleted during the import".to_owned()));
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must be what its answer says.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_core::{ContentHash, MemoryPath, VersionId};
 
 use super::Stop;
 use super::folder::{Folder, Listing, time};
@@ -33,6 +33,8 @@ struct Seen {
     listing: Listing,
     /// The paths of memories.
     paths: BTreeSet<MemoryPath>,
+    /// The newest version that was synchronised before the pass.
+    newest: Option<VersionId>,
 }
 
 impl Sync {
@@ -107,6 +109,7 @@ impl Sync {
         }
         let seen = Seen {
             paths: remote.into_keys().collect(),
+            newest: self.state.newest_version(),
             scope,
             listing,
         };
@@ -171,6 +174,7 @@ impl Sync {
             scope,
             listing,
             paths,
+            newest,
         } = seen;
         match action {
             Action::MoveBase { from, to } => {
@@ -194,7 +198,18 @@ impl Sync {
             }
             Action::MoveRemote { from, to, memory } => {
                 let moved = self.store.rename(*memory, to).await?;
-                Ok(moved.map(|_| self.state.rename(from, to)))
+                Ok(moved.map(|moved| {
+                    self.state.rename(from, to);
+                    // The move made a version.
+                    if self
+                        .state
+                        .base()
+                        .get(to)
+                        .is_some_and(|base| base.hash == moved.hash)
+                    {
+                        self.state.record(to, moved, None);
+                    }
+                }))
             }
             Action::DeleteLocal { path, memory } => {
                 // A listing is not one moment: the memory may be at a path now that the
@@ -205,7 +220,9 @@ impl Sync {
                     Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
                 };
                 let is_seen = |path: &MemoryPath| scope.excludes(path).is_some() || paths.contains(path);
-                if now_at.is_some_and(|path| !is_seen(&path)) {
+                if now_at.is_some_and(|path| !is_seen(&path))
+                    || !self.store_knows_base_of(path, *newest).await?
+                {
                     return Ok(Attempt::Lost);
                 }
                 let deleted = self.folder.delete(path, memory.hash);
@@ -228,7 +245,7 @@ impl Sync {
                 path,
                 memory,
                 replaces,
-            } => self.download(path, *memory, *replaces).await,
+            } => self.download(path, *memory, *replaces, *newest).await,
             Action::Create { path, hash } => self.upload(path, None, *hash, listing).await,
             Action::Replace { path, memory, hash } => self.upload(path, Some(*memory), *hash, listing).await,
         }
@@ -239,7 +256,11 @@ impl Sync {
         path: &MemoryPath,
         memory: Known,
         replaces: Option<ContentHash>,
+        newest: Option<VersionId>,
     ) -> Result<Attempt<()>, Failure> {
+        if replaces.is_some() && !self.store_knows_base_of(path, newest).await? {
+            return Ok(Attempt::Lost);
+        }
         let content = match self.store.content(path, memory).await? {
             Attempt::Done(content) => content,
             Attempt::Lost => return Ok(Attempt::Lost),
@@ -247,6 +268,33 @@ impl Sync {
         };
         let written = self.folder.write(path, &content, replaces);
         Ok(written.map(|()| self.state.record(path, memory, None)))
+    }
+
+    /// Whether the store has had the version of this path that was synchronised last. If it
+    /// has not, the folder may have the only copy: the path is forgotten, so that the next
+    /// pass keeps the contents of both sides.
+    ///
+    /// If the store has the newest of all synchronised versions, its history is the same one,
+    /// and an older version was removed on purpose: it was erased, or has expired.
+    async fn store_knows_base_of(
+        &mut self,
+        path: &MemoryPath,
+        newest: Option<VersionId>,
+    ) -> Result<bool, Failure> {
+        let base = self.state.base().get(path).and_then(|known| known.version_id);
+        if let Some(version_id) = base {
+            if self.store.has_version(version_id).await? {
+                return Ok(true);
+            }
+            if let Some(newest) = newest.filter(|newest| *newest != version_id)
+                && self.store.has_version(newest).await?
+            {
+                return Ok(true);
+            }
+        }
+        Report::keep(path);
+        self.state.forget(path);
+        Ok(false)
     }
 
     async fn upload(

@@ -10,7 +10,7 @@ mod renames;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_core::{ContentHash, MemoryId, MemoryPath};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 
 use names::Names;
 pub(super) use names::{MAX_NAME_BYTES, conflict_path};
@@ -20,6 +20,15 @@ pub(super) use names::{MAX_NAME_BYTES, conflict_path};
 pub(super) struct Known {
     pub(super) memory_id: MemoryId,
     pub(super) hash: ContentHash,
+    /// The version with this content; `None` if an older keepsake wrote the state.
+    pub(super) version_id: Option<VersionId>,
+}
+
+impl Known {
+    /// Whether both are the same memory with the same content.
+    fn is_as(&self, other: &Self) -> bool {
+        self.memory_id == other.memory_id && self.hash == other.hash
+    }
 }
 
 /// What is at a path of one side.
@@ -327,7 +336,7 @@ fn compare_path(
         }
         (_, Some(hash), None) => steps.upload.push(Action::Create { path, hash }),
         // A memory that was created again has another id.
-        (Some(base), None, Some(remote)) if remote == base => {
+        (Some(base), None, Some(remote)) if remote.is_as(&base) => {
             steps.delete.push(Action::DeleteRemote { path, memory: remote });
         }
         (_, None, Some(memory)) => steps.download.push(Action::Download {

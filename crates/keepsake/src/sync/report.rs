@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use keepsake_config::Failure;
+use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
 use super::plan::Action;
@@ -94,6 +95,15 @@ impl Report {
         }
     }
 
+    /// Reports a file that stays because the store does not have the version that was
+    /// synchronised.
+    pub(super) fn keep(path: &MemoryPath) {
+        notice(&format!(
+            "{} is kept: the memory store's history does not have its content (any more)",
+            name(path.as_str())
+        ));
+    }
+
     /// Reports a path that the store or the file system refuses.
     pub(super) fn refuse(&mut self, path: &str, reason: &str) {
         self.has_refused = true;
@@ -145,7 +155,7 @@ fn shown(action: &Action) -> Option<Shown<'_>> {
     Some(Shown {
         name,
         path: action.path().as_str(),
-        to: to.map(keepsake_core::MemoryPath::as_str),
+        to: to.map(MemoryPath::as_str),
     })
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryId, MemoryPath};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,6 +79,8 @@ struct Entry {
     id: MemoryId,
     content_sha256: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    version_id: Option<VersionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Hint>,
 }
 
@@ -91,6 +93,7 @@ impl Entry {
         let known = Known {
             memory_id: entry.id,
             hash: hash.map_err(|error| format!("content_sha256 {error}"))?,
+            version_id: entry.version_id,
         };
         Ok((path, known, entry.file))
     }
@@ -168,6 +171,7 @@ impl State {
             let entry = Entry {
                 id: known.memory_id,
                 content_sha256: known.hash.to_string(),
+                version_id: known.version_id,
                 file: self.hints.get(path).copied(),
             };
             (path.as_str().to_owned(), entry)
@@ -207,6 +211,12 @@ impl State {
         &self.base
     }
 
+    /// The newest version that both sides had.
+    pub(super) fn newest_version(&self) -> Option<VersionId> {
+        let versions = self.base.values().filter_map(|known| known.version_id);
+        versions.max_by_key(|version_id| version_id.uuid())
+    }
+
     /// The hash of an unchanged file, without reading it.
     pub(super) fn hash_of_unchanged(&self, path: &MemoryPath, hint: &Hint) -> Option<ContentHash> {
         (self.hints.get(path) == Some(hint)).then(|| self.base.get(path).map(|known| known.hash))?
@@ -242,6 +252,7 @@ mod tests {
     use super::*;
 
     const ID: &str = "mem_00000000000000000000000001";
+    const VERSION_ID: &str = "memver_00000000000000000000000001";
 
     fn state(folder: &tempfile::TempDir) -> Result<State, Failure> {
         State::read(folder.path().join("state.json"), "http://a", "memstore_1")
@@ -255,6 +266,7 @@ mod tests {
         let known = Known {
             memory_id: ID.parse().unwrap(),
             hash: ContentHash::of(b"a"),
+            version_id: Some(VERSION_ID.parse().unwrap()),
         };
         let hint = Hint::of(&folder.path().metadata().unwrap());
         written.record(&path, known, Some(hint));

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use keepsake_client::{Client, ClientError, Events, Parameter};
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryId, MemoryPath};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::plan::Known;
 use crate::failures::{class_of, failure_of};
+use crate::whole_store;
 
 /// The memory store that a folder is synchronised with.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub(super) struct Memories {
 #[derive(Deserialize)]
 struct Memory {
     id: MemoryId,
+    #[serde(rename = "memory_version_id")]
+    version_id: VersionId,
     path: String,
     content_sha256: String,
     content: Option<String>,
@@ -61,6 +65,7 @@ impl Memory {
         Ok(Known {
             memory_id: self.id,
             hash: hash.map_err(Failure::of("the server's answer: content_sha256"))?,
+            version_id: Some(self.version_id),
         })
     }
 }
@@ -92,13 +97,10 @@ impl Store {
     /// # Errors
     /// [`Failure`] of the request.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
-        let path = self.path(&["memories"]);
-        let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
+        let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
+        let listed = whole_store::list(&self.client, &self.path(&[]), id_of).await?;
         let mut memories = Memories::default();
-        loop {
-            let memory = pages.next::<Memory>().await;
-            let memory = memory.map_err(failure_of("the memories cannot be listed"))?;
-            let Some(memory) = memory else { return Ok(memories) };
+        for memory in listed.into_values() {
             let known = memory.known()?;
             match MemoryPath::parse(&memory.path) {
                 Ok(path) => drop(memories.known.insert(path, known)),
@@ -108,6 +110,7 @@ impl Store {
                 }
             }
         }
+        Ok(memories)
     }
 
     /// The stream of the store's changes from now on; `None` if the credential may not
@@ -167,6 +170,24 @@ impl Store {
             }),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Attempt::Done(None)),
             Err(error) => Err(failure_of("a memory cannot be read")(error)),
+        }
+    }
+
+    /// Whether the store's history has a version. It has not after the store was restored to
+    /// an earlier state, nor once the version was erased or has expired. A session's token
+    /// may not ask: it goes on as if the store had it.
+    ///
+    /// # Errors
+    /// [`Failure`] if the pass cannot go on.
+    pub(super) async fn has_version(&self, version_id: VersionId) -> Result<bool, Failure> {
+        let id = version_id.to_string();
+        let path = self.path(&["memory_versions", &id]);
+        let view: &[Parameter<'_>] = &[("view", Some("basic"))];
+        match self.client.get::<IgnoredAny>(&path, view).await {
+            Ok(_) => Ok(true),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(false),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(true),
+            Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
         }
     }
 

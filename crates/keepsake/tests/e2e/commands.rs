@@ -21,7 +21,7 @@ use crate::support::{Deployment, Pair, Server, Tenant};
 struct Person {
     home: TempDir,
     /// Contains the server's data.
-    _deployment: Deployment,
+    deployment: Deployment,
     tenant: Tenant,
     server: Server,
     /// A key that may only read.
@@ -43,7 +43,7 @@ impl Person {
         Self {
             home: TempDir::new().unwrap(),
             server: deployment.start().await,
-            _deployment: deployment,
+            deployment,
             tenant,
             reader,
         }

@@ -222,6 +222,7 @@ fn unchanged_file_is_known_by_its_hint_and_a_changed_one_by_its_content() {
     let known = Known {
         memory_id: "mem_00000000000000000000000001".parse().unwrap(),
         hash: hash("from the state"),
+        version_id: None,
     };
     disk.state.record(&target, known, Some(hint));
     assert_eq!(disk.list().files[&target], Side::Present(known.hash));

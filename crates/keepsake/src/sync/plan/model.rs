@@ -54,7 +54,12 @@ impl Model {
             MemoryId::from_uuid(Uuid::from_u128(self.next_id))
         };
         self.history.insert(*hash.as_bytes());
-        self.store.insert(path.clone(), Known { memory_id, hash });
+        let known = Known {
+            memory_id,
+            hash,
+            version_id: None,
+        };
+        self.store.insert(path.clone(), known);
     }
 
     fn step(&mut self, action: &Action) {

@@ -258,6 +258,77 @@ async fn killed_export_is_continued() {
     assert_eq!(again.code, Some(4));
 }
 
+impl Person {
+    /// Moves the last memories of the list to its beginning while a reader has the first
+    /// page, and lets the reader end.
+    async fn move_behind_reader(&self, arguments: &[&str], more: &[(&str, &str)], proxy: &HoldingProxy) {
+        let reader = self.run_until_held(arguments, more, proxy).await;
+        for path in self.contents(&[]).await.keys().rev().take(15) {
+            let name = path.trim_start_matches('/');
+            self.run(&["memory", "mv", name, &format!("!{name}")]).await.ok();
+        }
+        self.run(&["memory", "rm", "1.md", "--yes"]).await.ok();
+        self.create("/1.md", "another memory").await;
+        proxy.release();
+        let ended = reader.wait_with_output().await.unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    }
+
+    /// A proxy that holds the second page of a list.
+    async fn proxy_of_lists(&self) -> HoldingProxy {
+        HoldingProxy::start(&self.server.url(), "/memories?", 1).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memories_that_move_while_a_store_is_read_are_all_read() {
+    let person = Person::new().await;
+    person.create_many(120).await;
+    let target = person.path("archive");
+    let proxy = person.proxy_of_lists().await;
+    person.move_behind_reader(&["export", &target], &[], &proxy).await;
+    let expected = person.contents(&[]).await;
+    assert_eq!(expected.len(), 120);
+    let copy = person.copy().await;
+    person
+        .run(&[&["import", target.as_str()], copy.as_slice()].concat())
+        .await
+        .ok();
+    assert_eq!(person.contents(&copy).await, expected);
+
+    person.run(&["store", "create", "other"]).await.ok();
+    let (proxy, url) = (person.proxy_of_lists().await, person.server.url());
+    let from = [
+        "import",
+        "--from-url",
+        &proxy.url(),
+        "--from-store",
+        "notes",
+        "--store",
+        "other",
+    ];
+    let keys = [
+        ("KEEPSAKE_FROM_API_KEY", person.tenant.key.as_str()),
+        ("KEEPSAKE_URL", &url),
+    ];
+    person.move_behind_reader(&from, &keys, &proxy).await;
+    assert_eq!(
+        person.contents(&["--store", "other"]).await,
+        person.contents(&[]).await
+    );
+
+    let (proxy, folder) = (person.proxy_of_lists().await, person.path("folder"));
+    person.move_behind_reader(&["sync", &folder], &[], &proxy).await;
+    let files = files(Path::new(&folder)).into_keys();
+    let files: Vec<_> = files.filter(|file| !file.starts_with(".keepsake")).collect();
+    let memories: Vec<_> = person.contents(&[]).await.into_keys().collect();
+    let memories: Vec<_> = memories
+        .iter()
+        .map(|path| PathBuf::from(path.trim_start_matches('/')))
+        .collect();
+    assert_eq!(files, memories);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn temporary_folder_is_private_and_a_killed_import_leaves_it_to_the_next() {
     let person = Person::new().await;

@@ -347,6 +347,27 @@ async fn list_without_an_end_ends_a_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_without_an_end_end_a_command() {
+    let victim = Victim::new(Hostility {
+        paths: vec!["/a.md".to_owned()],
+        pages: EndlessPages::Changes,
+        ..Hostility::default()
+    })
+    .await;
+    let path = |name: &str| victim.path(name).display().to_string();
+    let (folder, archive, notes) = (path("memory"), path("archive"), path("notes"));
+    for arguments in [&["sync", &folder][..], &["export", &archive], &["import", &notes]] {
+        let run = victim.run(arguments).await;
+        assert_eq!(run.code, Some(4), "{arguments:?}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("changes faster than it can be read"),
+            "{}",
+            run.stderr
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answer_without_an_end_ends_a_command() {
     let victim = Victim::new(Hostility {
         is_endless: true,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use super::Person;
@@ -339,6 +339,72 @@ async fn emptied_side_does_not_empty_the_other() {
     assert_eq!(place.files().len(), 2);
     place.sync(&["--allow-emptying"]).await.ok();
     place.assert_equal(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_store_does_not_take_the_last_copies() {
+    let mut place = Workplace::with(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1"), ("d.md", "d1")]).await;
+    let (index, backup) = (
+        place.person.deployment.sqlite_file(),
+        place.person.home.path().join("backup.db"),
+    );
+    place.person.server.end().await;
+    std::fs::copy(&index, &backup).unwrap();
+    place.person.server.restart().await;
+    // An edit of each side, and a new memory of each.
+    place.write("a.md", "a2");
+    place.write("new.md", "of the folder");
+    place.person.put("b.md", "b2").await;
+    place.person.put("other.md", "of the store").await;
+    place.sync(&[]).await.ok();
+    let lost = [
+        ("a.md", "a2"),
+        ("b.md", "b2"),
+        ("new.md", "of the folder"),
+        ("other.md", "of the store"),
+    ];
+
+    place.person.server.end().await;
+    std::fs::copy(&backup, &index).unwrap();
+    place.person.server.restart().await;
+    // A memory that is edited or deleted since then is as always.
+    place.person.put("c.md", "c2").await;
+    place.rm("d.md").await;
+    let synchronised = place.sync(&[]).await;
+    assert_eq!(synchronised.code, Some(4), "{}", synchronised.stderr);
+    assert!(
+        synchronised.stderr.contains("a.md is kept: "),
+        "{}",
+        synchronised.stderr
+    );
+    let files = place.files();
+    assert_eq!(files, place.memories().await);
+    for (name, content) in lost {
+        assert!(files.values().any(|kept| kept == content), "{name}: {files:?}");
+    }
+    let restored = ["a.md", "b.md", "c.md"].map(|name| files[name].as_str());
+    assert_eq!(restored, ["a1", "b1", "c2"]);
+    // Beside them the four newer contents; `d.md` is deleted, and `c1` is in the history.
+    assert_eq!(files.len(), restored.len() + lost.len(), "{files:?}");
+    place.sync(&[]).await.ok();
+    assert_eq!(place.files(), files);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn erased_memory_is_deleted_in_the_folder() {
+    let place = Workplace::with(&[("secret/a.md", "secret"), ("b.md", "1")]).await;
+    place.person.put("b.md", "2").await;
+    place.sync(&[]).await.ok();
+    let client = place.person.server.client(&place.person.tenant);
+    let selector = json!({"memory_store_id": place.person.tenant.store_id, "path_prefix": "/secret/"});
+    let erasure = client.post("/v1/erasures", &selector).await.json();
+    let route = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
+    eventually("the erasure has ended", SOON, async || {
+        client.get(&route).await.json()["state"] == "done"
+    })
+    .await;
+    place.sync(&[]).await.ok();
+    place.assert_equal(&[("b.md", "2")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

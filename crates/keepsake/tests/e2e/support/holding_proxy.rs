@@ -1,4 +1,4 @@
-//! A proxy before a server that lets some requests pass and holds the next one.
+//! A proxy before a server that lets some requests pass and holds the next ones.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::counting_proxy::content_length;
@@ -27,6 +27,8 @@ struct State {
     passes: usize,
     seen: AtomicUsize,
     held: Notify,
+    /// Closed once the held requests may pass.
+    hold: Semaphore,
 }
 
 impl HoldingProxy {
@@ -40,6 +42,7 @@ impl HoldingProxy {
             passes,
             seen: AtomicUsize::new(0),
             held: Notify::new(),
+            hold: Semaphore::new(0),
         });
         let shared = Arc::clone(&state);
         let accepting = tokio::spawn(async move {
@@ -64,6 +67,11 @@ impl HoldingProxy {
     /// Waits until a request is held.
     pub(crate) async fn held(&self) {
         self.state.held.notified().await;
+    }
+
+    /// Lets the held requests pass, and all others.
+    pub(crate) fn release(&self) {
+        self.state.hold.close();
     }
 
     /// The number of counted requests.
@@ -103,7 +111,8 @@ impl State {
                     && self.seen.fetch_add(1, Ordering::SeqCst) >= self.passes
                 {
                     self.held.notify_one();
-                    std::future::pending::<()>().await;
+                    // It has no permits: it answers when it is closed.
+                    drop(self.hold.acquire().await);
                 }
                 to_server.write_all(&head).await?;
                 to_server.write_all(&body).await?;

@@ -1,0 +1,220 @@
+//! Reads all memories of a store while others write to it.
+//!
+//! A memory that is moved during a listing may be on no page of it. So the place in the
+//! store's changes is noted before the listing, and what changed since is read again, until
+//! nothing did.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepsake_client::{Client, ClientError};
+use keepsake_config::{Failure, FailureClass};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::failures::{class_of, failure_of};
+
+/// Rounds of changes after which a busy store is not followed any further.
+const MAX_ROUNDS: usize = 20;
+/// Pages of changes in a round.
+const MAX_PAGES: usize = 100;
+/// A place after all changes of any store: the answer for it names the newest one.
+const END: &str = "999999999999999999";
+
+/// What reads a whole store.
+pub(crate) trait Reader {
+    /// Lists all memories, from the beginning.
+    async fn list(&mut self) -> Result<(), Failure>;
+
+    /// Reads a memory that was created, changed, moved or deleted since it was listed.
+    async fn read_again(&mut self, id: &str) -> Result<(), Failure>;
+
+    /// Whether what was read at different moments fits together.
+    fn fits(&self) -> bool {
+        true
+    }
+}
+
+/// Reads a whole store: each memory that existed all the time. If others do not write
+/// to it without a pause, its state at one moment. `store` is the path of the store.
+///
+/// # Errors
+/// [`Failure`] of a request, or if the store changes faster than it is read.
+pub(crate) async fn read_all(
+    client: &Client,
+    store: &[&str],
+    reader: &mut impl Reader,
+) -> Result<(), Failure> {
+    let mut changes = Changes::begin(client, store).await?;
+    reader.list().await?;
+    let mut was_followed = false;
+    for _ in 0..MAX_ROUNDS {
+        match changes.next().await? {
+            Changed::Memories(ids) if ids.is_empty() => return Ok(()),
+            Changed::Memories(ids) => {
+                for id in ids {
+                    reader.read_again(&id).await?;
+                }
+                was_followed = true;
+            }
+            Changed::History => {
+                reader.list().await?;
+                was_followed = false;
+            }
+        }
+    }
+    if was_followed && reader.fits() {
+        return Ok(());
+    }
+    Err(too_fast())
+}
+
+fn too_fast() -> Failure {
+    let text = "the store changes faster than it can be read: try again later";
+    Failure::of_class(FailureClass::Conflict, text)
+}
+
+/// The changes of a store since a reader began.
+struct Changes<'a> {
+    client: &'a Client,
+    path: Vec<&'a str>,
+    /// `None`: the server does not list changes, as servers of compatible APIs do not, or not
+    /// for this credential.
+    place: Option<String>,
+}
+
+/// What changed since the last call.
+enum Changed {
+    /// The ids of the memories that changed.
+    Memories(BTreeSet<String>),
+    /// Changes were removed from the history: all memories must be listed again.
+    History,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<Change>,
+    next_after: String,
+    has_more: bool,
+    history_removed: bool,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    memory_id: String,
+}
+
+impl<'a> Changes<'a> {
+    /// From now on.
+    async fn begin(client: &'a Client, store: &[&'a str]) -> Result<Self, Failure> {
+        let mut changes = Self {
+            client,
+            path: [store, &["changes"]].concat(),
+            place: None,
+        };
+        changes.place = match changes.page(END).await {
+            Ok(page) => Some(page.next_after),
+            Err(error) if is_without_changes(&error) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(changes)
+    }
+
+    async fn page(&self, after: &str) -> Result<Page, ClientError> {
+        let query = [("after", Some(after)), ("limit", Some("1000"))];
+        self.client.get(&self.path, &query).await
+    }
+
+    async fn next(&mut self) -> Result<Changed, Failure> {
+        let mut changed = BTreeSet::new();
+        for _ in 0..MAX_PAGES {
+            let Some(place) = &self.place else {
+                return Ok(Changed::Memories(changed));
+            };
+            let page = self.page(place).await.map_err(failed)?;
+            self.place = Some(page.next_after);
+            if page.history_removed {
+                return Ok(Changed::History);
+            }
+            changed.extend(page.data.into_iter().map(|change| change.memory_id));
+            if !page.has_more {
+                return Ok(Changed::Memories(changed));
+            }
+        }
+        Err(too_fast())
+    }
+}
+
+/// Whether a store can be listed but its changes cannot: a session's token may not, since
+/// they name the actors of the whole store.
+fn is_without_changes(error: &ClientError) -> bool {
+    matches!(class_of(error), FailureClass::NotFound | FailureClass::NotAllowed)
+}
+
+fn failed(error: ClientError) -> Failure {
+    failure_of("the changes of the store cannot be listed")(error)
+}
+
+/// All memories of a store without their contents, by id.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) async fn list<T: DeserializeOwned>(
+    client: &Client,
+    store: &[&str],
+    id_of: fn(&T) -> String,
+) -> Result<BTreeMap<String, T>, Failure> {
+    let mut lister = Lister {
+        client,
+        store,
+        id_of,
+        memories: BTreeMap::new(),
+    };
+    read_all(client, store, &mut lister).await?;
+    Ok(lister.memories)
+}
+
+struct Lister<'a, T> {
+    client: &'a Client,
+    store: &'a [&'a str],
+    id_of: fn(&T) -> String,
+    memories: BTreeMap<String, T>,
+}
+
+impl<T: DeserializeOwned> Reader for Lister<'_, T> {
+    async fn list(&mut self) -> Result<(), Failure> {
+        self.memories.clear();
+        let path = [self.store, &["memories"]].concat();
+        let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
+        let failed = || failure_of("the memories cannot be listed");
+        while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
+            self.memories.insert((self.id_of)(&memory), memory);
+        }
+        Ok(())
+    }
+
+    async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
+        match read(self.client, self.store, id, "basic").await? {
+            Some(memory) => drop(self.memories.insert(id.to_owned(), memory)),
+            None => drop(self.memories.remove(id)),
+        }
+        Ok(())
+    }
+}
+
+/// One memory; `None`: it was deleted.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn read<T: DeserializeOwned>(
+    client: &Client,
+    store: &[&str],
+    id: &str,
+    view: &str,
+) -> Result<Option<T>, Failure> {
+    let path = [store, &["memories", id]].concat();
+    match client.get(&path, &[("view", Some(view))]).await {
+        Ok(memory) => Ok(Some(memory)),
+        Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
+        Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
+    }
+}
