@@ -58,7 +58,7 @@ declare -rA TESTS=(
 
 # What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
 declare -rA TOOLS=(
-  [core]='pg_dump promtool'
+  [core]='faketime pg_dump promtool'
   [documents]='anthropic chart_python mcp node promtool typescript_client'
   [cost]=''
   [chart]='chart_python hadolint helm promtool'

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
-use keepsake_index::{AccessRow, IndexError, MemoryTarget};
+use keepsake_index::{AccessRow, IndexError, LIVES_FOR, MemoryTarget};
 use keepsake_telemetry::Metrics;
 
 use crate::context::Context;
@@ -46,6 +46,8 @@ struct Log {
     flushing: tokio::sync::Mutex<()>,
     /// Every read before this time is written; microseconds since 1970.
     flushed_through: AtomicI64,
+    /// When all reads were written last. No step of the machine's clock changes it.
+    written_at: Mutex<Instant>,
     /// Whether a flush will soon start and take the reads noted so far.
     flush_is_near: AtomicBool,
     /// Stores without an unused period, and until when that is remembered.
@@ -68,6 +70,7 @@ impl Log {
             reads: Mutex::default(),
             flushing: tokio::sync::Mutex::default(),
             flushed_through: AtomicI64::new(now.as_micros()),
+            written_at: Mutex::new(Instant::now()),
             flush_is_near: AtomicBool::new(false),
             without_period: Mutex::default(),
         }
@@ -76,11 +79,33 @@ impl Log {
     /// Registers the flush lag as a metric for as long as this log exists.
     fn watch_lag(self: &Arc<Self>, metrics: &Metrics, clock: Arc<dyn Clock>) {
         let log = Arc::downgrade(self);
-        metrics.watch_access_flush_lag(move || {
-            let flushed_through = log.upgrade()?.flushed_through.load(Ordering::Relaxed);
-            let behind_micros = clock.now().as_micros().saturating_sub(flushed_through);
-            Some(Duration::from_micros(u64::try_from(behind_micros).unwrap_or(0)))
-        });
+        metrics.watch_access_flush_lag(move || Some(log.upgrade()?.lag(clock.now())));
+    }
+
+    /// The age of the last complete write, by the clock that says more.
+    fn lag(&self, now: Timestamp) -> Duration {
+        let flushed_through = self.flushed_through.load(Ordering::Relaxed);
+        let behind_micros = now.as_micros().saturating_sub(flushed_through);
+        let behind = Duration::from_micros(u64::try_from(behind_micros).unwrap_or(0));
+        behind.max(self.written_at().elapsed())
+    }
+
+    fn written_at(&self) -> MutexGuard<'_, Instant> {
+        self.written_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that all reads before a time are written.
+    fn advance(&self, at: Timestamp) {
+        let flushed_through = &self.flushed_through;
+        let claimed = Timestamp::from_micros(flushed_through.load(Ordering::Acquire));
+        if claimed > at.plus(LIVES_FOR) {
+            // The clock was ahead. Else later reads would get its time, and other replicas
+            // would take them for written.
+            flushed_through.store(at.as_micros(), Ordering::Release);
+        } else {
+            flushed_through.fetch_max(at.as_micros(), Ordering::AcqRel);
+        }
+        *self.written_at() = Instant::now();
     }
 
     fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
@@ -209,6 +234,11 @@ impl AccessTimes {
         self.log.reads().get(&(tenant_id, store_id, memory_id)).cloned()
     }
 
+    /// The age of the last complete write of reads.
+    pub(crate) fn lag(&self) -> Duration {
+        self.log.lag(self.context.now())
+    }
+
     /// The time before which every read is written.
     pub(crate) fn flushed_through(&self) -> Timestamp {
         Timestamp::from_micros(self.log.flushed_through.load(Ordering::Acquire))
@@ -327,8 +357,7 @@ impl AccessTimes {
             // The use of a session counts as a read of the memories in its
             // stores.
             self.activity.write_use().await?;
-            log.flushed_through
-                .fetch_max(taken.at.as_micros(), Ordering::AcqRel);
+            log.advance(taken.at);
             Ok(taken.written)
         })
         .await

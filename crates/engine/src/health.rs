@@ -19,6 +19,9 @@ const BLOBS_AWAITED_FOR: Duration = Duration::from_secs(1);
 /// Time limit of a test write to a disk that was full.
 const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
 
+/// The periodic work of a replica is due every half minute.
+const UPKEEP_LATE_AFTER: Duration = Duration::from_mins(3);
+
 /// The state of a store, as a probe reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreHealth {
@@ -68,6 +71,8 @@ pub struct Readiness {
     pub index: StoreHealth,
     /// The state of the blob store; without it cached content is still served.
     pub blobs: StoreHealth,
+    /// Whether the periodic work of this replica (access times, heartbeat) is done in time.
+    pub is_upkeep_late: bool,
 }
 
 impl Readiness {
@@ -109,7 +114,11 @@ impl Health {
             return readiness;
         }
         let (index, blobs) = tokio::join!(self.index_health(), self.blob_health());
-        let readiness = Readiness { index, blobs };
+        let readiness = Readiness {
+            index,
+            blobs,
+            is_upkeep_late: self.replica.upkeep_age() > UPKEEP_LATE_AFTER,
+        };
         // A failure is not cached, so that the end of an outage shows at once.
         *last = readiness.has_index().then(|| (self.context.now(), readiness));
         readiness

@@ -6,16 +6,20 @@
 //! heartbeat. So this replica refuses credentials when its last successful
 //! heartbeat is too old by its clock, no matter whether later heartbeats
 //! failed, hang, or were never sent.
+//!
+//! Once a replica finds that `keepsake blobs move` removes originals, it sends no
+//! heartbeat, runs no job and refuses credentials until it is started again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use keepsake_core::Timestamp;
-use keepsake_index::{FORGOTTEN_AFTER, IndexError};
+use keepsake_index::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
 use crate::EngineError;
 use crate::access::{AccessTimes, FLUSH_TIMEOUT, within};
+use crate::blob_move::is_fence_up;
 use crate::context::Context;
 use crate::key_use::KeyUses;
 use crate::sessions::Activity;
@@ -39,12 +43,21 @@ pub struct Replica {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the last successful heartbeat was sent; 0: none was.
-    heartbeat_at: AtomicI64,
+    /// When the last successful heartbeat was sent, by the clock of other replicas and by
+    /// one that is never set.
+    heartbeat_at: Mutex<Option<(Timestamp, Instant)>>,
     /// When the last heartbeat that a request waited for ended.
     urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,
+    /// Whether a heartbeat met the fence of `keepsake blobs move`.
+    is_fenced_off: AtomicBool,
     /// The last count of live gateways.
     gateways: AtomicU32,
+}
+
+impl State {
+    fn heartbeat_at(&self) -> MutexGuard<'_, Option<(Timestamp, Instant)>> {
+        self.heartbeat_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Replica {
@@ -99,33 +112,85 @@ impl Replica {
     }
 
     /// Records that this replica is alive, and up to which time its reads are
-    /// written.
+    /// written. While content is being moved, it only notes that.
     pub(crate) async fn heartbeat(&self) -> Result<(), IndexError> {
-        let (context, now) = (&self.context, self.context.now());
+        let (context, now, sent_at) = (&self.context, self.context.now(), Instant::now());
+        // Before, so that a replica that may not serve does not stop the move.
+        if self.look_for_fence(now).await? {
+            return Ok(());
+        }
         // A flush advances this only after its writes succeeded.
         let flushed_through = self.access.flushed_through();
         let replicas = &context.index.replicas;
         replicas
             .beat(context.replica, self.role, now, flushed_through)
             .await?;
-        let heartbeat_at = &self.state.heartbeat_at;
-        heartbeat_at.fetch_max(now.as_micros(), Ordering::AcqRel);
+        // After, because a move that began in between may not have seen the heartbeat.
+        if self.look_for_fence(now).await? {
+            return Ok(());
+        }
+        let mut heartbeat_at = self.state.heartbeat_at();
+        if heartbeat_at.is_none_or(|(_, before)| before < sent_at) {
+            *heartbeat_at = Some((now, sent_at));
+        }
         Ok(())
     }
 
+    /// Whether this replica met the fence of `keepsake blobs move`, now or before. Then
+    /// the content may be elsewhere: only another start reads where.
+    async fn look_for_fence(&self, now: Timestamp) -> Result<bool, IndexError> {
+        let is_up = self.is_fenced_off() || is_fence_up(&self.context.index, now).await?;
+        if is_up && !self.state.is_fenced_off.swap(true, Ordering::AcqRel) {
+            tracing::error!("engine.replica: content was moved: this server serves nothing until a restart");
+        }
+        Ok(is_up)
+    }
+
+    /// Whether this replica met the fence of `keepsake blobs move`.
+    pub(crate) fn is_fenced_off(&self) -> bool {
+        self.state.is_fenced_off.load(Ordering::Acquire)
+    }
+
+    /// Whether this replica may serve, after its first heartbeat: not while
+    /// `keepsake blobs move` removes originals.
+    ///
+    /// When the database does not answer, it may: then it refuses credentials until
+    /// a heartbeat succeeds.
+    pub async fn may_serve(&self) -> bool {
+        self.end_cut_off().await;
+        !self.is_fenced_off()
+    }
+
     /// Whether other replicas may soon stop waiting for this replica's
-    /// unwritten reads, and expire memories that it serves. Always false for an
-    /// index of a single process, which writes its reads before it expires
-    /// memories.
+    /// unwritten reads, and expire memories that it serves, or content is being
+    /// moved. Always false for an index of a single process, which writes its
+    /// reads before it expires memories.
     pub(crate) fn is_cut_off(&self) -> bool {
-        let heartbeat_at = Timestamp::from_micros(self.state.heartbeat_at.load(Ordering::Acquire));
-        self.context.index.is_shared() && heartbeat_at.plus(FORGOTTEN_AFTER / 2) <= self.context.now()
+        if !self.context.index.is_shared() {
+            return false;
+        }
+        if self.is_fenced_off() {
+            return true;
+        }
+        let Some((at, sent_at)) = *self.state.heartbeat_at() else {
+            return true;
+        };
+        let now = self.context.now();
+        // After the clock was set back, a heartbeat is from the future, which does not count.
+        let is_valid = at <= now.plus(LIVES_FOR) && now < at.plus(FORGOTTEN_AFTER / 2);
+        !is_valid || sent_at.elapsed() >= FORGOTTEN_AFTER / 2
+    }
+
+    /// How long ago this replica last wrote its reads and sent its heartbeat.
+    pub(crate) fn upkeep_age(&self) -> Duration {
+        let heartbeat_at = self.state.heartbeat_at().map(|(_, sent_at)| sent_at.elapsed());
+        self.access.lag().max(heartbeat_at.unwrap_or_default())
     }
 
     /// Sends a heartbeat at once when the last one is too old, as after an
-    /// outage.
+    /// outage, or when content was being moved.
     pub(crate) async fn end_cut_off(&self) {
-        if !self.is_cut_off() {
+        if !self.is_cut_off() || self.is_fenced_off() {
             return;
         }
         let asked_at = Instant::now();
@@ -141,10 +206,10 @@ impl Replica {
     }
 
     /// Checks that other replicas wait for reads of this one before they
-    /// expire.
+    /// expire, and that no content is being moved.
     ///
     /// # Errors
-    /// [`EngineError::CutOff`] when they may not.
+    /// [`EngineError::CutOff`] otherwise.
     pub(crate) async fn require_heartbeat(&self) -> Result<(), EngineError> {
         self.end_cut_off().await;
         if self.is_cut_off() {

@@ -19,13 +19,17 @@ use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Operation};
 use crate::numbers::signed;
 use crate::{IndexError, postgres, sqlite};
 
+/// A time of a version that is further ahead was given by a clock that was set back since
+/// then.
+pub const CLOCK_AHEAD_AT_MOST: Duration = Duration::from_mins(1);
+
 /// Changes of one store that are applied atomically.
 #[derive(Debug, Clone)]
 pub struct Commit {
     /// The store.
     pub store_id: StoreId,
-    /// The commit time; the time of a version is never before that of the previous
-    /// version.
+    /// The commit time; the time of a version is not before that of the previous version,
+    /// unless a clock was more than a minute ahead then.
     pub now: Timestamp,
     /// The author; `None` for a job or the operator.
     pub actor: Option<Actor>,

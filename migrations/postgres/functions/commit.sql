@@ -1,3 +1,11 @@
+-- The time of a version after one of `p_last`: not an earlier one, unless that was given
+-- by a clock that was more than a minute ahead.
+CREATE FUNCTION time_of_version(p_now bigint, p_last bigint)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN p_last > p_now AND p_last <= p_now + 60000000 THEN p_last ELSE p_now END
+$$;
+
 -- Commits new content at one path: of a new memory, or of a memory that keeps its
 -- path. This is the most frequent commit. It needs few statements and no arrays.
 --
@@ -41,9 +49,8 @@ BEGIN
             RETURN '{}';
         END IF;
     END IF;
-    -- A version never gets an earlier time than the version before it.
     UPDATE store s
-       SET seq = s.seq + 1, last_version_at = greatest(p_now, s.last_version_at),
+       SET seq = s.seq + 1, last_version_at = time_of_version(p_now, s.last_version_at),
            memory_count = s.memory_count + p_files, live_bytes = s.live_bytes + p_bytes,
            version_count = s.version_count + 1, version_bytes = s.version_bytes + p_size
      WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL AND s.archived_at IS NULL
@@ -383,9 +390,8 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- All checks have passed. A version never gets an earlier time than the version
-    -- before it.
-    v_at := greatest(p_now, v_store.last_version_at);
+    -- All checks have passed.
+    v_at := time_of_version(p_now, v_store.last_version_at);
     FOR i IN 1 .. cardinality(k_memory) LOOP
         CONTINUE WHEN k_pinned[i] IS NULL AND k_expires[i] IS NULL;
         UPDATE memory m

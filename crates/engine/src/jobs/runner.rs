@@ -1,8 +1,11 @@
 //! The scheduler of this process.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use keepsake_core::Timestamp;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 use tokio_cron_scheduler::{Job as CronJob, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,9 +20,18 @@ const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 /// the stored totals.
 const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 
+/// The interval at which the machine's clock is compared with one that is never set.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A greater difference within an interval is a step of the machine's clock.
+const STEP: Duration = Duration::from_secs(2);
+/// A step that may make jobs remove what is not due.
+const LARGE_STEP: Duration = Duration::from_mins(1);
+/// How long jobs rest after such a step: it may be taken back.
+const REST_AFTER_LARGE_STEP: Duration = Duration::from_mins(5);
+
 /// The scheduler of this process.
 pub struct Runner {
-    scheduler: JobScheduler,
+    supervisor: JoinHandle<()>,
     runs: TaskTracker,
     stopping: CancellationToken,
 }
@@ -32,14 +44,69 @@ impl Runner {
     /// [`JobSchedulerError`] when the schedule cannot be set up.
     pub async fn start(engine: &Engine, is_worker: bool) -> Result<Self, JobSchedulerError> {
         engine.replica.announce().await;
-        let scheduler = JobScheduler::new().await?;
-        let (runs, stopping) = (TaskTracker::new(), CancellationToken::new());
-        for job in fleet_jobs().into_iter().filter(|_| is_worker) {
-            let (engine, runs, stopping) = (engine.clone(), runs.clone(), stopping.clone());
+        let stopping = CancellationToken::new();
+        let schedule = Schedule {
+            engine: engine.clone(),
+            is_worker,
+            runs: TaskTracker::new(),
+            clock: Arc::new(Mutex::new(WatchedClock::new(Clocks::now(engine), &stopping))),
+            stopping,
+        };
+        for job in fleet_jobs().iter().filter(|_| is_worker) {
             engine.metrics().job_scheduled(job.name());
-            let schedule = job.schedule();
+        }
+        let scheduler = schedule.start().await?;
+        let (runs, stopping) = (schedule.runs.clone(), schedule.stopping.clone());
+        let supervisor = tokio::spawn(async move { schedule.supervise(scheduler).await });
+        Ok(Self {
+            supervisor,
+            runs,
+            stopping,
+        })
+    }
+
+    /// Stops the schedule and waits for running jobs, at most `deadline`. A job
+    /// stops after its current batch.
+    pub async fn stop(self, deadline: Duration) {
+        self.stopping.cancel();
+        self.runs.close();
+        let end = async {
+            if let Err(error) = self.supervisor.await {
+                tracing::warn!(error = %error, "job.scheduler did not shut down");
+            }
+            self.runs.wait().await;
+        };
+        if tokio::time::timeout(deadline, end).await.is_err() {
+            tracing::warn!("job.run was still under way at the deadline; another replica takes it up");
+        }
+    }
+}
+
+/// What the scheduler runs.
+struct Schedule {
+    engine: Engine,
+    is_worker: bool,
+    runs: TaskTracker,
+    stopping: CancellationToken,
+    clock: Arc<Mutex<WatchedClock>>,
+}
+
+impl Schedule {
+    /// Starts the periodic tasks, and a worker's jobs.
+    async fn start(&self) -> Result<JobScheduler, JobSchedulerError> {
+        let scheduler = JobScheduler::new().await?;
+        for job in fleet_jobs().into_iter().filter(|_| self.is_worker) {
+            let (engine, runs) = (self.engine.clone(), self.runs.clone());
+            let (schedule, clock) = (job.schedule(), Arc::clone(&self.clock));
             let tick = move |_, _| {
-                let (engine, job, stopping) = (engine.clone(), Arc::clone(&job), stopping.clone());
+                // The scheduler takes a clock that was set ahead for the time of all jobs.
+                let Some(stopping) = look_at(&clock, Clocks::now(&engine)).jobs else {
+                    return;
+                };
+                if engine.replica.is_fenced_off() {
+                    return;
+                }
+                let (engine, job) = (engine.clone(), Arc::clone(&job));
                 runs.spawn(async move {
                     let name = job.name();
                     if let Err(error) = engine.jobs.run(job, RunRequest::SCHEDULED, &stopping).await {
@@ -49,10 +116,13 @@ impl Runner {
             };
             scheduler.add(CronJob::new(schedule, tick)?).await?;
         }
-        let (counting, counts) = (engine.clone(), runs.clone());
+        let (engine, runs, is_worker) = (self.engine.clone(), self.runs.clone(), self.is_worker);
+        let clock = Arc::clone(&self.clock);
         let count = move |_, _| {
-            let engine = counting.clone();
-            counts.spawn(async move {
+            // A step that is taken back before the next check is noticed, too.
+            look_at(&clock, Clocks::now(&engine));
+            let engine = engine.clone();
+            runs.spawn(async move {
                 engine.replica.recount().await;
                 if is_worker {
                     engine.jobs.report_totals().await;
@@ -60,10 +130,11 @@ impl Runner {
             });
         };
         scheduler.add(CronJob::new(COUNT_SCHEDULE, count)?).await?;
-        let (engine, flushes) = (engine.clone(), runs.clone());
+        let (engine, runs, clock) = (self.engine.clone(), self.runs.clone(), Arc::clone(&self.clock));
         let flush = move |_, _| {
+            look_at(&clock, Clocks::now(&engine));
             let engine = engine.clone();
-            flushes.spawn(async move {
+            runs.spawn(async move {
                 if let Err(error) = engine.replica.flush().await {
                     tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
                 }
@@ -71,24 +142,132 @@ impl Runner {
         };
         scheduler.add(CronJob::new(FLUSH_SCHEDULE, flush)?).await?;
         scheduler.start().await?;
-        Ok(Self {
-            scheduler,
-            runs,
-            stopping,
-        })
+        Ok(scheduler)
     }
 
-    /// Stops the schedule and waits for running jobs, at most `deadline`. A job
-    /// stops after its current batch.
-    pub async fn stop(mut self, deadline: Duration) {
-        self.stopping.cancel();
-        if let Err(error) = self.scheduler.shutdown().await {
-            tracing::warn!(error = %error, "job.scheduler did not shut down");
+    /// Starts the schedule again after each step of the machine's clock, until the end.
+    ///
+    /// The scheduler waits for times of the machine's clock: once this was ahead for a
+    /// moment, the next trigger may be a year away.
+    async fn supervise(&self, scheduler: JobScheduler) {
+        let mut scheduler = Some(scheduler);
+        let mut last = look_at(&self.clock, Clocks::now(&self.engine));
+        let mut checks = tokio::time::interval(CLOCK_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => break,
+                _ = checks.tick() => {}
+            }
+            let seen = look_at(&self.clock, Clocks::now(&self.engine));
+            let was_set = seen.steps != last.steps;
+            last = seen;
+            if was_set {
+                tracing::warn!(
+                    jobs_rest = last.jobs.is_none(),
+                    "job.scheduler starts again: the machine's clock was set"
+                );
+            } else if scheduler.is_some() {
+                continue;
+            }
+            shut_down(scheduler.take()).await;
+            match self.start().await {
+                Ok(started) => scheduler = Some(started),
+                Err(error) => tracing::error!(error = %error, "job.scheduler did not start; tried again"),
+            }
         }
-        self.runs.close();
-        if tokio::time::timeout(deadline, self.runs.wait()).await.is_err() {
-            tracing::warn!("job.run was still under way at the deadline; another replica takes it up");
+        shut_down(scheduler).await;
+    }
+}
+
+async fn shut_down(scheduler: Option<JobScheduler>) {
+    if let Some(mut scheduler) = scheduler
+        && let Err(error) = scheduler.shutdown().await
+    {
+        tracing::warn!(error = %error, "job.scheduler did not shut down");
+    }
+}
+
+/// What is known of the machine's clock.
+struct WatchedClock {
+    seen: Clocks,
+    /// How often it was set.
+    steps: u64,
+    /// Until then, jobs rest.
+    rests_until: Option<Instant>,
+    /// Ends all jobs.
+    stopping: CancellationToken,
+    /// Ends those that began before the next large step.
+    jobs: CancellationToken,
+}
+
+/// The state of the machine's clock.
+struct Seen {
+    steps: u64,
+    /// What ends the jobs that begin now; `None`: none may begin.
+    jobs: Option<CancellationToken>,
+}
+
+fn look_at(clock: &Mutex<WatchedClock>, now: Clocks) -> Seen {
+    let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+    clock.look(now)
+}
+
+impl WatchedClock {
+    fn new(seen: Clocks, stopping: &CancellationToken) -> Self {
+        Self {
+            seen,
+            steps: 0,
+            rests_until: None,
+            jobs: stopping.child_token(),
+            stopping: stopping.clone(),
         }
+    }
+
+    fn look(&mut self, now: Clocks) -> Seen {
+        let step = now.step_since(&self.seen);
+        if step > STEP {
+            self.steps += 1;
+        }
+        if step > LARGE_STEP {
+            self.rests_until = Some(now.steady + REST_AFTER_LARGE_STEP);
+            self.jobs.cancel();
+            self.jobs = self.stopping.child_token();
+        }
+        let rests = self.rests_until.is_some_and(|until| now.steady < until);
+        self.seen = now;
+        Seen {
+            steps: self.steps,
+            jobs: (!rests).then(|| self.jobs.clone()),
+        }
+    }
+}
+
+/// The machine's clock and one that is never set, at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    machine: Timestamp,
+    steady: Instant,
+}
+
+impl Clocks {
+    fn now(engine: &Engine) -> Self {
+        Self {
+            machine: engine.now(),
+            steady: Instant::now(),
+        }
+    }
+
+    /// How far the machine's clock was set, in either direction.
+    fn step_since(&self, before: &Self) -> Duration {
+        let machine = self
+            .machine
+            .as_micros()
+            .saturating_sub(before.machine.as_micros());
+        let steady = (self.steady - before.steady).as_micros();
+        let steady = i64::try_from(steady).unwrap_or(i64::MAX);
+        Duration::from_micros(machine.abs_diff(steady))
     }
 }
 
@@ -97,5 +276,60 @@ impl std::fmt::Debug for Runner {
         f.debug_struct("Runner")
             .field("runs", &self.runs.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_is_how_far_the_clock_was_set_in_either_direction() {
+        let before = Clocks {
+            machine: Timestamp::from_micros(1_000_000_000),
+            steady: Instant::now(),
+        };
+        for (machine_seconds, steady_seconds, step_seconds) in [
+            (1_001, 1, 0),
+            (1_060, 60, 0),
+            (1_000, 1, 1),
+            (31_001, 1, 30_000),
+            (2, 2, 1_000),
+        ] {
+            let after = Clocks {
+                machine: Timestamp::from_micros(machine_seconds * 1_000_000),
+                steady: before.steady + Duration::from_secs(steady_seconds),
+            };
+            assert_eq!(after.step_since(&before), Duration::from_secs(step_seconds));
+        }
+    }
+
+    #[test]
+    fn jobs_rest_after_a_large_step() {
+        let begin = Instant::now();
+        let at = |machine: i64, steady| Clocks {
+            machine: Timestamp::from_micros(machine * 1_000_000),
+            steady: begin + Duration::from_secs(steady),
+        };
+        let mut clock = WatchedClock::new(at(1_000, 0), &CancellationToken::new());
+        let before = clock.look(at(1_000, 0)).jobs.unwrap();
+        for (machine, steady, steps, may_run_jobs) in [
+            (1_001, 1, 0, true),
+            (1_011, 2, 1, true),
+            (90_000, 3, 2, false),
+            (90_001, 4, 2, false),
+            (1_014, 5, 3, false),
+            (1_313, 304, 3, false),
+            (1_314, 305, 3, true),
+        ] {
+            let seen = clock.look(at(machine, steady));
+            assert_eq!(
+                (seen.steps, seen.jobs.is_some()),
+                (steps, may_run_jobs),
+                "{machine}"
+            );
+            // One that has begun ends before its next batch.
+            assert_eq!(before.is_cancelled(), steps > 1, "{machine}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::{Limits, StoreId, TenantId, Timestamp};
-use keepsake_index::{History, Outdated, VersionBatch};
+use keepsake_index::{CLOCK_AHEAD_AT_MOST, History, Outdated, VersionBatch};
 use serde_json::{Value, json};
 
 use super::removal::{Place, Selection, Step, remove_all};
@@ -122,6 +122,7 @@ impl Selection for OutdatedVersions<'_> {
             store_id: history.store_id,
             outdated: *selected,
             after: *after,
+            now: self.now,
             blobs_go_from: self.context.blobs_go_from(self.now),
             limit: BATCH_ROWS,
             dry_run: self.is_dry,
@@ -144,7 +145,11 @@ impl OutdatedVersions<'_> {
     fn outdated(&self, history: &History) -> VecDeque<(Outdated, i64)> {
         let limits = self.context.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
-        let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by);
+        // A time of a clock that was ahead says nothing: the batch looks at the ones after it.
+        let ahead = self.now.plus(CLOCK_AHEAD_AT_MOST);
+        let is_due = history
+            .deleted_at
+            .is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
         let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));
         let superseded = self.superseded(&limits, by).map(|outdated| (outdated, 0));
         deleted.into_iter().chain(superseded).collect()

@@ -12,6 +12,7 @@ use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
 
 use super::{Queue, Removal, Versions, begin_removal};
 use crate::IndexError;
+use crate::commit::CLOCK_AHEAD_AT_MOST;
 use crate::database::{Database, Role, RowLock, from_row};
 use crate::model::DeletionReason;
 use crate::numbers::FIRST_STORE;
@@ -54,7 +55,7 @@ const DELETIONS: [&str; 2] = [
 ];
 
 /// Selects versions of a store after a sequence number, up to the first one that
-/// was created too late. The page is limited before the versions are compared, so
+/// was created too late; those after `$7` were made by a clock that was ahead. The page is limited before the versions are compared, so
 /// that only one page of the history is read. The next version of a memory is a
 /// subquery per row in the order of its index; the memory is looked up by its
 /// primary key, which is not a partial index.
@@ -69,7 +70,7 @@ const PAST: [&str; 2] = [
             AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
             ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
-        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 ORDER BY v.seq",
+        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 OR v.created_at > $7 ORDER BY v.seq",
     "SELECT v.seq, v.created_at, \
         (SELECT n.created_at FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 AND n.store_id = $2 \
             AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1) AS superseded_at, \
@@ -79,7 +80,7 @@ const PAST: [&str; 2] = [
             AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq \
             ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
-        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 ORDER BY v.seq",
+        ORDER BY seq LIMIT $6 + 0) v WHERE v.created_at <= $4 OR v.created_at > $7 ORDER BY v.seq",
 ];
 
 /// Selects the versions of some memories, grouped by memory.
@@ -132,6 +133,8 @@ pub struct VersionBatch {
     pub outdated: Outdated,
     /// The sequence number after which the batch starts.
     pub after: i64,
+    /// The time of the run.
+    pub now: Timestamp,
     /// The earliest removal time of blobs that become unreferenced.
     pub blobs_go_from: Timestamp,
     /// Approximate maximum number of rows to read.
@@ -244,8 +247,15 @@ async fn remove_deleted(
     let mut deletions: Vec<DeletionRow> = removal.query(text).bind((batch.after, limit)).all().await?;
     let is_page = deletions.len() as u64 == u64::from(batch.limit.max(1));
     let found = deletions.len();
-    deletions.retain(|deletion| deletion.created_at <= by);
-    let is_last = !is_page || deletions.len() < found;
+    // A deletion by a clock that was ahead is not later than the ones after it.
+    let mut latest = Timestamp::from_micros(i64::MAX);
+    for deletion in deletions.iter_mut().rev() {
+        latest = latest.min(deletion.created_at);
+        deletion.created_at = latest;
+    }
+    let due = deletions.partition_point(|deletion| deletion.created_at <= by);
+    deletions.truncate(due);
+    let is_last = !is_page || due < found;
     let current: BTreeMap<_, _> = deletions
         .iter()
         .filter(|deletion| deletion.is_current)
@@ -303,7 +313,8 @@ async fn remove_superseded(
     let text = removal.tx.choose(PAST);
     // A version that was superseded by this time was also created by it.
     let query = removal.query(text).bind((batch.after, by));
-    let past: Vec<PastRow> = query.bind((beyond.unwrap_or_default(), limit)).all().await?;
+    let query = query.bind((beyond.unwrap_or_default(), limit));
+    let past: Vec<PastRow> = query.bind(batch.now.plus(CLOCK_AHEAD_AT_MOST)).all().await?;
     let is_outdated = |version: &&PastRow| {
         let is_old = made_by.is_some_and(|made_by| version.created_at <= made_by);
         let is_superseded = version.superseded_at.is_some_and(|at| at <= by);

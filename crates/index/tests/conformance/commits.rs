@@ -176,17 +176,28 @@ pub(crate) async fn versions_of_one_commit_follow_the_order_of_its_changes(subje
     place.assert_recount().await;
 }
 
-pub(crate) async fn created_at_never_decreases_when_the_clock_goes_back(subject: &Subject) {
+pub(crate) async fn created_at_decreases_only_after_a_clock_that_was_ahead(subject: &Subject) {
     let place = Place::new(subject).await;
-    for (at, seconds) in [("/a", 10), ("/b", 3), ("/c", 12), ("/d", -50)] {
-        let mut commit = place.commit_of(vec![created(at, 1)]);
+    let year = 365 * 86_400;
+    for (paths, seconds) in [
+        (&["/a"][..], 10),
+        (&["/b"], 3),
+        (&["/c"], 12),
+        (&["/d"], -40),
+        (&["/e"], year),
+        (&["/f"], 13),
+        (&["/g"], year),
+        // Not only puts.
+        (&["/h", "/i"], 14),
+    ] {
+        let mut commit = place.commit_of(paths.iter().map(|path| created(path, 1)).collect());
         commit.now = after_seconds(seconds);
         place.run(&commit).await;
     }
     let times: Vec<_> = versions(&place).await.iter().map(|version| version[3]).collect();
     assert_eq!(
         times,
-        [10, 10, 12, 12].map(|seconds| after_seconds(seconds).as_micros())
+        [10, 10, 12, 12, year, 13, year, 14, 14].map(|seconds| after_seconds(seconds).as_micros())
     );
     let heads = place
         .raw

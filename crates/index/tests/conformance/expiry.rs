@@ -450,6 +450,7 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
             store_id: place.store_id,
             outdated,
             after,
+            now: late(),
             blobs_go_from: late(),
             limit,
             dry_run: false,
@@ -519,6 +520,25 @@ pub(crate) async fn retention_is_counted_from_the_deletion(subject: &Subject) {
     assert_eq!(taken(99).await, 0);
     assert_eq!(taken(100).await, 2);
     assert_eq!(taken(101).await, 0);
+}
+
+pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it(subject: &Subject) {
+    let place = Place::new(subject).await;
+    for (path, seconds) in [("/a", 10), ("/b", 365 * 86_400), ("/c", 12)] {
+        let head = place.create(path, 10).await;
+        let mut commit = place.commit_of(vec![deleted(&head)]);
+        commit.now = after_seconds(seconds);
+        place.run(&commit).await;
+    }
+    let taken = async |seconds| {
+        let by = after_seconds(seconds);
+        let batches = take(&place, Outdated::Deleted { by }, 100).await;
+        batches.iter().map(|taken| taken.memories).sum::<u64>()
+    };
+    assert_eq!(taken(11).await, 1);
+    assert_eq!(taken(12).await, 2);
+    let versions = "SELECT count(*) FROM version WHERE tenant_id = $1 AND store_id = $2";
+    assert_eq!(place.raw.numbers(versions, &place.ids()).await, [[0]]);
 }
 
 pub(crate) async fn current_version_of_a_live_memory_is_never_removed(subject: &Subject) {

@@ -17,6 +17,7 @@ mod browser;
 mod chart;
 mod cli;
 mod clients;
+mod clock_steps;
 mod commands;
 mod conformance;
 mod console;

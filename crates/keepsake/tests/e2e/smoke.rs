@@ -104,7 +104,10 @@ async fn probes_answer(client: &Client) {
     assert_eq!((live.status, live.text.as_str()), (200, "ok"));
     let ready = send(client.bare(Method::GET, "/readyz")).await;
     assert_eq!(ready.status, 200, "{}", ready.text);
-    assert_eq!(ready.json(), json!({"index": "ok", "blobs": "ok"}));
+    assert_eq!(
+        ready.json(),
+        json!({"index": "ok", "blobs": "ok", "upkeep": "ok"})
+    );
 }
 
 /// Every answer of a credential names its request and its tenant.

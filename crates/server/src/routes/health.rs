@@ -19,6 +19,9 @@ pub(crate) struct Ready {
     /// refused), `misconfigured` (no such bucket), `disk_full`. None of them
     /// makes the replica unready.
     blobs: &'static str,
+    /// `ok`, or `late`: for three minutes, this replica wrote no access times or sent no
+    /// heartbeat. It does not make the replica unready.
+    upkeep: &'static str,
 }
 
 /// Check that the process is alive
@@ -58,5 +61,6 @@ pub(crate) async fn ready(
     Ok(Json(Ready {
         index: readiness.index.name(),
         blobs: readiness.blobs.name(),
+        upkeep: if readiness.is_upkeep_late { "late" } else { "ok" },
     }))
 }

@@ -92,7 +92,10 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
     .await;
     let probe = ready(&client).await;
     assert_eq!(probe.status, 200);
-    assert_eq!(probe.json(), json!({"index": "ok", "blobs": word}));
+    assert_eq!(
+        probe.json(),
+        json!({"index": "ok", "blobs": word, "upkeep": "ok"})
+    );
     for answer in [
         store.try_create("/a", "one").await,
         client
@@ -119,7 +122,7 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
     })
     .await;
     eventually("/readyz says so", BACK_WITHIN, async || {
-        ready(&client).await.json() == json!({"index": "ok", "blobs": "ok"})
+        ready(&client).await.json() == json!({"index": "ok", "blobs": "ok", "upkeep": "ok"})
     })
     .await;
 }
@@ -164,7 +167,10 @@ async fn silent_object_store_fails_uncached_calls_with_503_soon() {
     ok(&client.get(&search).await);
     let probe = ready(client).await;
     assert_eq!(probe.status, 200);
-    assert_eq!(probe.json(), json!({"index": "ok", "blobs": "unavailable"}));
+    assert_eq!(
+        probe.json(),
+        json!({"index": "ok", "blobs": "unavailable", "upkeep": "ok"})
+    );
 
     proxy.heal().await;
     eventually("a write is taken", BACK_WITHIN, async || {
@@ -218,7 +224,7 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     assert_eq!(store.read(&memory).await["content"], "one word");
     assert_eq!(store.paths().await, ["/a"]);
     ok(&client.get(&format!("{}/search?query=word", store.path)).await);
-    let full = json!({"index": "disk_full", "blobs": "ok"});
+    let full = json!({"index": "disk_full", "blobs": "ok", "upkeep": "ok"});
     eventually("/readyz says so", BACK_WITHIN, async || {
         let probe = ready(&client).await;
         probe.status == 200 && probe.json() == full
@@ -228,7 +234,7 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     limit_files(&server, "unlimited").await;
     let made = store.create("/b", &"x".repeat(3_000)).await;
     assert_eq!(store.read(&made).await["content"], "x".repeat(3_000));
-    let well = json!({"index": "ok", "blobs": "ok"});
+    let well = json!({"index": "ok", "blobs": "ok", "upkeep": "ok"});
     eventually("/readyz says so", BACK_WITHIN, async || {
         ready(&client).await.json() == well
     })

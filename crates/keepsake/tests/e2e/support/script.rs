@@ -34,6 +34,8 @@ pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
 pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
 /// Names Prometheus's `promtool`.
 pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
+/// The library that sets the clock of one process.
+pub(crate) const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 /// Names the `pg_dump` of the server's version.
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 
