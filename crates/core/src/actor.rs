@@ -13,7 +13,8 @@ pub enum Actor {
     User(String),
     /// A workload, named by the subject of a token.
     ServiceAccount(String),
-    /// An author of an imported history, with an id of another server.
+    /// An author that an imported history names, with any id: whoever imports it may claim
+    /// an author. No credential of this server has it.
     Imported(ActorKind, String),
 }
 
@@ -28,15 +29,30 @@ crate::named_enum! {
     }
 }
 
+/// What the stored name of the kind of an imported actor begins with.
+const IMPORTED: &str = "imported_";
+
+impl ActorKind {
+    /// The name of the kind of an imported actor, as the index stores it.
+    pub const fn imported_name(self) -> &'static str {
+        match self {
+            Self::ApiKey => "imported_api_actor",
+            Self::Session => "imported_session_actor",
+            Self::User => "imported_user_actor",
+            Self::ServiceAccount => "imported_service_account_actor",
+        }
+    }
+}
+
 impl Actor {
-    /// The protocol's name for this kind of actor, as the index stores it.
+    /// The name for this kind of actor, as the index stores it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::ApiKey(_) => ActorKind::ApiKey.name(),
             Self::Session(_) => ActorKind::Session.name(),
             Self::User(_) => ActorKind::User.name(),
             Self::ServiceAccount(_) => ActorKind::ServiceAccount.name(),
-            Self::Imported(kind, _) => kind.name(),
+            Self::Imported(kind, _) => kind.imported_name(),
         }
     }
 
@@ -49,22 +65,17 @@ impl Actor {
         }
     }
 
-    /// The actor with this kind and id, which may be those of another server.
-    pub fn of(kind: ActorKind, id: &str) -> Self {
-        let imported = || Self::Imported(kind, id.to_owned());
-        match kind {
-            ActorKind::ApiKey => id.parse().map_or_else(|_| imported(), Self::ApiKey),
-            ActorKind::Session => id.parse().map_or_else(|_| imported(), Self::Session),
+    /// Reads an actor; `None` if the kind is unknown or the id is none of this kind.
+    pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
+        if let Some(kind) = kind.strip_prefix(IMPORTED) {
+            return Some(Self::Imported(ActorKind::parse(kind)?, id.to_owned()));
+        }
+        Some(match ActorKind::parse(kind)? {
+            ActorKind::ApiKey => Self::ApiKey(id.parse().ok()?),
+            ActorKind::Session => Self::Session(id.parse().ok()?),
             ActorKind::User => Self::User(id.to_owned()),
             ActorKind::ServiceAccount => Self::ServiceAccount(id.to_owned()),
-        }
-    }
-
-    /// Reads an actor of this server; `None` if the kind is unknown, or the id is one of
-    /// another server.
-    pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
-        let actor = ActorKind::parse(kind).map(|kind| Self::of(kind, id));
-        actor.filter(|actor| !matches!(actor, Self::Imported(..)))
+        })
     }
 }
 
@@ -81,14 +92,15 @@ mod tests {
             Actor::Session(SessionId::from_uuid(Uuid::from_u128(8))),
             Actor::User("ada".to_owned()),
             Actor::ServiceAccount("ci".to_owned()),
+            Actor::Imported(ActorKind::ApiKey, "nobody".to_owned()),
+            Actor::Imported(ActorKind::Session, "nobody".to_owned()),
+            Actor::Imported(ActorKind::User, "ada".to_owned()),
+            Actor::Imported(ActorKind::ServiceAccount, "ci".to_owned()),
         ] {
             assert_eq!(Actor::from_stored(actor.kind(), &actor.id()), Some(actor));
         }
         assert_eq!(Actor::from_stored("api_actor", "nobody"), None);
-        assert_eq!(
-            Actor::of(ActorKind::ApiKey, "nobody"),
-            Actor::Imported(ActorKind::ApiKey, "nobody".to_owned())
-        );
+        assert_eq!(Actor::from_stored("imported_robot", "x"), None);
         assert_eq!(Actor::from_stored("robot", "x"), None);
     }
 }

@@ -44,6 +44,8 @@ pub struct VersionQuery {
     /// Only versions by these actors; a version has one actor, so two different
     /// actors find nothing.
     pub actors: Vec<(ActorKind, String)>,
+    /// Whether imported versions that name these actors count, too.
+    pub includes_imported: bool,
     /// Created at or after this time.
     pub created_from: Option<Timestamp>,
     /// Created at or before this time.
@@ -69,6 +71,7 @@ impl VersionQuery {
                 .as_bytes(),
             self.operation.map_or("", Operation::name).as_bytes(),
             actors.join("\n").as_bytes(),
+            &[u8::from(self.includes_imported)],
             time_text(self.created_from).as_bytes(),
             time_text(self.created_to).as_bytes(),
         ])
@@ -151,6 +154,7 @@ impl Versions {
             memory_id: query.memory_id,
             operation: query.operation,
             actor: actors.pop(),
+            includes_imported: query.includes_imported,
             created_from: query.created_from,
             created_to: query.created_to,
             before,

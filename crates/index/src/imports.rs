@@ -1,6 +1,8 @@
 //! Imports of histories: versions with the times and authors of another store.
 
-use keepsake_core::{StoreId, TenantId};
+use std::borrow::Cow;
+
+use keepsake_core::{StoreId, TenantId, Timestamp};
 
 use crate::commit::{Commit, CommitOutcome, Refusal, commit_changes};
 use crate::database::{Database, Role};
@@ -11,7 +13,7 @@ use crate::{IndexError, audit};
 /// Takes the store's lock and moves the import's position from `$3` to `$4`. Changes
 /// nothing if the store has versions that were not imported, or other imported ones.
 const ADVANCE: &str = "UPDATE store SET imported_seq = $4 WHERE tenant_id = $1 AND store_id = $2 \
-    AND seq = $3 AND imported_seq = $3 AND deleted_at IS NULL AND archived_at IS NULL";
+    AND seq = $3 AND imported_seq = $3 AND deleted_at IS NULL AND archived_at IS NULL RETURNING last_version_at";
 
 const STATE: &str = "SELECT seq, imported_seq, archived_at IS NOT NULL AS is_archived FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
@@ -77,7 +79,7 @@ impl Imports {
         let mut tx = self.0.write("import", Role::Tenant(tenant_id)).await?;
         let query = tx.query(ADVANCE).bind((tenant_id, store_id));
         let query = query.bind((part.position, part.position + part.versions()));
-        if query.execute().await? == 0 {
+        let Some(mut last) = query.optional_scalar::<Timestamp>().await? else {
             let query = tx.query(STATE).bind((tenant_id, store_id));
             return Ok(match query.optional::<(i64, i64, bool)>().await? {
                 None => ImportOutcome::NoStore,
@@ -86,7 +88,7 @@ impl Imports {
                     imported: (seq == imported).then_some(imported),
                 },
             });
-        }
+        };
         if part.position == 0 {
             let (action, object) = (AuditAction::StoreImported, AuditObject::new(store_id.uuid()));
             let recorded = audit::record_within_quota(&mut tx, tenant_id, &part.audited, action, object);
@@ -95,7 +97,13 @@ impl Imports {
             }
         }
         for (place, commit) in part.commits.iter().enumerate() {
-            match commit_changes(&mut tx, tenant_id, commit).await? {
+            // Its time is that of a version, not of a clock that may have been set back.
+            let mut commit = Cow::Borrowed(commit);
+            if commit.now < last {
+                commit.to_mut().now = last;
+            }
+            last = commit.now;
+            match commit_changes(&mut tx, tenant_id, &commit).await? {
                 CommitOutcome::Committed { .. } => {}
                 CommitOutcome::Refused(refusal) => return Ok(ImportOutcome::Refused(place, refusal)),
                 // Commits of an import have no idempotency key.

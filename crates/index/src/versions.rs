@@ -33,7 +33,7 @@ const WITH_SEQ: [&str; 2] = [
 /// A row with the state of a store, and then a row for each version of a page; on
 /// Postgres.
 const PAGE: &str = "(SELECT archived_at, purge_epoch, (version_row).* \
-    FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)) found";
+    FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)) found";
 
 /// The state of a store and its last sequence number; on SQLite.
 const STATE: &str = "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, seq FROM store \
@@ -206,6 +206,7 @@ async fn page_of_postgres(
         .bind(listing.memory_id)
         .bind(listing.operation.map(Operation::name))
         .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
+        .bind(imported_kind(listing))
         .bind(listing.actor.as_ref().map(|(_, id)| id))
         .bind(listing.created_from)
         .bind(listing.created_to)
@@ -251,6 +252,7 @@ async fn page_of_sqlite(
         .bind(listing.operation.map(Operation::name))
         .bind(listing.actor.as_ref().map(|(kind, _)| kind.name()))
         .bind(listing.actor.as_ref().map(|(_, id)| id))
+        .bind(imported_kind(listing))
         .all()
         .await?;
     Ok(Some(VersionPage {
@@ -259,18 +261,25 @@ async fn page_of_sqlite(
     }))
 }
 
+/// The name of the kind that imported versions by the actor have; NULL: they do not count.
+fn imported_kind(listing: &VersionListing) -> Option<&'static str> {
+    let (kind, _) = listing.actor.as_ref().filter(|_| listing.includes_imported)?;
+    Some(kind.imported_name())
+}
+
 /// Selects versions before `$3` and after `$4`, at most `$5`. The query uses the
-/// index of the first given filter among memory (`$6`), actor (`$8`, `$9`) and
+/// index of the first given filter among memory (`$6`), actor (`$8` to `$10`) and
 /// operation (`$7`), or else the primary key; the other filters are conditions.
 fn list_on_sqlite(listing: &VersionListing) -> String {
     let (from, condition) = match (listing.memory_id, &listing.actor, listing.operation) {
         (Some(_), ..) => (
             "version INDEXED BY version_memory",
-            "memory_id = $6 AND ($7 IS NULL OR op = $7) AND ($9 IS NULL OR actor_type = $8 AND actor_id = $9)",
+            "memory_id = $6 AND ($7 IS NULL OR op = $7) \
+             AND ($9 IS NULL OR actor_type IN ($8, $10) AND actor_id = $9)",
         ),
         (None, Some(_), _) => (
             "version INDEXED BY version_actor",
-            "actor_id = $9 AND actor_type = $8 AND ($7 IS NULL OR op = $7)",
+            "actor_id = $9 AND actor_type IN ($8, $10) AND ($7 IS NULL OR op = $7)",
         ),
         (None, None, Some(Operation::Created | Operation::Deleted)) => {
             ("version INDEXED BY version_op", "op = $7 AND op <> 'modified'")
@@ -286,7 +295,8 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
 /// The lowest sequence number, up to `high`, of the versions created at `at` or
 /// later; on SQLite.
 ///
-/// `created_at` never decreases with `seq`, so a binary search finds it.
+/// `created_at` does not decrease with `seq`, so a binary search finds it. (Where a clock was
+/// ahead, it does: then a version between the two times may be missed.)
 async fn first_since(
     tx: &mut Tx,
     tenant_id: TenantId,

@@ -30,7 +30,7 @@ END
 $$;
 
 -- The smallest `seq`, at most p_high, from which on versions were made at p_at or
--- later. A binary search: times never decrease along `seq`.
+-- later. A binary search: times do not decrease along `seq`, but where a clock was ahead.
 CREATE FUNCTION first_version_since(p_tenant uuid, p_store uuid, p_at bigint, p_high bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -62,8 +62,8 @@ $$;
 -- primary key. The other filters are conditions. Each query compares rows, so that
 -- only the index with this order fits.
 CREATE FUNCTION list_versions(
-    p_tenant uuid, p_store uuid, p_memory uuid, p_op text, p_actor_type text, p_actor_id text,
-    p_from bigint, p_to bigint, p_before bigint, p_limit bigint
+    p_tenant uuid, p_store uuid, p_memory uuid, p_op text, p_actor_type text, p_imported_type text,
+    p_actor_id text, p_from bigint, p_to bigint, p_before bigint, p_limit bigint
 )
 RETURNS TABLE (archived_at bigint, purge_epoch bigint, version_row version)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -95,14 +95,15 @@ BEGIN
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store
                    AND (v.memory_id, v.seq) < (p_memory, v_high) AND (v.memory_id, v.seq) > (p_memory, v_low)
                    AND (p_op IS NULL OR v.op = p_op)
-                   AND (p_actor_id IS NULL OR v.actor_id = p_actor_id AND v.actor_type = p_actor_type)
+                   AND (p_actor_id IS NULL
+                        OR v.actor_id = p_actor_id AND v.actor_type IN (p_actor_type, p_imported_type))
              ORDER BY v.memory_id DESC, v.seq DESC LIMIT p_limit;
     ELSIF p_actor_id IS NOT NULL THEN
         RETURN QUERY
             SELECT NULL::bigint, NULL::bigint, v FROM version v
              WHERE v.tenant_id = p_tenant AND v.store_id = p_store
                    AND (v.actor_id, v.seq) < (p_actor_id, v_high) AND (v.actor_id, v.seq) > (p_actor_id, v_low)
-                   AND v.actor_type = p_actor_type AND (p_op IS NULL OR v.op = p_op)
+                   AND v.actor_type IN (p_actor_type, p_imported_type) AND (p_op IS NULL OR v.op = p_op)
              ORDER BY v.actor_id DESC, v.seq DESC LIMIT p_limit;
     ELSIF p_op <> 'modified' THEN
         RETURN QUERY

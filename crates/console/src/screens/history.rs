@@ -105,6 +105,7 @@ fn query_of(memory_id: Option<MemoryId>, fields: &Fields) -> Result<VersionQuery
         memory_id,
         operation: fields.filled("operation").and_then(Operation::parse),
         actors: fields.filled("actor").map(actor_of).into_iter().collect(),
+        includes_imported: false,
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
         page: fields.page(PER_PAGE),

@@ -235,7 +235,7 @@ fn actor_of(field: &'static str, by: Option<(ActorKind, String)>) -> Result<Opti
         return Ok(None);
     };
     require_id(field, &id)?;
-    Ok(Some(Actor::of(kind, &id)))
+    Ok(Some(Actor::Imported(kind, id)))
 }
 
 fn require_id(field: &'static str, id: &str) -> Result<(), EngineError> {

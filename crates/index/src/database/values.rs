@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use keepsake_core::actor::ActorKind;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{
     Actor, BlobKey, ContentHash, DirPath, Id, JsonText, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
@@ -275,15 +274,13 @@ impl Row {
         if is_null { Ok(None) } else { self.read().map(Some) }
     }
 
-    /// Reads an actor from the columns of its kind and its id, which may be one of
-    /// another server.
+    /// Reads an actor from the columns of its kind and its id.
     pub(crate) fn actor(&self, [kind, id]: [&str; 2]) -> Result<Option<Actor>, IndexError> {
         let stored = self
             .get::<Option<String>>(kind)?
             .zip(self.get::<Option<String>>(id)?);
         let actor = stored.map(|(kind, id)| {
-            let kind = ActorKind::parse(&kind).ok_or("an unknown kind")?;
-            Ok::<_, BoxDynError>(Actor::of(kind, &id))
+            Actor::from_stored(&kind, &id).ok_or_else(|| BoxDynError::from("an unknown actor"))
         });
         Ok(actor.transpose().map_err(|error| undecodable(kind, error))?)
     }

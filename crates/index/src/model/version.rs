@@ -77,6 +77,8 @@ pub struct VersionListing {
     pub operation: Option<Operation>,
     /// Only versions by this actor, given by the name of its kind and its id.
     pub actor: Option<(ActorKind, String)>,
+    /// Whether an imported history that names this actor counts, too.
+    pub includes_imported: bool,
     /// Created at or after this time.
     pub created_from: Option<Timestamp>,
     /// Created at or before this time.

@@ -64,12 +64,13 @@ const MEMORIES: [Variable; 7] = [
     ("p_limit", "bigint", "20"),
 ];
 
-const VERSIONS: [Variable; 9] = [
+const VERSIONS: [Variable; 10] = [
     ("p_tenant", "uuid", "NULL"),
     ("p_store", "uuid", "NULL"),
     ("p_memory", "uuid", "NULL"),
     ("p_op", "text", "NULL"),
     ("p_actor_type", "text", "NULL"),
+    ("p_imported_type", "text", "NULL"),
     ("p_actor_id", "text", "NULL"),
     ("v_low", "bigint", "0"),
     ("v_high", "bigint", "9"),
@@ -155,19 +156,19 @@ async fn search_looks_terms_up_memory_by_memory() {
 async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
     let of_memory = [
         "Index Scan Backward using version_memory",
-        "(ROW(memory_id, seq) < ROW($3, $8))",
+        "(ROW(memory_id, seq) < ROW($3, $9))",
     ];
     let of_actor = [
         "Index Scan Backward using version_actor",
-        "(ROW(actor_id, seq) < ROW($6, $8))",
+        "(ROW(actor_id, seq) < ROW($7, $9))",
     ];
     let of_operation = [
         "Index Scan Backward using version_op",
-        "(ROW(op, seq) < ROW($4, $8))",
+        "(ROW(op, seq) < ROW($4, $9))",
     ];
     let of_all = [
         "Index Scan Backward using version_pkey",
-        "(seq < $8) AND (seq > $7))",
+        "(seq < $9) AND (seq > $8))",
     ];
     let expected: [&[&str]; 4] = [&of_memory, &of_actor, &of_operation, &of_all];
     assert_plans("list_versions", &VERSIONS, &expected).await;
@@ -307,7 +308,13 @@ async fn expiry_reads_ranges_of_indexes_in_their_order() {
         ),
         (
             "PAST",
-            vec![number("$3"), number("$4"), number("$5"), number("$6")],
+            vec![
+                number("$3"),
+                number("$4"),
+                number("$5"),
+                number("$6"),
+                number("$7"),
+            ],
             vec!["Index Scan using version_pkey", "version_memory", "memory_pkey"],
         ),
     ] {

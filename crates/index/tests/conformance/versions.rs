@@ -129,6 +129,7 @@ pub(crate) async fn every_filter_lists_what_it_says_newest_first(subject: &Subje
                         memory_id,
                         operation,
                         actor: by.as_ref().map(|by| (kind_of(by), by.id())),
+                        includes_imported: false,
                         created_from: from.map(after_seconds),
                         created_to: to.map(after_seconds),
                         before: None,

@@ -67,7 +67,7 @@ pub(crate) struct MemoryVersion {
     redacted_by: Option<VersionActor>,
 }
 
-/// The author of a change. Imported versions have ids of another server.
+/// The author of a change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub(crate) enum VersionActor {
@@ -76,19 +76,40 @@ pub(crate) enum VersionActor {
     Api {
         #[schema(value_type = schemas::ForeignId)]
         api_key_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
     },
     /// An agent within a session.
     #[serde(rename = "session_actor")]
     Session {
         #[schema(value_type = schemas::ForeignId)]
         session_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
     },
     /// A person.
     #[serde(rename = "user_actor")]
-    User { user_id: String },
+    User {
+        user_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
     /// A workload.
     #[serde(rename = "service_account_actor")]
-    ServiceAccount { service_account_id: String },
+    ServiceAccount {
+        service_account_id: String,
+        /// Only there if true: an imported history names this author, with any id.
+        #[serde(default, skip_serializing_if = "is_false")]
+        imported: bool,
+    },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The response to a redaction.
@@ -120,6 +141,9 @@ query_params! {
         /// Only versions written by this workload.
         #[param(value_type = Option<schemas::GivenName>)]
         service_account_id: Option<String> = name("service_account_id"),
+        /// Whether imported versions that name this session, key or workload as their author
+        /// count, too. Whoever imports a history may claim any author.
+        include_imported: Option<bool> = flag("include_imported"),
     }
 }
 
@@ -137,23 +161,33 @@ impl ListMemoryVersions {
 impl From<Actor> for VersionActor {
     fn from(actor: Actor) -> Self {
         match actor {
-            Actor::ApiKey(api_key_id) => Self::of(ActorKind::ApiKey, api_key_id.to_string()),
-            Actor::Session(session_id) => Self::of(ActorKind::Session, session_id.to_string()),
-            Actor::User(user_id) => Self::of(ActorKind::User, user_id),
-            Actor::ServiceAccount(id) => Self::of(ActorKind::ServiceAccount, id),
-            Actor::Imported(kind, id) => Self::of(kind, id),
+            Actor::ApiKey(api_key_id) => Self::of(ActorKind::ApiKey, api_key_id.to_string(), false),
+            Actor::Session(session_id) => Self::of(ActorKind::Session, session_id.to_string(), false),
+            Actor::User(user_id) => Self::of(ActorKind::User, user_id, false),
+            Actor::ServiceAccount(id) => Self::of(ActorKind::ServiceAccount, id, false),
+            Actor::Imported(kind, id) => Self::of(kind, id, true),
         }
     }
 }
 
 impl VersionActor {
-    fn of(kind: ActorKind, id: String) -> Self {
+    fn of(kind: ActorKind, id: String, imported: bool) -> Self {
         match kind {
-            ActorKind::ApiKey => Self::Api { api_key_id: id },
-            ActorKind::Session => Self::Session { session_id: id },
-            ActorKind::User => Self::User { user_id: id },
+            ActorKind::ApiKey => Self::Api {
+                api_key_id: id,
+                imported,
+            },
+            ActorKind::Session => Self::Session {
+                session_id: id,
+                imported,
+            },
+            ActorKind::User => Self::User {
+                user_id: id,
+                imported,
+            },
             ActorKind::ServiceAccount => Self::ServiceAccount {
                 service_account_id: id,
+                imported,
             },
         }
     }
@@ -161,10 +195,12 @@ impl VersionActor {
     /// The kind and the id.
     pub(crate) fn into_parts(self) -> (ActorKind, String) {
         match self {
-            Self::Api { api_key_id } => (ActorKind::ApiKey, api_key_id),
-            Self::Session { session_id } => (ActorKind::Session, session_id),
-            Self::User { user_id } => (ActorKind::User, user_id),
-            Self::ServiceAccount { service_account_id } => (ActorKind::ServiceAccount, service_account_id),
+            Self::Api { api_key_id, .. } => (ActorKind::ApiKey, api_key_id),
+            Self::Session { session_id, .. } => (ActorKind::Session, session_id),
+            Self::User { user_id, .. } => (ActorKind::User, user_id),
+            Self::ServiceAccount {
+                service_account_id, ..
+            } => (ActorKind::ServiceAccount, service_account_id),
         }
     }
 }
@@ -223,6 +259,7 @@ pub(crate) async fn list(
     let query = VersionQuery {
         memory_id: params.memory_id,
         operation: params.operation,
+        includes_imported: params.include_imported.unwrap_or_default(),
         actors: params.actors(),
         created_from: created.from,
         created_to: created.to,
@@ -334,7 +371,7 @@ mod tests {
             ),
             (
                 Actor::Imported(ActorKind::ApiKey, "key of another server".to_owned()),
-                json!({"type": "api_actor", "api_key_id": "key of another server"}),
+                json!({"type": "api_actor", "api_key_id": "key of another server", "imported": true}),
             ),
         ] {
             assert_eq!(serde_json::to_value(VersionActor::from(actor)).unwrap(), expected);

@@ -292,7 +292,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "event_deltas[]" => Meaning::Plain("agent.message"),
         "types[]" => Meaning::Plain("agent.tool_use"),
         "order" => Meaning::Plain("asc"),
-        "include_archived" | "keep_tidy" | "file_index" => Meaning::Plain("true"),
+        "include_archived" | "include_imported" | "keep_tidy" | "file_index" => Meaning::Plain("true"),
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
         "topic" => Meaning::Plain("gardens"),

@@ -11,7 +11,7 @@ use crate::commands::Person;
 use crate::support::holding_proxy::HoldingProxy;
 use crate::support::{Pair, eventually};
 
-/// The lines of a file but for ids, which are new in each store.
+/// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {
     let mut lines = lines(file);
     let mut memories = Vec::new();
@@ -19,6 +19,11 @@ fn without_ids(file: &Path) -> Vec<Value> {
         let line = line.as_object_mut().unwrap();
         for field in ["id", "version_id", "memory_store_id"] {
             line.remove(field);
+        }
+        for field in ["created_by", "redacted_by"] {
+            if let Some(author) = line.get_mut(field).and_then(Value::as_object_mut) {
+                author.remove("imported");
+            }
         }
         if let Some(memory) = line.remove("memory_id") {
             let known = memories.iter().position(|other| *other == memory);
@@ -258,7 +263,28 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
         assert_eq!(version["created_at"], "2025-01-02T03:04:05.000000Z");
         assert_eq!(version["created_by"]["api_key_id"], "apikey_of_another_server");
     }
-    let live = json!({"position": 3, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
+    // Whoever imports a history may claim any author.
+    let own = format!("/v1/memory_stores/{}/memory_versions", person.tenant.store_id);
+    person.create("/own.md", "mine").await;
+    let victim = client.get(&own).await.json()["data"][0]["created_by"].clone();
+    let mut claimed = version("mem_4", "/d.md");
+    claimed["created_by"] = victim.clone();
+    let part = json!({"position": 3, "versions": [claimed]});
+    assert_eq!(client.post(&route, &part).await.status, 200);
+    let by_key = format!(
+        "{store}/memory_versions?api_key_id={}",
+        victim["api_key_id"].as_str().unwrap()
+    );
+    assert_eq!(client.get(&by_key).await.json()["data"], json!([]));
+    let all = client
+        .get(&format!("{by_key}&include_imported=true"))
+        .await
+        .json();
+    let mut marked = victim;
+    marked["imported"] = true.into();
+    assert_eq!(all["data"][0]["created_by"], marked);
+    assert_eq!(all["data"].as_array().unwrap().len(), 1);
+    let live = json!({"position": 4, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
     let refused = client.post(&route, &live).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     let made = client
