@@ -1,10 +1,12 @@
 //! What changed in a store, in the order of the commits.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{StoreId, TenantId, VersionId};
 use keepsake_index::{ChangePage, Scope, Version};
 use moka::future::Cache;
 
@@ -21,8 +23,73 @@ const FOLLOWED: u32 = 50;
 
 /// A store that is watched, and the head that the query finds: the sequence number
 /// of its newest change, and the number of removals of its history.
-type Place = (TenantId, StoreId);
+type Watchable = (TenantId, StoreId);
 type Head = (i64, i64);
+
+/// A place among the changes of a store: behind a version, in one history.
+///
+/// As text it is `SEQ.EPOCH.VERSION`. A number alone, which is what places once were, says
+/// nothing about the history; 0 is the beginning of any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangePlace {
+    seq: i64,
+    /// The number of removals of history, when the place was made.
+    purge_epoch: Option<i64>,
+    /// The version with the sequence number; `None` if it was removed already.
+    version_id: Option<VersionId>,
+}
+
+impl ChangePlace {
+    /// The beginning of a history.
+    pub const START: Self = Self {
+        seq: 0,
+        purge_epoch: None,
+        version_id: None,
+    };
+
+    /// Whether a page after this place has all that its reader has not seen.
+    fn is_followed_by(&self, page: &ChangePage) -> bool {
+        self.seq == 0
+            || (self.purge_epoch == Some(page.purge_epoch) && self.version_id == page.version_before)
+    }
+}
+
+impl fmt::Display for ChangePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.seq)?;
+        if let Some(purge_epoch) = self.purge_epoch {
+            write!(f, ".{purge_epoch}")?;
+        }
+        if let Some(version_id) = self.version_id {
+            write!(f, ".{version_id}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoPlace;
+
+impl FromStr for ChangePlace {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        let mut parts = text.splitn(3, '.');
+        let number = |text: &str| {
+            let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| is_digits).ok_or(NoPlace)
+        };
+        Ok(Self {
+            seq: number(parts.next().unwrap_or_default())?,
+            purge_epoch: parts.next().map(number).transpose()?,
+            version_id: parts
+                .next()
+                .map(|id| id.parse().map_err(|_| NoPlace))
+                .transpose()?,
+        })
+    }
+}
 
 /// Changes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +99,8 @@ pub struct StoreChanges {
     /// The changes, oldest first.
     pub changes: Arc<[Version]>,
     /// The place after them.
-    pub next_after: i64,
+    pub next_after: ChangePlace,
+    purge_epoch: i64,
     /// Whether there were further changes.
     pub has_more: bool,
     /// Whether changes before `next_after` are missing because they were removed.
@@ -41,13 +109,23 @@ pub struct StoreChanges {
 }
 
 impl StoreChanges {
-    fn none(store_id: StoreId, after: i64) -> Self {
+    fn none(store_id: StoreId, after: ChangePlace, purge_epoch: i64) -> Self {
         Self {
             store_id,
             changes: Arc::default(),
             next_after: after,
+            purge_epoch,
             has_more: false,
             is_history_removed: false,
+        }
+    }
+
+    /// The place after one of the changes.
+    pub fn place_after(&self, change: &Version) -> ChangePlace {
+        ChangePlace {
+            seq: change.seq,
+            purge_epoch: Some(self.purge_epoch),
+            version_id: Some(change.version_id),
         }
     }
 }
@@ -57,6 +135,8 @@ impl StoreChanges {
 pub struct FollowedStore {
     store_id: StoreId,
     watched: Watched<Head>,
+    /// Whether the reader's place is one of this history: it was the answer of a read.
+    is_place_known: bool,
 }
 
 impl FollowedStore {
@@ -70,16 +150,16 @@ impl FollowedStore {
 #[derive(Debug, Clone)]
 pub struct Changes {
     context: Arc<Context>,
-    watch: Arc<Watch<Place, Head>>,
+    watch: Arc<Watch<Watchable, Head>>,
     /// A change that wakes many readers is read once. The key contains the head that they
     /// saw, so a page is never older than that head.
-    pages: Cache<(Place, State<Head>, i64), Arc<ChangePage>>,
+    pages: Cache<(Watchable, State<Head>, i64), Arc<ChangePage>>,
 }
 
 impl Changes {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let index = context.index.clone();
-        let watch = Watch::new(move |stores: Vec<Place>| {
+        let watch = Watch::new(move |stores: Vec<Watchable>| {
             let index = index.clone();
             async move {
                 let heads = index.changes.store_heads(&stores).await?;
@@ -99,7 +179,7 @@ impl Changes {
         }
     }
 
-    /// Lists the changes after a place, oldest first; from the first one: 0.
+    /// Lists the changes after a place, oldest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -109,13 +189,15 @@ impl Changes {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        after: i64,
+        after: ChangePlace,
         limit: Option<u64>,
     ) -> Result<StoreChanges, EngineError> {
         allow(principal, store_id)?;
         let page = PageRequest { limit, page: None };
         let limit = page.session_limit()?;
-        let page = self.read((principal.tenant_id, store_id), after, limit).await?;
+        let page = self
+            .read((principal.tenant_id, store_id), after.seq, limit)
+            .await?;
         Ok(shown(store_id, after, limit, &page))
     }
 
@@ -128,7 +210,11 @@ impl Changes {
         allow(principal, store_id)?;
         let tenant_id = principal.tenant_id;
         let watched = self.watch.watch(tenant_id, (tenant_id, store_id))?;
-        Ok(FollowedStore { store_id, watched })
+        Ok(FollowedStore {
+            store_id,
+            watched,
+            is_place_known: false,
+        })
     }
 
     /// The changes after a place, for a reader that follows the store. Readers at the
@@ -139,21 +225,23 @@ impl Changes {
     pub async fn next(
         &self,
         principal: &Principal,
-        followed: &FollowedStore,
-        after: i64,
+        followed: &mut FollowedStore,
+        after: ChangePlace,
     ) -> Result<StoreChanges, EngineError> {
         let store_id = followed.store_id;
         allow(principal, store_id)?;
         let state = followed.watched.state();
-        if let State::Found(Some((seq, _))) = state
-            && seq == after
+        if let State::Found(Some((seq, purge_epoch))) = state
+            && followed.is_place_known
+            && (seq, Some(purge_epoch)) == (after.seq, after.purge_epoch)
         {
-            return Ok(StoreChanges::none(store_id, after));
+            return Ok(StoreChanges::none(store_id, after, purge_epoch));
         }
-        let place = (principal.tenant_id, store_id);
-        let read = async { self.read(place, after, FOLLOWED).await.map(Arc::new) };
-        let page = self.pages.try_get_with((place, state, after), read).await;
+        let store = (principal.tenant_id, store_id);
+        let read = async { self.read(store, after.seq, FOLLOWED).await.map(Arc::new) };
+        let page = self.pages.try_get_with((store, state, after.seq), read).await;
         let page = page.map_err(EngineError::Shared)?;
+        followed.is_place_known = true;
         Ok(shown(store_id, after, FOLLOWED, &page))
     }
 
@@ -161,15 +249,15 @@ impl Changes {
     ///
     /// # Errors
     /// As of [`Self::list`].
-    pub async fn newest(&self, principal: &Principal, store_id: StoreId) -> Result<i64, EngineError> {
+    pub async fn newest(&self, principal: &Principal, store_id: StoreId) -> Result<ChangePlace, EngineError> {
         allow(principal, store_id)?;
         let page = self.read((principal.tenant_id, store_id), i64::MAX, 1).await?;
-        Ok(page.seq)
+        Ok(newest_of(&page))
     }
 
     async fn read(
         &self,
-        (tenant_id, store_id): Place,
+        (tenant_id, store_id): Watchable,
         after: i64,
         limit: u32,
     ) -> Result<ChangePage, EngineError> {
@@ -186,17 +274,75 @@ fn allow(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
     principal.require_no_session()
 }
 
-fn shown(store_id: StoreId, after: i64, limit: u32, page: &ChangePage) -> StoreChanges {
-    let is_full = page.versions.len() == limit as usize;
-    let last = page.versions.last().map(|version| version.seq);
-    // A store that was restored from a backup may end before the place.
-    let next_after = last.filter(|_| is_full).unwrap_or(page.seq);
-    let expected = usize::try_from(next_after - after).ok();
-    StoreChanges {
+/// The place after the newest change of a store.
+fn newest_of(page: &ChangePage) -> ChangePlace {
+    ChangePlace {
+        seq: page.seq,
+        purge_epoch: Some(page.purge_epoch),
+        version_id: page.newest_version,
+    }
+}
+
+fn shown(store_id: StoreId, after: ChangePlace, limit: u32, page: &ChangePage) -> StoreChanges {
+    let mut found = StoreChanges {
         store_id,
         changes: Arc::clone(&page.versions),
-        next_after,
-        has_more: next_after < page.seq,
-        is_history_removed: expected != Some(page.versions.len()),
+        // A store that was restored from a backup may end before the place.
+        next_after: newest_of(page),
+        purge_epoch: page.purge_epoch,
+        has_more: false,
+        is_history_removed: false,
+    };
+    if page.versions.len() == limit as usize
+        && let Some(last) = page.versions.last()
+    {
+        found.next_after = found.place_after(last);
+    }
+    let seq = found.next_after.seq;
+    found.has_more = seq < page.seq;
+    let is_contiguous = usize::try_from(seq - after.seq).ok() == Some(page.versions.len());
+    found.is_history_removed = !is_contiguous || !after.is_followed_by(page);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_read_from_its_text() {
+        let version_id = "memver_00000000000000000000000001".parse().unwrap();
+        for (text, seq, purge_epoch, version_id) in [
+            ("0", 0, None, None),
+            ("17", 17, None, None),
+            ("17.3", 17, Some(3), None),
+            (
+                "17.3.memver_00000000000000000000000001",
+                17,
+                Some(3),
+                Some(version_id),
+            ),
+        ] {
+            let place: ChangePlace = text.parse().unwrap();
+            let expected = ChangePlace {
+                seq,
+                purge_epoch,
+                version_id,
+            };
+            assert_eq!((place, place.to_string()), (expected, text.to_owned()));
+        }
+        for text in [
+            "",
+            "-1",
+            "x",
+            "1.",
+            "1.x",
+            "1.2.",
+            "1.2.mem_1",
+            "9223372036854775808",
+            "+1",
+        ] {
+            assert_eq!(text.parse::<ChangePlace>(), Err(NoPlace), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{SessionId, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -57,6 +57,10 @@ pub struct ChangePage {
     pub seq: i64,
     /// The number of removals of the store's history.
     pub purge_epoch: i64,
+    /// The version at the place after which the page begins, if there is one.
+    pub version_before: Option<VersionId>,
+    /// The newest version, if there is one.
+    pub newest_version: Option<VersionId>,
     /// The versions, oldest first.
     pub versions: Arc<[Version]>,
 }
@@ -64,6 +68,8 @@ pub struct ChangePage {
 /// The head of a store, and a version after the given place, if there is one.
 struct ChangeRow {
     head: StoreHead,
+    version_before: Option<VersionId>,
+    newest_version: Option<VersionId>,
     version: Option<Version>,
 }
 
@@ -86,6 +92,8 @@ impl FromRow for ChangeRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
             head: row.read()?,
+            version_before: row.get("version_before")?,
+            newest_version: row.get("newest_version")?,
             version: row.read_unless_null("version_id")?,
         })
     }
@@ -108,7 +116,12 @@ impl Changes {
     ) -> Result<Option<ChangePage>, IndexError> {
         let mut tx = self.0.read("changes_after", Role::Tenant(tenant_id)).await?;
         let text = format!(
-            "SELECT {HEAD}, v.* FROM store s LEFT JOIN ( \
+            "SELECT {HEAD}, \
+                (SELECT p.version_id FROM version p \
+                 WHERE p.tenant_id = $1 AND p.store_id = $2 AND p.seq = $3) AS version_before, \
+                (SELECT n.version_id FROM version n \
+                 WHERE n.tenant_id = $1 AND n.store_id = $2 AND n.seq = s.seq) AS newest_version, \
+                v.* FROM store s LEFT JOIN ( \
                 SELECT {COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
                 ORDER BY seq LIMIT $4 + 0) v ON TRUE \
              WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
@@ -117,10 +130,14 @@ impl Changes {
         let query = query.bind((tenant_id, store_id)).bind((after, limit));
         let rows: Vec<ChangeRow> = query.all().await?;
         tx.commit().await?;
-        let head = rows.first().map(|row| row.head);
-        Ok(head.map(|head| ChangePage {
-            seq: head.seq,
-            purge_epoch: head.purge_epoch,
+        let Some(first) = rows.first() else {
+            return Ok(None);
+        };
+        Ok(Some(ChangePage {
+            seq: first.head.seq,
+            purge_epoch: first.head.purge_epoch,
+            version_before: first.version_before,
+            newest_version: first.newest_version,
             versions: rows.into_iter().filter_map(|row| row.version).collect(),
         }))
     }

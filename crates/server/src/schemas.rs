@@ -88,6 +88,9 @@ described! {
         .pattern(Some("^([0-9a-f]{64})?$"))
         .examples(["9054350fdba23cc80006d2967efb8b6efcf857416c592fadf5de405c48561c16"]);
     SelectedMetadata = pairs("Pairs that a store must all have; at least one.", Type::String.into()).min_properties(Some(1));
+    ChangePlace = text("A place among the changes of a memory store, in one history; `0` is the beginning.")
+        .pattern(Some("^[0-9]{1,18}(\\.[0-9]{1,18}(\\.memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?)?$"))
+        .examples(["7.0.memver_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))
         .examples(["/projects/"]);

@@ -19,15 +19,16 @@ pub(crate) async fn changes_come_in_the_order_of_their_commits(subject: &Subject
     place.change(vec![deleted(&fourth)]).await;
     let changes = &subject.index.changes;
     let mut seen = Vec::new();
-    let mut after = 0;
+    let (mut after, mut version_before) = (0, None);
     loop {
         let page = changes.after(place.tenant_id, place.store_id, after, 2).await;
         let page = page.unwrap().unwrap();
-        assert_eq!(page.seq, 5);
+        assert_eq!((page.seq, page.version_before), (5, version_before));
         let Some(last) = page.versions.last() else {
+            assert_eq!(page.newest_version, version_before);
             break;
         };
-        after = last.seq;
+        (after, version_before) = (last.seq, Some(last.version_id));
         seen.extend(page.versions.iter().cloned());
     }
     assert_eq!(

@@ -93,41 +93,39 @@ async fn changes_are_listed_in_the_order_of_their_commits() {
         ]
     );
     assert_eq!(
-        (
-            &first["next_after"],
-            &first["has_more"],
-            &first["history_removed"]
-        ),
-        (&json!(3), &json!(true), &json!(false))
+        (&first["has_more"], &first["history_removed"]),
+        (&json!(true), &json!(false))
     );
+    let after = |page: &Value| page["next_after"].as_str().unwrap().to_owned();
     assert_eq!(first["data"][0]["created_by"]["type"], "api_actor");
-    let last = client.get(&format!("{changes}?after=3")).await.json();
+    let last = client
+        .get(&format!("{changes}?after={}", after(&first)))
+        .await
+        .json();
     let told: Vec<_> = last["data"].as_array().unwrap().iter().map(place).collect();
     assert_eq!(told, [(4, "deleted", "/b.md")]);
-    assert_eq!(
-        (&last["next_after"], &last["has_more"]),
-        (&json!(4), &json!(false))
-    );
-    let end = client.get(&format!("{changes}?after=4")).await.json();
+    assert_eq!(last["has_more"], false);
+    let end = client
+        .get(&format!("{changes}?after={}", after(&last)))
+        .await
+        .json();
     assert_eq!(
         end,
-        json!({"data": [], "next_after": 4, "has_more": false, "history_removed": false})
+        json!({"data": [], "next_after": after(&last), "has_more": false, "history_removed": false})
     );
-    // As after the restore of an older backup.
-    let beyond = client.get(&format!("{changes}?after=9")).await.json();
-    assert_eq!(
-        (&beyond["next_after"], &beyond["history_removed"]),
-        (&json!(4), &json!(true))
-    );
+    // A number alone, as places once were, says nothing about the history.
+    for number in ["4", "3", "9"] {
+        let page = client.get(&format!("{changes}?after={number}")).await.json();
+        assert_eq!(
+            (&page["next_after"], &page["history_removed"]),
+            (&json!(after(&last)), &json!(true))
+        );
+    }
+    let rule = "`after` must be 0, the `next_after` of a page, or the id of an event of this store";
     for (query, rule) in [
-        (
-            "after=-1",
-            "`after` must be an integer from 0 to 9223372036854775807",
-        ),
-        (
-            "after=9223372036854775808",
-            "`after` must be an integer from 0 to 9223372036854775807",
-        ),
+        ("after=-1", rule),
+        ("after=9223372036854775808", rule),
+        ("after=4.0.x", rule),
         ("limit=0", "`limit` must be 1 to 1000, but is 0"),
         ("limit=1001", "`limit` must be 1 to 1000, but is 1001"),
     ] {
@@ -170,6 +168,58 @@ async fn removed_history_is_reported() {
         first.contains("event: history_removed") && !first.contains("id:"),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reader_is_told_of_a_removal_and_of_another_history() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    for path in ["/kept.md", "/secret/a.md"] {
+        create(&client, &tenant, path).await;
+    }
+    server.end().await;
+    let (index, backup) = (deployment.sqlite_file(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::copy(&index, backup.path()).unwrap();
+    server.restart().await;
+    create(&client, &tenant, "/lost.md").await;
+    let changes = changes_of(&tenant);
+    let page = async |after: &str| client.get(&format!("{changes}?after={after}")).await.json();
+    let is_told = async |after: &str| page(after).await["history_removed"] == true;
+    let known = page("0").await["next_after"].as_str().unwrap().to_owned();
+    assert!(!is_told(&known).await);
+
+    // Restored, with as many changes again.
+    server.end().await;
+    std::fs::copy(backup.path(), &index).unwrap();
+    server.restart().await;
+    create(&client, &tenant, "/other.md").await;
+    assert!(is_told(&known).await, "{known}");
+    let mut stream = open(&client, &format!("{changes}/stream?after={known}")).await;
+    let first = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
+    let first = first.unwrap().unwrap();
+    assert!(
+        std::str::from_utf8(&first)
+            .unwrap()
+            .contains("event: history_removed"),
+        "{first:?}"
+    );
+
+    // An erasure removes changes that the reader has seen.
+    let known = page("0").await["next_after"].as_str().unwrap().to_owned();
+    let mut stream = open(&client, &format!("{changes}/stream?after={known}")).await;
+    let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": "/secret/"});
+    let erased = client.post("/v1/erasures", &erasure).await;
+    assert!(erased.status < 300, "{}", erased.text);
+    let mut text = String::new();
+    while !text.contains("event: history_removed") {
+        let part = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
+        text.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
+    }
+    assert!(is_told(&known).await, "{known}");
+    let known = page(&known).await["next_after"].as_str().unwrap().to_owned();
+    assert!(!is_told(&known).await, "{known}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

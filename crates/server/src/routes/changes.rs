@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
 use keepsake_core::{MemoryId, StoreId, VersionId};
-use keepsake_engine::{Engine, EngineError, FollowedStore, Principal, StoreChanges};
+use keepsake_engine::{ChangePlace, Engine, EngineError, FollowedStore, Principal, StoreChanges};
 use keepsake_index::Version;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -57,11 +57,13 @@ pub(crate) struct MemoryChanges {
     /// In the order of their commits.
     data: Vec<MemoryChange>,
     /// Send it as `after` to get what follows.
-    next_after: i64,
+    #[schema(value_type = schemas::ChangePlace)]
+    next_after: String,
     /// Whether there were further changes.
     has_more: bool,
-    /// Whether changes before `next_after` are missing because they were removed from
-    /// the history. Then list all memories.
+    /// Whether the reader may lack changes before `next_after`: some were removed from the
+    /// history since `after` was given, or it is of another history, because a backup was
+    /// restored. Then list all memories.
     history_removed: bool,
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct MemoryChanges {
 #[derive(Debug, Serialize)]
 struct HistoryRemoved {
     r#type: HistoryRemovedType,
-    next_after: i64,
+    next_after: String,
 }
 
 impl From<Version> for MemoryChange {
@@ -91,10 +93,14 @@ impl From<Version> for MemoryChange {
 query_params! {
     /// The place in a store's changes.
     After {
-        /// The `seq` of the last known change, or 0. A list begins with the first change
-        /// by default, a stream with the next one.
-        #[param(minimum = 0, maximum = 9_223_372_036_854_775_807_i64)]
-        after: Option<u64> = number("after", "0 to 9223372036854775807"),
+        /// The `next_after` of the last known page or the id of the last known event, or 0.
+        /// A list begins with the first change by default, a stream with the next one.
+        #[param(value_type = Option<schemas::ChangePlace>)]
+        after: Option<ChangePlace> = word(
+            "after",
+            |text| text.parse().ok(),
+            "0, the `next_after` of a page, or the id of an event of this store"
+        ),
     }
 }
 
@@ -104,15 +110,6 @@ query_params! {
         /// Changes per page; 20 by default.
         #[param(minimum = 1, maximum = 1000)]
         limit: Option<u64> = number("limit", "1 to 1000"),
-    }
-}
-
-impl After {
-    fn place(&self) -> Result<Option<i64>, ApiError> {
-        let place = self.after.map(i64::try_from).transpose();
-        place.map_err(|_| {
-            ApiError::invalid_request("`after` must be an integer from 0 to 9223372036854775807")
-        })
     }
 }
 
@@ -133,12 +130,12 @@ pub(crate) async fn list(
     Path(store_id): Path<StoreId>,
     QueryParams((after, page)): QueryParams<(After, ChangesPage)>,
 ) -> Result<Json<MemoryChanges>, ApiError> {
-    let after = after.place()?.unwrap_or(0);
+    let after = after.after.unwrap_or(ChangePlace::START);
     let changes = &engine.changes;
     let found = changes.list(&principal, store_id, after, page.limit).await?;
     Ok(Json(MemoryChanges {
         data: found.changes.iter().cloned().map(MemoryChange::from).collect(),
-        next_after: found.next_after,
+        next_after: found.next_after.to_string(),
         has_more: found.has_more,
         history_removed: found.is_history_removed,
     }))
@@ -171,10 +168,10 @@ pub(crate) async fn stream(
     QueryParams(after): QueryParams<After>,
     subscription: Subscription,
 ) -> Result<Response, ApiError> {
-    let last = subscription.place(|text| text.parse().ok().filter(|place| *place >= 0))?;
+    let last = subscription.place(|text| text.parse().ok())?;
     let newest = engine.changes.newest(&principal, store_id).await?;
     let source = StoreSource {
-        after: last.or(after.place()?).unwrap_or(newest),
+        after: last.or(after.after).unwrap_or(newest),
         followed: engine.changes.follow(&principal, store_id)?,
     };
     Ok(subscription.answer(engine, source))
@@ -184,7 +181,7 @@ pub(crate) async fn stream(
 struct StoreSource {
     followed: FollowedStore,
     /// The place of the last change that was read.
-    after: i64,
+    after: ChangePlace,
 }
 
 impl Source for StoreSource {
@@ -194,7 +191,7 @@ impl Source for StoreSource {
         principal: &Arc<Principal>,
     ) -> Result<Option<Ready>, EngineError> {
         let changes = &engine.changes;
-        let found = changes.next(principal, &self.followed, self.after).await?;
+        let found = changes.next(principal, &mut self.followed, self.after).await?;
         self.after = found.next_after;
         let is_news = found.is_history_removed || !found.changes.is_empty();
         Ok(is_news.then(|| Box::new(sent(found)) as Ready))
@@ -210,7 +207,7 @@ fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
     let removed = found.is_history_removed.then(|| {
         let event = HistoryRemoved {
             r#type: HistoryRemovedType,
-            next_after: found.next_after,
+            next_after: found.next_after.to_string(),
         };
         let event = Event::default().event(HISTORY_REMOVED).json_data(event).ok()?;
         // Without an id before changes: a client that loses them asks for them again.
@@ -223,7 +220,8 @@ fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
     });
     let changes = (0..found.changes.len()).filter_map(move |n| {
         let version = found.changes.get(n)?;
-        let event = Event::default().event(CHANGE).id(version.seq.to_string());
+        let place = found.place_after(version);
+        let event = Event::default().event(CHANGE).id(place.to_string());
         event.json_data(MemoryChange::from(version.clone())).ok()
     });
     removed.flatten().into_iter().chain(changes)
