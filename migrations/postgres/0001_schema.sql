@@ -77,16 +77,6 @@ CREATE TABLE replica (
     access_flushed_through bigint NOT NULL
 );
 
--- Changes that the other replicas must learn of to drop cache entries.
-CREATE TABLE change_feed (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at bigint NOT NULL,
-    kind text COLLATE "C" NOT NULL,
-    tenant_id uuid NOT NULL,
-    object_id uuid
-);
-CREATE INDEX change_feed_tenant ON change_feed (tenant_id, seq);
-
 -- One row per job: the lease of the replica that runs it, and where it continues.
 CREATE TABLE job (
     name text COLLATE "C" PRIMARY KEY,
@@ -257,7 +247,7 @@ CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NUL
 
 -- Every commit of a store locks this row, and no other commit waits for it.
 -- `seq` is the `seq` of the store's newest version. No later version gets an
--- earlier time than `last_version_at`. `purge_epoch` counts removals of history.
+-- earlier time than `last_version_at`, unless that is more than a minute ahead. `purge_epoch` counts removals of history.
 -- `idle_since`: every live memory was used at this time or later, so that expiry
 -- skips the store until a memory can be due. `imported_seq` is the `seq` of the
 -- last version that an import of a history wrote.
@@ -560,9 +550,7 @@ REVOKE UPDATE ON audit FROM keepsake_jobs;
 
 -- The app cannot read the server's keys or write credentials, except through
 -- `record_credential`.
-GRANT SELECT ON credential, change_feed TO keepsake_app;
-GRANT INSERT ON change_feed TO keepsake_app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, change_feed, job, job_run
-    TO keepsake_jobs;
+GRANT SELECT ON credential TO keepsake_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, job, job_run TO keepsake_jobs;
 GRANT SELECT, INSERT, UPDATE ON tenant_deletion, audit_horizon TO keepsake_jobs;
 GRANT SELECT, INSERT ON operator_audit TO keepsake_jobs;

@@ -31,15 +31,6 @@ CREATE TABLE replica (
     access_flushed_through INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE change_feed (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    at INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    tenant_id BLOB NOT NULL,
-    object_id BLOB
-) STRICT;
-CREATE INDEX change_feed_tenant ON change_feed (tenant_id, seq);
-
 CREATE TABLE job (
     name TEXT NOT NULL PRIMARY KEY,
     owner BLOB,

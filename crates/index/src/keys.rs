@@ -7,7 +7,6 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{earlier_call, record_call};
-use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Database, Role, Tx, from_row};
 use crate::model::{
@@ -147,7 +146,6 @@ impl ApiKeys {
         }
         let query = tx.query(REVOKE).bind((tenant_id, key_id, audited.at));
         query.execute().await?;
-        announce(&mut tx, "api_key", tenant_id, Some(key_id), audited.at).await?;
         let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
@@ -227,5 +225,5 @@ async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(
         .bind(key_id)
         .execute()
         .await?;
-    announce(tx, "api_key", tenant_id, Some(key_id), key.created_at).await
+    Ok(())
 }

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use self::change::StoredStore;
 use crate::calls::{earlier_call, record_call};
-use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
@@ -105,7 +104,6 @@ impl Stores {
         }
         insert(&mut tx, tenant_id, store).await?;
         record_call(&mut tx, tenant_id, CallMade::store(store_id), idempotency, at).await?;
-        announce(&mut tx, "store", tenant_id, Some(store_id.uuid()), at).await?;
         let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
         if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
             return Ok(StoreCreation::OverQuota(refusal));
@@ -204,7 +202,7 @@ impl Stores {
             Ok(after) => after,
             Err(count) => return Ok(StoreUpdate::TooManyPairs { count }),
         };
-        replace(&mut tx, tenant_id, &before, &after, change.now).await?;
+        replace(&mut tx, tenant_id, &before, &after).await?;
         let call = CallMade::store(store_id);
         record_call(&mut tx, tenant_id, call, idempotency, change.now).await?;
         if let Some(action) = after.change_since(&before) {
@@ -235,7 +233,7 @@ impl Stores {
             return Ok(None);
         };
         let after = before.archived(audited.at);
-        replace(&mut tx, tenant_id, &before, &after, audited.at).await?;
+        replace(&mut tx, tenant_id, &before, &after).await?;
         if after != before {
             let (action, object) = (AuditAction::StoreArchived, AuditObject::new(store_id.uuid()));
             audit::record(&mut tx, tenant_id, audited, action, object).await?;
@@ -299,14 +297,12 @@ async fn insert(tx: &mut Tx, tenant_id: TenantId, store: &NewStore) -> Result<()
     Ok(())
 }
 
-/// Writes the fields of a store that changed, and announces the change; does nothing
-/// if no field changed.
+/// Writes the fields of a store; does nothing if no field changed.
 async fn replace(
     tx: &mut Tx,
     tenant_id: TenantId,
     before: &StoredStore,
     after: &StoredStore,
-    now: Timestamp,
 ) -> Result<(), IndexError> {
     if before == after {
         return Ok(());
@@ -325,5 +321,5 @@ async fn replace(
         .bind(store.archived_at)
         .execute()
         .await?;
-    announce(tx, "store", tenant_id, Some(store.store_id.uuid()), now).await
+    Ok(())
 }

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use crate::IndexError;
 use crate::audit;
-use crate::change_feed::announce;
 use crate::database::{Database, Role, RowLock, Tx, from_row};
 use crate::model::{
     AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUpdate, TenantUsage,
@@ -73,7 +72,6 @@ impl Tenants {
         if made == 0 {
             return Ok(false);
         }
-        announce(&mut tx, "tenant", tenant_id, None, tenant.created_at).await?;
         let (action, object) = (AuditAction::TenantCreated, AuditObject::new(tenant_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
@@ -144,7 +142,6 @@ impl Tenants {
             Err(error) if error.is_unique_violation() => return Ok(TenantUpdate::ExternalIdTaken),
             replaced => replaced?,
         };
-        announce(&mut tx, "tenant", tenant_id, None, audited.at).await?;
         let object = AuditObject::new(tenant_id.uuid());
         audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
         tx.commit().await?;

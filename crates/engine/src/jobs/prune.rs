@@ -17,8 +17,6 @@ const DAY: Duration = Duration::from_hours(24);
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
 /// Retention of job runs.
 const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
-/// Retention of the change feed: far longer than any replica is offline.
-const CHANGES_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// Retention of a silent replica's row, so that it can return unchanged.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
@@ -26,9 +24,8 @@ const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
 /// Rows deleted by age: rows of a session before the session.
-const OLD: [(Prunable, Duration, &str); 7] = [
+const OLD: [(Prunable, Duration, &str); 6] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
-    (Prunable::ChangeFeed, CHANGES_KEPT_FOR, "changes"),
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
     (Prunable::SessionEvents, SESSIONS_KEPT_FOR, "session_events"),
     (
@@ -44,9 +41,9 @@ const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
 ];
 
-/// Deletes, once a day, old records of idempotent calls, job runs, entries of
-/// the change feed, silent replicas, session events, ended sessions, old audit
-/// entries, and signing keys without valid tokens.
+/// Deletes, once a day, old records of idempotent calls, job runs, silent
+/// replicas, session events, ended sessions, old audit entries, and signing keys
+/// without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
     /// Rows of one batch, which is one transaction.

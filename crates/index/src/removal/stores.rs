@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 
 use super::{DELETE_STORE, Removal, STORE_TABLES, begin_removal, delete_batch};
-use crate::change_feed::announce;
 use crate::database::{Database, Role, RowLock};
 use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, StorePurge};
 use crate::numbers::unsigned;
@@ -129,7 +128,7 @@ impl PurgedRows {
 /// Marks a store as deleted, which hides it from every reader; `false`: no such
 /// store, or already deleted.
 pub(super) async fn end(removal: &mut Removal<'_>, now: Timestamp) -> Result<bool, IndexError> {
-    let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
+    let tenant_id = removal.tenant_id;
     // The tenant first, like everything that locks both.
     let query = removal.tx.query_locking(TENANT, RowLock::NoKeyUpdate);
     query.bind(tenant_id).execute().await?;
@@ -139,7 +138,6 @@ pub(super) async fn end(removal: &mut Removal<'_>, now: Timestamp) -> Result<boo
     let query = removal.tx.query(FREE_TENANT).bind(tenant_id);
     query.bind(store.granted_bytes).execute().await?;
     removal.query(DELETE_STORE).bind(now).execute().await?;
-    announce(removal.tx, "store", tenant_id, Some(store_id.uuid()), now).await?;
     Ok(true)
 }
 

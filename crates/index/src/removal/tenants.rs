@@ -8,7 +8,6 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{DELETE_STORE, STORE_TABLES, Table, begin_removal, delete_batch};
-use crate::change_feed::announce;
 use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
 use crate::model::{AuditAction, AuditObject, Audited, TenantDeletion, TenantPurge, VersionCounts};
 use crate::{IndexError, audit};
@@ -55,7 +54,7 @@ const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1";
 /// deletion, with the rest of their key.
 ///
 /// A test compares these and [`STORE_TABLES`] with the tables of both databases.
-const OTHER_TABLES: [(&str, &str); 11] = [
+const OTHER_TABLES: [(&str, &str); 10] = [
     ("content", "store_id, blob_id"),
     ("blob_deletion", "store_id, blob_id"),
     ("session", "session_id"),
@@ -64,7 +63,6 @@ const OTHER_TABLES: [(&str, &str); 11] = [
     ("erasure", "id"),
     ("credential", "api_key_id, secret_sha256"),
     ("api_key", "api_key_id"),
-    ("change_feed", "seq"),
     ("audit", "id"),
     ("tenant_counter", "tenant_id"),
 ];
@@ -123,7 +121,6 @@ impl TenantDeletions {
         }
         tx.query(MARK_TENANT).bind(tenant_id).execute().await?;
         tx.query(INSERT).bind((tenant_id, audited.at)).execute().await?;
-        announce(&mut tx, "tenant", tenant_id, None, audited.at).await?;
         let (action, object) = (AuditAction::TenantDeleted, AuditObject::new(tenant_id.uuid()));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         let begun = find(&mut tx, tenant_id).await?;

@@ -9,8 +9,6 @@ pub(super) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id,
 pub enum Prunable {
     /// Job runs, by start time.
     JobRuns,
-    /// Entries of the change feed.
-    ChangeFeed,
     /// Replicas, by last heartbeat.
     Replicas,
     /// Session events, by time.
@@ -35,11 +33,6 @@ impl Prunable {
                 "SELECT count(*) FROM job_run WHERE started_at < $1",
                 "DELETE FROM job_run WHERE (name, slot) IN ( \
                     SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2 + 0)",
-            ],
-            Self::ChangeFeed => [
-                "SELECT count(*) FROM change_feed WHERE at < $1",
-                "DELETE FROM change_feed WHERE seq IN ( \
-                    SELECT seq FROM change_feed WHERE at < $1 ORDER BY seq LIMIT $2 + 0)",
             ],
             Self::Replicas => [
                 "SELECT count(*) FROM replica WHERE heartbeat_at < $1",

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use crate::subject::{Raw, TextRow, postgres_index, sqlite_index};
 
 /// The tables without a tenant; every other one is a tenant's.
-pub(crate) const GLOBAL_TABLES: [&str; 9] = [
+pub(crate) const GLOBAL_TABLES: [&str; 8] = [
     "audit_horizon",
-    "change_feed",
     "credential",
     "job",
     "job_run",

@@ -37,15 +37,6 @@ async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCre
     made.unwrap()
 }
 
-/// The entries of the change feed, in their order.
-async fn told(subject: &Subject) -> Vec<String> {
-    let rows = subject
-        .raw
-        .rows("SELECT kind FROM change_feed ORDER BY seq", &[])
-        .await;
-    rows.into_iter().flatten().flatten().collect()
-}
-
 pub(crate) async fn created_tenant_is_returned_unchanged(subject: &Subject) {
     for tenant in [
         tenant_called(Some("customer-1")),
@@ -71,7 +62,6 @@ pub(crate) async fn created_tenant_is_returned_unchanged(subject: &Subject) {
             .unwrap(),
         None
     );
-    assert_eq!(told(subject).await, ["tenant"; 4]);
 }
 
 pub(crate) async fn taken_external_id_creates_no_tenant(subject: &Subject) {
@@ -80,7 +70,6 @@ pub(crate) async fn taken_external_id_creates_no_tenant(subject: &Subject) {
     assert!(!subject.index.tenants.create(&second, &audited()).await.unwrap());
     assert_eq!(subject.index.tenants.find(second.tenant_id).await.unwrap(), None);
     assert!(!subject.index.tenants.create(&first, &audited()).await.unwrap());
-    assert_eq!(told(subject).await, ["tenant"]);
 }
 
 pub(crate) async fn one_of_many_tenants_of_an_external_id_is_made(subject: &Subject) {
@@ -143,7 +132,6 @@ pub(crate) async fn created_store_is_returned_unchanged(subject: &Subject) {
             .unwrap(),
         None
     );
-    assert_eq!(told(subject).await, ["tenant", "store"]);
 }
 
 pub(crate) async fn store_of_an_unknown_tenant_is_not_created(subject: &Subject) {
@@ -162,7 +150,6 @@ pub(crate) async fn store_of_an_unknown_tenant_is_not_created(subject: &Subject)
         subject.index.stores.find(nobody, store.store_id).await.unwrap(),
         None
     );
-    assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
 pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
@@ -287,7 +274,6 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
         subject.index.credentials.authenticate(&[3; 32]).await.unwrap(),
         None
     );
-    assert_eq!(told(subject).await, ["tenant", "api_key", "api_key"]);
 }
 
 pub(crate) async fn credential_shows_changes_of_its_key_and_tenant(subject: &Subject) {
@@ -346,7 +332,6 @@ pub(crate) async fn key_of_an_unknown_tenant_is_not_created(subject: &Subject) {
         subject.index.credentials.authenticate(&[1; 32]).await.unwrap(),
         None
     );
-    assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
 pub(crate) async fn secret_belongs_to_only_one_key(subject: &Subject) {
