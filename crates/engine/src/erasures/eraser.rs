@@ -1,8 +1,8 @@
 //! Carries out erasures: rows first, then blobs.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::{BlobError, Erased};
@@ -25,6 +25,10 @@ const HELD_FOR: Duration = Duration::from_mins(2);
 /// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
 
+/// How long erasures are collected whose rows are erased: the database rewrites its file
+/// once for all of them. It is less than a worker holds an erasure.
+const ROUND: Duration = Duration::from_secs(30);
+
 /// Erasures that this replica received. It works on one at a time, so that many
 /// erasures load the database like a single client.
 #[derive(Debug, Default)]
@@ -34,8 +38,8 @@ struct Queue(Mutex<Waiting>);
 struct Waiting {
     erasures: VecDeque<(TenantId, ErasureId)>,
     has_worker: bool,
-    /// Erasures whose rows are overwritten but whose log is not yet empty.
-    rewritten: HashSet<ErasureId>,
+    /// Erasures whose rows this replica erased, and whether they are overwritten, too.
+    erased: HashMap<ErasureId, bool>,
 }
 
 impl Queue {
@@ -50,12 +54,16 @@ impl Queue {
         !std::mem::replace(&mut waiting.has_worker, true)
     }
 
-    /// The next erasure; `None` ends the worker.
+    /// The next erasure; `None`: none waits.
     fn next(&self) -> Option<(TenantId, ErasureId)> {
+        self.lock().erasures.pop_front()
+    }
+
+    /// Ends the worker, unless an erasure waits.
+    fn end(&self) -> bool {
         let mut waiting = self.lock();
-        let next = waiting.erasures.pop_front();
-        waiting.has_worker = next.is_some();
-        next
+        waiting.has_worker = !waiting.erasures.is_empty();
+        !waiting.has_worker
     }
 }
 
@@ -79,21 +87,53 @@ impl Eraser {
         }
         let eraser = self.clone();
         self.context.writes.spawn(async move {
-            while let Some((tenant_id, erasure_id)) = eraser.queue.next() {
-                // On shutdown the job finishes them on any replica.
-                if eraser.context.writes.is_closed() {
+            while !eraser.context.writes.is_closed() {
+                eraser.carry_out_waiting().await;
+                if eraser.queue.end() {
                     return;
-                }
-                let span = tracing::info_span!("engine.erase", tenant.id = %tenant_id);
-                let attempt = eraser.attempt(None, tenant_id, erasure_id);
-                if let Err(error) = attempt.instrument(span).await {
-                    tracing::warn!(
-                        tenant.id = %tenant_id, erasure.id = %erasure_id, error = %error,
-                        "engine.erase could not continue; the job does"
-                    );
                 }
             }
         });
+    }
+
+    /// Carries out the waiting erasures in two steps: the rows of all are overwritten at
+    /// once. On shutdown the job finishes them on any replica.
+    async fn carry_out_waiting(&self) {
+        let (mut erased, began_at) = (Vec::new(), Instant::now());
+        while began_at.elapsed() < ROUND && !self.context.writes.is_closed() {
+            let Some((tenant_id, erasure_id)) = self.queue.next() else {
+                break;
+            };
+            let work = self.work_on(None, tenant_id, erasure_id);
+            match work.recorded(work.erase()).await {
+                Ok(Ok(true)) => erased.push(work),
+                Ok(_) => {}
+                Err(error) => work.warn(&error),
+            }
+        }
+        for work in erased {
+            if self.context.writes.is_closed() {
+                return;
+            }
+            // The first one has the database rewritten, also for the others.
+            if let Err(error) = work.recorded(work.end()).await {
+                work.warn(&error);
+            }
+        }
+    }
+
+    fn work_on<'a>(
+        &'a self,
+        lease: Option<&'a Lease<'a>>,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+    ) -> Work<'a> {
+        Work {
+            eraser: self,
+            lease,
+            tenant_id,
+            erasure_id,
+        }
     }
 
     /// Finishes an erasure, or records the error in it.
@@ -103,13 +143,15 @@ impl Eraser {
         tenant_id: TenantId,
         erasure_id: ErasureId,
     ) -> Result<Attempt, EngineError> {
-        let work = Work {
-            eraser: self,
-            lease,
-            tenant_id,
-            erasure_id,
+        let work = self.work_on(lease, tenant_id, erasure_id);
+        let run = async {
+            if work.erase().await? {
+                work.end().await
+            } else {
+                Ok(Attempt::Stopped)
+            }
         };
-        work.attempt().await
+        Ok(work.recorded(run).await?.unwrap_or(Attempt::Failed))
     }
 }
 
@@ -141,10 +183,21 @@ impl Work<'_> {
         &self.eraser.context
     }
 
-    /// Finishes the erasure, or records the error in it.
-    async fn attempt(self) -> Result<Attempt, EngineError> {
-        let error = match self.run().await {
-            Ok(attempt) => return Ok(attempt),
+    fn warn(self, error: &EngineError) {
+        tracing::warn!(
+            tenant.id = %self.tenant_id, erasure.id = %self.erasure_id, error = %error,
+            "engine.erase could not continue; the job does"
+        );
+    }
+
+    /// Runs a step of the erasure, and records its error in it; the inner error is recorded.
+    async fn recorded<T>(
+        self,
+        step: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<Result<T, EngineError>, EngineError> {
+        let span = tracing::info_span!("engine.erase", tenant.id = %self.tenant_id);
+        let error = match step.instrument(span).await {
+            Ok(done) => return Ok(Ok(done)),
             Err(error) => error,
         };
         tracing::warn!(
@@ -157,28 +210,37 @@ impl Work<'_> {
             .erasures
             .fail(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
             .await?;
-        Ok(Attempt::Failed)
+        Ok(Err(error))
     }
 
-    async fn run(self) -> Result<Attempt, EngineError> {
+    /// Erases rows and blobs; `false`: the run must stop.
+    async fn erase(self) -> Result<bool, EngineError> {
         let Some(erased) = self.erase_rows().await? else {
-            return Ok(Attempt::Stopped);
+            return Ok(false);
         };
         if !self.erase_blobs().await? {
-            return Ok(Attempt::Stopped);
+            return Ok(false);
         }
         for store_id in erased.whole_stores {
             self.erase_rest_of(store_id).await?;
             if !self.goes_on().await? {
-                return Ok(Attempt::Stopped);
+                return Ok(false);
             }
         }
         for store_id in erased.part_stores {
             if !self.erase_older_versions(store_id).await? {
-                return Ok(Attempt::Stopped);
+                return Ok(false);
             }
         }
+        let mut waiting = self.eraser.queue.lock();
+        waiting.erased.entry(self.erasure_id).or_default();
+        Ok(true)
+    }
+
+    /// Ends the erasure, whose rows and blobs are erased.
+    async fn end(self) -> Result<Attempt, EngineError> {
         self.overwrite_rows().await?;
+        self.eraser.queue.lock().erased.remove(&self.erasure_id);
         let index = &self.context().index;
         let audited = self.context().audited(Auditor::Job);
         let has_ended = index
@@ -200,15 +262,21 @@ impl Work<'_> {
             return Ok(());
         }
         let queue = &self.eraser.queue;
-        // This blocks all writers, so it runs once per erasure.
-        if !queue.lock().rewritten.contains(&self.erasure_id) {
+        // This blocks all writers, so it runs once for all erasures whose rows are gone by
+        // now, and not again for an attempt that only has to empty the log.
+        let erased = queue.lock().erased.clone();
+        if erased.get(&self.erasure_id) == Some(&false) {
             index.erasures.overwrite_deleted().await?;
-            queue.lock().rewritten.insert(self.erasure_id);
+            let mut waiting = queue.lock();
+            waiting
+                .erased
+                .iter_mut()
+                .filter(|(erasure_id, _)| erased.contains_key(erasure_id))
+                .for_each(|(_, is_overwritten)| *is_overwritten = true);
         }
         if !index.erasures.empty_log().await? {
             return Err(EngineError::Conflict("the index is read without a pause"));
         }
-        queue.lock().rewritten.remove(&self.erasure_id);
         Ok(())
     }
 

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use keepsake_core::ContentHash;
+use keepsake_testkit::keepsake_server::free_port;
 use memchr::memmem;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use uuid::Uuid;
 
 use crate::support::client::send;
+use crate::support::deployment::ServerConfig;
 use crate::support::script::{PG_DUMP, from_environment, run};
-use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually, secrets};
 
 /// A mark in every text to erase, and in no other text.
 const MARK: &str = "qzx-erase-me";
@@ -40,6 +44,51 @@ async fn erased_stores_are_nowhere_on_postgres_and_s3() {
 #[tokio::test(flavor = "multi_thread")]
 async fn erased_stores_are_nowhere_on_sqlite() {
     erased_stores_are_nowhere(Pair::Sqlite).await;
+}
+
+/// Rewriting the file blocks all writers, so it is not done for each of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_erasures_rewrite_the_file_together() {
+    const ERASURES: usize = 16;
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let token = format!("operator-{}", Uuid::new_v4().simple());
+    secrets::remember(&token, "the operator's token");
+    let port = free_port();
+    let config = ServerConfig {
+        operator: Some((port, token.clone())),
+        ..ServerConfig::default()
+    };
+    let server = deployment.start_with(&config).await;
+    let client = server.client(&tenant);
+    for number in 0..ERASURES {
+        let path = format!("/memories/{number}/a.md");
+        let create = json!({"command": "create", "path": path, "file_text": "text"});
+        client.tool_ok(&tenant, &create).await;
+    }
+    let erase = (0..ERASURES).map(|number| {
+        let selector = json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{number}/")});
+        let client = &client;
+        async move { ok(&client.post("/v1/erasures", &selector).await) }
+    });
+    let erasures = join_all(erase).await;
+    eventually("all erasures have ended", Duration::from_mins(1), async || {
+        let ids = erasures.iter().map(|erasure| erasure["id"].as_str().unwrap());
+        let states = ids.map(async |id| client.get(&format!("/v1/erasures/{id}")).await.json());
+        let states = join_all(states).await;
+        states.iter().all(|erasure| erasure["state"] == "done")
+    })
+    .await;
+    let metrics = Client::new(&format!("http://127.0.0.1:{port}"), "");
+    let metrics = send(metrics.bare(Method::GET, "/metrics").bearer_auth(&token)).await;
+    let rewritten = metrics.text.lines().find_map(|line| {
+        let value = line.strip_prefix(
+            "keepsake_index_call_duration_seconds_count{call=\"overwrite_deleted\",outcome=\"ok\"} ",
+        )?;
+        value.parse::<usize>().ok()
+    });
+    let rewritten = rewritten.expect("the call has a metric");
+    assert!((1..=ERASURES / 2).contains(&rewritten), "{rewritten}");
 }
 
 /// The hashes of sent content, which the search looks for in addition to the marks.
