@@ -13,7 +13,9 @@ use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Attempt, Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit};
+use crate::commit::{
+    Attempt, CLOCK_AHEAD_AT_MOST, Change, Commit, CommitOutcome, CommitPlan, Kept, Made, Refusal, StoreCommit,
+};
 use crate::database::{Database, Role, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
@@ -52,7 +54,8 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
         ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)) AS is_condemned, \
     (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) AS directories, \
-    s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy \
+    s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy, \
+    (SELECT data_version FROM pragma_data_version) AS data_version \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// Makes a commit, by the statements of [`WRITES`].
@@ -142,12 +145,15 @@ struct GateRow {
     purge_epoch: i64,
     expiry: Expiry,
     policy: SensitiveDataPolicy,
+    /// Changes when another connection has written to the file.
+    data_version: i64,
 }
 
 from_row! {
     GateRow {
         seq, last_version_at, memory_count, live_bytes, granted_bytes, is_archived, earlier_seq, head_moved,
-        directory_moved, taken_path, directory_path, parent_file, is_condemned, directories, purge_epoch, policy;
+        directory_moved, taken_path, directory_path, parent_file, is_condemned, directories, purge_epoch, policy,
+        data_version;
         expiry
     }
 }
@@ -269,6 +275,9 @@ async fn make(
         .bind(kept.as_str())
         .optional()
         .await?;
+    if let (Some(writer), Some(gate)) = (tx.sqlite_writer(), &gate) {
+        writer.saw_data_version(gate.data_version);
+    }
     let Some(gate) = gate else {
         return Ok(CommitOutcome::Refused(Refusal::NoStore));
     };
@@ -283,7 +292,7 @@ async fn make(
 
     let existing = gate.directories.0.into_iter().collect();
     let directories = Directories::of(&plan.directories, &existing);
-    let at = commit.now.max(gate.last_version_at);
+    let at = time_of_version(commit.now, gate.last_version_at);
     let mut contents = commit.changes.iter().filter_map(|change| {
         let after = change.after.as_ref()?;
         Some((after.blob_id.uuid(), after.content_bytes()?))
@@ -495,6 +504,16 @@ pub(super) fn emptied_paths(directories: &Directories) -> String {
         .iter()
         .map(|directory| json!(directory.as_str()));
     paths.collect::<Value>().to_string()
+}
+
+/// The time of a version after one of `last`: not an earlier one, unless that was given by
+/// a clock that was ahead.
+fn time_of_version(now: Timestamp, last: Timestamp) -> Timestamp {
+    if last <= now.plus(CLOCK_AHEAD_AT_MOST) {
+        now.max(last)
+    } else {
+        now
+    }
 }
 
 #[cfg(test)]

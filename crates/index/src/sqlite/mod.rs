@@ -6,6 +6,7 @@
 //! disk. The lock on the data folder keeps a second process from opening the file.
 
 pub(crate) mod commit;
+mod damage;
 pub(crate) mod head;
 mod known;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr, SqlStr};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 pub(crate) use known::{Changed, Changes, KnownAnswers};
 use session::Opener;
@@ -71,6 +72,8 @@ pub(crate) struct Writer {
     known: Arc<KnownAnswers>,
     /// Whether the log may hold rows that were removed for good.
     has_removed: bool,
+    /// SQLite's number, which changes when another connection has written to the file.
+    data_version: Option<i64>,
 }
 
 impl Writer {
@@ -80,6 +83,24 @@ impl Writer {
         let raw = self.session.idle().await;
         self.known.ended(false);
         raw
+    }
+
+    /// Forgets all known answers if another process has written to the file. The lock on
+    /// the data folder prevents that, unless somebody removed the lock or linked the file.
+    fn saw_data_version(&mut self, data_version: i64) {
+        let before = self.data_version.replace(data_version);
+        if before.is_some_and(|before| before != data_version) {
+            tracing::error!("index.sqlite: another process writes to the file; stop one of them");
+            self.known.committing(Changes::All);
+            self.known.ended(false);
+        }
+    }
+
+    /// After an error of the disk, SQLite reads the file again, and its number changes, too.
+    fn forget_data_version_after<T, E>(&mut self, executed: &Result<T, E>) {
+        if executed.is_err() {
+            self.data_version = None;
+        }
     }
 
     /// Has the log emptied after this transaction.
@@ -116,7 +137,9 @@ impl Writer {
     pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
         if self.session.is_open() {
             self.committing();
-            self.session.commit().await?;
+            let committed = self.session.commit().await;
+            self.forget_data_version_after(&committed);
+            committed?;
             self.known.ended(true);
         }
         Ok(())
@@ -148,6 +171,7 @@ impl Writer {
             Err(_) => self.session.roll_back().await,
         };
         self.known.ended(executed.is_ok());
+        self.forget_data_version_after(&executed);
         executed.map_err(|error| match IndexError::from(error) {
             error if ended || error.is_of_disk() => error,
             _ => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
@@ -214,6 +238,7 @@ impl SqliteIndex {
                 known: Arc::clone(&known),
                 // The last process may have been killed after a removal.
                 has_removed: true,
+                data_version: None,
             })),
             known,
         })
@@ -277,13 +302,20 @@ impl SqliteIndex {
         vec![pool_state("readers", self.readers.status())]
     }
 
+    /// What is damaged in the file, in SQLite's words.
+    pub(crate) async fn find_damage(&self) -> Result<Vec<String>, IndexError> {
+        damage::find(&mut self.reader().await?.raw).await
+    }
+
     /// Rewrites the file.
     ///
     /// Deleted content is overwritten immediately, except for copies in the unused part
     /// of a page after its rows moved to another page.
     pub(crate) async fn vacuum(&self) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
-        sqlx::query("VACUUM").execute(writer.idle().await).await?;
+        let rewritten = sqlx::query("VACUUM").execute(writer.idle().await).await;
+        writer.forget_data_version_after(&rewritten);
+        rewritten?;
         Ok(())
     }
 
@@ -297,10 +329,20 @@ impl SqliteIndex {
         Ok(!is_busy)
     }
 
+    /// Notices whether another process has written to the file.
+    async fn look_for_other_writers(&self) -> Result<MutexGuard<'_, Writer>, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let data_version = sqlx::query_scalar("PRAGMA data_version")
+            .fetch_one(writer.idle().await)
+            .await?;
+        writer.saw_data_version(data_version);
+        Ok(writer)
+    }
+
     /// Empties the log if rows were removed for good since it was emptied; `false`: a
     /// reader prevents it now.
     pub(crate) async fn truncate_log_of_removals(&self) -> Result<bool, IndexError> {
-        if !self.writer.lock().await.has_removed {
+        if !self.look_for_other_writers().await?.has_removed {
             return Ok(true);
         }
         self.truncate_log().await

@@ -147,7 +147,7 @@ hold_on_both_databases! {
         first_line_stays_with_its_content,
         actor_of_every_version_is_recorded,
         versions_of_one_commit_follow_the_order_of_its_changes,
-        created_at_never_decreases_when_the_clock_goes_back,
+        created_at_decreases_only_after_a_clock_that_was_ahead,
         edit_moves_updated_at_and_leaves_created_at,
         path_of_a_deleted_memory_is_free_for_another,
         empty_memory_is_a_memory,
@@ -246,7 +246,7 @@ hold_on_both_databases! {
         deleted_store_is_gone_for_every_reader,
         deleted_store_accepts_no_changes,
         store_deletion_frees_the_quota_at_once,
-        store_deletion_invalidates_the_caches,
+        store_deletion_moves_the_purge_epoch,
         deletion_during_commits_and_grants_keeps_the_byte_account_exact,
         purge_removes_everything_in_batches_of_any_size,
         interrupted_purge_is_resumed,
@@ -434,6 +434,7 @@ hold_on_both_databases! {
         recent_events_of_sessions_are_counted,
     ]
     upkeep: [
+        database_without_damage_has_no_damage_to_report,
         blobs_are_named_in_the_order_of_their_keys,
         blob_of_a_deleted_store_is_named_until_it_is_purged,
         counters_do_not_drift_after_commits_and_redactions,
@@ -464,6 +465,7 @@ hold_on_both_databases! {
         slowest_replica_determines_how_far_reads_are_written,
         deleted_memories_are_removed_in_batches_of_any_size,
         retention_is_counted_from_the_deletion,
+        deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it,
         current_version_of_a_live_memory_is_never_removed,
         usage_lists_unused_memories_with_their_last_reader,
     ]
@@ -480,6 +482,7 @@ hold_on_both_databases! {
         finished_slot_is_not_run_again,
         slot_of_a_dead_owner_is_run_again,
         renewed_lease_holds_longer,
+        job_is_claimed_until_its_lease_ends_or_is_released,
         released_lease_is_not_renewed,
         run_records_what_it_did,
         jobs_do_not_wait_for_each_other,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures::future::join_all;
-use keepsake_index::{CommitOutcome, Depth, IndexError, Refusal, SqliteIndex, Target};
+use keepsake_index::{CommitOutcome, Depth, IndexError, MemoryItem, Refusal, SqliteIndex, Target};
 
 use crate::place::{NOW, Place, by_tenant, created, deleted, edited, listing, renamed};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
@@ -38,6 +38,43 @@ async fn audit_is_append_only() {
     };
     let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
     assert_eq!(entries.len(), 2);
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf8_is_damage() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    let statement = "UPDATE tenant SET name = CAST(x'61ff62' AS TEXT)";
+    sqlx::query(statement).execute(&raw).await.unwrap();
+    let damage = place.index.upkeep.find_damage().await.unwrap();
+    assert_eq!(damage, ["table tenant: a text of column name is not UTF-8"]);
+}
+
+#[tokio::test]
+async fn writes_of_another_process_are_noticed() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    place.create("/x/a", 1).await;
+    let size = async || {
+        let page = place.page(&listing("/x/", Depth::All, None, 10)).await;
+        match &page.items[..] {
+            [MemoryItem::Memory { memory, .. }] => memory.head.size_bytes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let write = async |bytes: i64| {
+        let text = "UPDATE memory SET size_bytes = $1 WHERE path = '/x/a'";
+        sqlx::query(text).bind(bytes).execute(&raw).await.unwrap();
+    };
+    assert_eq!([size().await, size().await], [1, 1]);
+    // The next commit finds it, also one elsewhere.
+    write(2).await;
+    place.create("/y/b", 3).await;
+    assert_eq!(size().await, 2);
+    // So does the periodic work.
+    write(4).await;
+    place.index.erasures.empty_log_of_removals().await.unwrap();
+    assert_eq!(size().await, 4);
 }
 
 /// The most pages that a file may have.
