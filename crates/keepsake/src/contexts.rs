@@ -14,12 +14,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use keepsake_config::{Failure, FailureClass};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{make_private_folder, write_private_file};
+use crate::output::notice;
 
 /// The context of `serve --dev`.
 pub(crate) const DEV: &str = "dev";
@@ -63,6 +65,7 @@ impl Contexts {
     /// [`Failure`] that names the file.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let failed = format!("{} cannot be read", path.display());
+        warn_of_readers(path);
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text).map_err(Failure::of(failed)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -107,6 +110,17 @@ impl Contexts {
     }
 }
 
+/// Warns if others on this machine may read the API keys.
+fn warn_of_readers(path: &Path) {
+    let mode = std::fs::metadata(path).map(|file| file.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        let path = path.display();
+        notice(&format!(
+            "other users of this machine may read the API keys in {path}: `chmod 600 {path}` stops that"
+        ));
+    }
+}
+
 /// The file with the contexts of the user.
 ///
 /// # Errors
@@ -125,8 +139,6 @@ pub(crate) fn default_file(variable: impl Fn(&str) -> Option<OsString>) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn context(url: &str) -> Context {

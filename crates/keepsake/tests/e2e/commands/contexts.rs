@@ -30,6 +30,11 @@ async fn login_remembers_the_server_for_later_commands() {
     assert_eq!(said, format!("logged in to {url}; the current context is work\n"));
     let file = person.home.path().join("keepsake/contexts.toml");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    for (mode, warns) in [(0o640, true), (0o604, true), (0o600, false)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let run = person.run_in_context(&["memory", "ls"], &[], "").await;
+        assert_eq!(run.stderr.contains("chmod 600"), warns, "{mode:o} {}", run.stderr);
+    }
 
     person
         .run_in_context(&["memory", "put", "a.md"], &[], "text")
