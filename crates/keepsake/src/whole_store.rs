@@ -28,7 +28,7 @@ pub(crate) trait Reader {
     /// Reads a memory that was created, changed, moved or deleted since it was listed.
     async fn read_again(&mut self, id: &str) -> Result<(), Failure>;
 
-    /// Whether what was read at different moments fits together.
+    /// Whether no memory is missing because another one was read later at its path.
     fn fits(&self) -> bool {
         true
     }

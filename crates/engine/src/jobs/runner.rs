@@ -24,7 +24,7 @@ const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A greater difference within an interval is a step of the machine's clock.
 const STEP: Duration = Duration::from_secs(2);
-/// A step that may make jobs remove what is not due.
+/// A step of the clock after which a job may take memories for expired that are not.
 const LARGE_STEP: Duration = Duration::from_mins(1);
 /// How long jobs rest after such a step: it may be taken back.
 const REST_AFTER_LARGE_STEP: Duration = Duration::from_mins(5);
@@ -198,7 +198,7 @@ struct WatchedClock {
     rests_until: Option<Instant>,
     /// Ends all jobs.
     stopping: CancellationToken,
-    /// Ends those that began before the next large step.
+    /// Ends the jobs that begin before the next large step.
     jobs: CancellationToken,
 }
 

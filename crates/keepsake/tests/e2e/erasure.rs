@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_core::ContentHash;
-use keepsake_testkit::keepsake_server::free_port;
 use memchr::memmem;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
-use uuid::Uuid;
 
 use crate::support::client::send;
 use crate::support::deployment::ServerConfig;
 use crate::support::script::{PG_DUMP, from_environment, run};
-use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually};
 
 /// A mark in every text to erase, and in no other text.
 const MARK: &str = "qzx-erase-me";
@@ -52,13 +50,7 @@ async fn waiting_erasures_rewrite_the_file_together() {
     const ERASURES: usize = 16;
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let token = format!("operator-{}", Uuid::new_v4().simple());
-    secrets::remember(&token, "the operator's token");
-    let port = free_port();
-    let config = ServerConfig {
-        operator: Some((port, token.clone())),
-        ..ServerConfig::default()
-    };
+    let (config, operator, token) = ServerConfig::operated();
     let server = deployment.start_with(&config).await;
     let client = server.client(&tenant);
     for number in 0..ERASURES {
@@ -79,7 +71,7 @@ async fn waiting_erasures_rewrite_the_file_together() {
         states.iter().all(|erasure| erasure["state"] == "done")
     })
     .await;
-    let metrics = Client::new(&format!("http://127.0.0.1:{port}"), "");
+    let metrics = Client::new(&operator, "");
     let metrics = send(metrics.bare(Method::GET, "/metrics").bearer_auth(&token)).await;
     let rewritten = metrics.text.lines().find_map(|line| {
         let value = line.strip_prefix(

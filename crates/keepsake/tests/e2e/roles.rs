@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use keepsake_testkit::keepsake_server::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::support::client::send;
 use crate::support::command::{Run, keepsake_with};
@@ -14,17 +12,6 @@ use crate::support::{Client, Deployment, Pair, eventually, now_secs, secrets};
 
 /// A schedule wakes each minute's jobs at one of three seconds.
 const RUN_WITHIN: Duration = Duration::from_secs(90);
-
-fn operated() -> (ServerConfig, String, String) {
-    let token = format!("operator-{}", Uuid::new_v4().simple());
-    secrets::remember(&token, "the operator's token");
-    let port = free_port();
-    let config = ServerConfig {
-        operator: Some((port, token.clone())),
-        ..ServerConfig::default()
-    };
-    (config, format!("http://127.0.0.1:{port}"), token)
-}
 
 /// Asks an operator's listener; answers status and body.
 async fn ask(url: &str, token: &str, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
@@ -43,8 +30,8 @@ async fn ask(url: &str, token: &str, method: Method, path: &str, body: Option<&V
 async fn workers_run_every_job_and_gateways_none() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let (of_gateway, gateway_url, gateway_token) = operated();
-    let (of_worker, worker_url, worker_token) = operated();
+    let (of_gateway, gateway_url, gateway_token) = ServerConfig::operated();
+    let (of_worker, worker_url, worker_token) = ServerConfig::operated();
     let gateway = deployment
         .command(&of_gateway)
         .env("KEEPSAKE_ROLE", "gateway")
@@ -122,7 +109,7 @@ async fn jobs_run_by_hand_on_sqlite() {
 
 async fn jobs_run_by_hand(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let (config, url, token) = operated();
+    let (config, url, token) = ServerConfig::operated();
     let mut server = deployment.start_with(&config).await;
     let job = async |arguments: &[&str]| {
         let asked = [&["job"], arguments, &["--server", &url]].concat();

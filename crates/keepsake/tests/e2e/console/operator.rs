@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use keepsake_testkit::keepsake_server::free_port;
-use uuid::Uuid;
-
 use super::browser::Browser;
 use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, Server, eventually, secrets};
+use crate::support::{Deployment, Pair, Server, eventually};
 
 /// A server with an operator's listener.
 pub(super) struct Operated {
@@ -19,16 +16,10 @@ pub(super) struct Operated {
 
 impl Operated {
     pub(super) async fn on(deployment: &Deployment) -> Self {
-        let token = format!("operator-{}", Uuid::new_v4().simple());
-        secrets::remember(&token, "the operator's token");
-        let port = free_port();
-        let config = ServerConfig {
-            operator: Some((port, token.clone())),
-            ..ServerConfig::default()
-        };
+        let (config, url, token) = ServerConfig::operated();
         Self {
             server: deployment.start_with(&config).await,
-            url: format!("http://127.0.0.1:{port}"),
+            url,
             token,
         }
     }
