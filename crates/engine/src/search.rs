@@ -37,7 +37,7 @@ use crate::{EngineError, Page, PageRequest, Principal};
 
 use cache::Cache;
 pub(crate) use indexer::Indexer;
-pub(crate) use rows::search_rows;
+pub(crate) use rows::{search_row, search_rows};
 use store::SearchedStore;
 
 /// Number of hits of a page: the default and the maximum.

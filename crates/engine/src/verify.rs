@@ -2,16 +2,18 @@
 //! every blob that a row names exists and matches the row, and every counter
 //! matches a recount. Changes nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, StoreId, TenantId};
+use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, StoreId, TenantId, VersionId};
 use keepsake_index::{NamedBlob, SearchSince, StoreCount, TenantCount};
 use keepsake_search::ANALYSER;
 
 use crate::EngineError;
 use crate::context::Context;
+use crate::search::search_row;
 
 /// Rows read per query.
 const BATCH: u32 = 1000;
@@ -58,7 +60,7 @@ pub enum Problem {
         /// The error.
         message: String,
     },
-    /// The search terms of a memory cannot be read.
+    /// The search terms of a memory are not those of its content, or there is no such memory.
     DamagedSearchTerms {
         /// Its tenant.
         tenant_id: TenantId,
@@ -148,7 +150,7 @@ impl Verifier {
         Ok(found)
     }
 
-    /// Compares counters, search terms and blobs with what rows say about them.
+    /// Compares counters, blobs and search terms with what rows say about them.
     async fn compare(
         &self,
         at_once: usize,
@@ -158,6 +160,13 @@ impl Verifier {
         let mut progress = Progress::default();
         self.stores(found, &mut progress, tell).await?;
         self.tenants(found).await?;
+        for (tenant_id, store_id, memory_id) in self.context.index.upkeep.stray_terms(BATCH).await? {
+            found.report(Problem::DamagedSearchTerms {
+                tenant_id,
+                store_id,
+                memory_id,
+            });
+        }
         self.blobs(at_once, found, &mut progress, tell).await
     }
 
@@ -201,7 +210,6 @@ impl Verifier {
                         count: Box::new(count),
                     });
                 }
-                self.search_terms(*tenant_id, *store_id, found).await?;
                 progress.versions = found.versions;
                 tell(*progress);
             }
@@ -212,13 +220,12 @@ impl Verifier {
         }
     }
 
-    /// Checks that the search terms of a store can be read. They have no other
-    /// copy to compare with, and no key or hash.
-    async fn search_terms(
+    /// Notes the hashes of a store's search terms, each with the blob that they were made
+    /// from. No row has a hash of search terms.
+    async fn note_terms(
         &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        found: &mut Verification,
+        (tenant_id, store_id): (TenantId, StoreId),
+        terms: &mut TermsOfStores,
     ) -> Result<(), EngineError> {
         let whole = SearchSince {
             place: None,
@@ -227,17 +234,18 @@ impl Verifier {
             may_be_whole: true,
         };
         let search = &self.context.index.search;
+        let of_store = terms.entry((tenant_id, store_id)).or_default();
         let Some(changes) = search.changes(tenant_id, store_id, &whole).await? else {
             return Ok(()); // deleted meanwhile
         };
         for memory in changes.memories {
-            let terms = memory.head.and_then(|head| head.terms);
-            if terms.is_some_and(|terms| keepsake_search::check(&terms).is_err()) {
-                found.report(Problem::DamagedSearchTerms {
-                    tenant_id,
-                    store_id,
-                    memory_id: memory.memory_id,
-                });
+            let Some(head) = memory.head else { continue };
+            if let Some(stored) = head.terms {
+                let hash = ContentHash::of(&stored);
+                of_store
+                    .entry(head.blob_id)
+                    .or_default()
+                    .push((memory.memory_id, hash));
             }
         }
         Ok(())
@@ -294,6 +302,7 @@ impl Verifier {
         tell: &mut (impl FnMut(Progress) + Send),
     ) -> Result<(), EngineError> {
         let mut after: Option<BlobKey> = None;
+        let mut terms = TermsOfStores::default();
         loop {
             let mut rows = self
                 .context
@@ -305,18 +314,27 @@ impl Verifier {
             let Some(last) = rows.last().map(|row| row.key) else {
                 return Ok(());
             };
-            let of_one_blob: Vec<_> = rows
-                .chunk_by(|one, other| one.key == other.key)
-                .filter(|rows| rows[0].is_live)
-                .map(<[NamedBlob]>::to_vec)
-                .collect();
-            let mut looks = stream::iter(of_one_blob)
-                .map(|rows| async move { self.blob(&rows).await })
+            rows.retain(|row| row.is_live);
+            let stores: HashSet<_> = rows.iter().map(|row| store_of(&row.key)).collect();
+            terms.retain(|store, _| stores.contains(store));
+            for store in stores {
+                if !terms.contains_key(&store) {
+                    self.note_terms(store, &mut terms).await?;
+                }
+            }
+            let mut looks = stream::iter(rows.chunk_by(|one, other| one.key == other.key))
+                .map(|rows| {
+                    let key = &rows[0].key;
+                    let terms = terms
+                        .get(&store_of(key))
+                        .and_then(|terms| terms.get(&key.blob_id));
+                    self.blob(rows, terms.map_or(&[], Vec::as_slice))
+                })
                 .buffer_unordered(at_once);
-            while let Some((size_bytes, problem)) = looks.try_next().await? {
+            while let Some((size_bytes, problems)) = looks.try_next().await? {
                 found.blobs += 1;
                 found.bytes += size_bytes;
-                if let Some(problem) = problem {
+                for problem in problems {
                     found.report(problem);
                 }
                 progress.blobs = found.blobs;
@@ -326,29 +344,69 @@ impl Verifier {
         }
     }
 
-    /// Reads a blob and compares it with all rows that name it.
-    async fn blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
+    /// Reads a blob and compares it with all rows that name it, and with the search terms
+    /// that were made from it.
+    async fn blob(
+        &self,
+        rows: &[NamedBlob],
+        terms: &[(MemoryId, ContentHash)],
+    ) -> Result<(u64, Vec<Problem>), EngineError> {
         let key = rows[0].key;
         let max_bytes = rows.iter().map(|row| row.size_bytes).max().unwrap_or_default();
-        let (found_bytes, sha256) = match self.context.blobs.get(&key, max_bytes).await {
-            Ok(Some(bytes)) => (bytes.len() as u64, Some(ContentHash::of(&bytes))),
+        let bytes = match self.context.blobs.get(&key, max_bytes).await {
+            Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => {
                 let is_named = self.context.index.upkeep.blob_is_named(&key).await?;
-                return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
+                let missing = is_named.then_some(Problem::MissingBlob { key });
+                return Ok((0, Vec::from_iter(missing)));
             }
-            Err(BlobError::TooLarge { found_bytes, .. }) => (found_bytes, None),
+            Err(BlobError::TooLarge { found_bytes, .. }) => Err(found_bytes),
             Err(error) => return Err(error.into()),
         };
+        let found_bytes = bytes
+            .as_ref()
+            .map_or_else(|bytes| *bytes, |bytes| bytes.len() as u64);
+        let sha256 = bytes.as_ref().ok().map(|bytes| ContentHash::of(bytes));
         let wrong = rows
             .iter()
             .find(|row| row.size_bytes != found_bytes || row.sha256.is_none() || row.sha256 != sha256);
-        let problem = wrong.map(|row| Problem::DamagedBlob {
-            key,
-            expected_bytes: row.size_bytes,
-            found_bytes,
-        });
-        Ok((found_bytes, problem))
+        let problems = match (wrong, bytes) {
+            (None, Ok(bytes)) => wrong_terms(key, &bytes, terms).await?,
+            (wrong, _) => Vec::from_iter(wrong.map(|row| Problem::DamagedBlob {
+                key,
+                expected_bytes: row.size_bytes,
+                found_bytes,
+            })),
+        };
+        Ok((found_bytes, problems))
     }
+}
+
+/// The hashes of the search terms of some stores: of each blob, those of the memories
+/// that hold it.
+type TermsOfStores = HashMap<(TenantId, StoreId), HashMap<VersionId, Vec<(MemoryId, ContentHash)>>>;
+
+const fn store_of(key: &BlobKey) -> (TenantId, StoreId) {
+    (key.tenant_id, key.store_id)
+}
+
+/// The memories whose search terms are not those of their content.
+async fn wrong_terms(
+    key: BlobKey,
+    content: &[u8],
+    terms: &[(MemoryId, ContentHash)],
+) -> Result<Vec<Problem>, EngineError> {
+    let (false, Ok(content)) = (terms.is_empty(), std::str::from_utf8(content)) else {
+        return Ok(Vec::new());
+    };
+    let expected = ContentHash::of(&search_row(content.into()).await?.terms);
+    let wrong = terms.iter().filter(|(_, hash)| *hash != expected);
+    let problem = |(memory_id, _): &(MemoryId, ContentHash)| Problem::DamagedSearchTerms {
+        tenant_id: key.tenant_id,
+        store_id: key.store_id,
+        memory_id: *memory_id,
+    };
+    Ok(wrong.map(problem).collect())
 }
 
 /// Removes the last key of a full batch, because more rows with that key may

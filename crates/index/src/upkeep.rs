@@ -10,6 +10,7 @@ use crate::IndexError;
 use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::postgres::damage;
+use crate::search::MemoryPlace;
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
@@ -34,6 +35,16 @@ const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
     AND (EXISTS (SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3) \
         OR EXISTS (SELECT 1 FROM version \
             WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
+
+/// Search terms without a memory, or with numbers that no analyser writes. A deletion of their
+/// store or tenant has yet to remove some; these are left out.
+const STRAY_TERMS: &str = "SELECT d.tenant_id, d.store_id, d.memory_id FROM search_doc d \
+    LEFT JOIN memory m ON m.tenant_id = d.tenant_id AND m.store_id = d.store_id AND m.memory_id = d.memory_id \
+    WHERE (m.memory_id IS NULL OR d.analyser < 1 OR d.length < 0) \
+        AND NOT EXISTS (SELECT 1 FROM store s \
+            WHERE s.tenant_id = d.tenant_id AND s.store_id = d.store_id AND s.deleted_at IS NOT NULL) \
+        AND NOT EXISTS (SELECT 1 FROM tenant_deletion t WHERE t.tenant_id = d.tenant_id) \
+    LIMIT $1 + 0";
 
 const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
     WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
@@ -150,6 +161,16 @@ impl Upkeep {
         let after = after.unwrap_or(&FIRST_KEY);
         let mut tx = self.0.read_one("named_blobs", Role::Job(None)).await?;
         tx.query(NAMED_BLOBS).bind((after, limit)).all().await
+    }
+
+    /// At most `limit` memories whose search terms belong to no memory, or have numbers that
+    /// no analyser wrote.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn stray_terms(&self, limit: u32) -> Result<Vec<MemoryPlace>, IndexError> {
+        let mut tx = self.0.read_one("stray_terms", Role::Job(None)).await?;
+        tx.query(STRAY_TERMS).bind(limit).all().await
     }
 
     /// Whether a version of a store that is not deleted references a blob.

@@ -21,7 +21,7 @@ pub use fold::MAX_TERM_BYTES;
 pub use postings::{Builder, Built, Postings};
 pub use query::{MAX_QUERY_CHARS, Query, QueryTooLong};
 pub use rank::{Found, Results};
-pub use row::{DamagedRow, Row, check};
+pub use row::{DamagedRow, Row};
 pub use snippet::{MARKS, MAX_SNIPPET_CHARS, Marker, Snippet};
 
 /// The version of the analyser that makes rows. A new version makes different rows,

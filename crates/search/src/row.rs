@@ -279,21 +279,6 @@ fn put_positions(bytes: &mut Vec<u8>, mut positions: impl ExactSizeIterator<Item
     }
 }
 
-/// Checks the whole `row`.
-///
-/// # Errors
-/// [`DamagedRow`] when the bytes are not a row of this format version.
-pub fn check(row: &[u8]) -> Result<(), DamagedRow> {
-    let mut terms = Terms::of(row)?;
-    if let Some(runs) = terms.runs() {
-        runs.check()?;
-    }
-    while terms.next()?.is_some() {
-        std::str::from_utf8(terms.term()).map_err(|_| DamagedRow)?;
-    }
-    Ok(())
-}
-
 /// Passes the `count` positions of a term to `sink`. They begin at `positions_at`
 /// in a row that was read completely; `count` must be the exact number. Returns the
 /// work done, in reads.

@@ -4,7 +4,7 @@
 #![no_main]
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, Row, check};
+use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, Row};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
 
@@ -13,15 +13,12 @@ fuzz_target!(|data: &[u8]| {
     let path = |text: &str| MemoryPath::from_trusted(text.to_owned());
     let mut index = Postings::default();
     // As it may come from a damaged database.
-    let is_row = check(data).is_ok();
-    let taken = index.set(memory(1), path("/damaged/row.md"), Some(data.into()));
-    assert!(taken.is_ok() || !is_row);
+    let _ = index.set(memory(1), path("/damaged/row.md"), Some(data.into()));
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
     let (content, query) = text.split_once('\n').unwrap_or((text, text));
     let row = Row::of(content);
-    assert_eq!(check(row.as_bytes()), Ok(()));
     assert_eq!(Row::of(content), row);
     assert!(row.length() as usize <= content.chars().count() * 18);
     index

@@ -34,7 +34,7 @@ pub(crate) async fn search_rows(
 }
 
 /// The search terms of one content; the caller holds a slot, or limits how many it makes.
-pub(super) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineError> {
+pub(crate) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineError> {
     off_the_runtime(move || row_of(&content)).await
 }
 

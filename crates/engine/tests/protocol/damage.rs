@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use keepsake_core::Timestamp;
+use keepsake_core::{MemoryId, Timestamp};
 use keepsake_engine::{ManualClock, Problem, Verification};
 use keepsake_index::{Index, SqliteIndex};
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
+use uuid::Uuid;
 
 use crate::test_engine::{TestEngine, engine_on};
 
@@ -120,7 +121,13 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
             found += 1;
         } else {
             let (page, part) = (sector / SECTORS + 1, sector % SECTORS);
-            assert_eq!(dump(&copy).await, expected, "page {page}, sector {part}");
+            let read = dump(&copy).await;
+            let other = read
+                .iter()
+                .zip(&expected)
+                .find(|(read, expected)| read != expected);
+            assert_eq!(other, None, "page {page}, sector {part}");
+            assert_eq!(read.len(), expected.len(), "page {page}, sector {part}");
         }
         for suffix in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(copies.path().join(format!("{sector}.db{suffix}")));
@@ -157,4 +164,49 @@ async fn damaged_index_is_reported_by_its_name() {
     let found = verify(&copy).await.unwrap();
     let names_index = |problem: &Problem| matches!(problem, Problem::DamagedIndex { message } if message.contains("memory_path"));
     assert!(found.problems.iter().any(names_index), "{:?}", found.problems);
+}
+
+/// Each damage leaves a valid row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_rows_of_search_terms_are_reported() {
+    const OF_FIRST: &str = "substr(memory_id, 1, 15) = substr(?1, 1, 15)";
+    let setup = TestEngine::sqlite().await;
+    let first = setup.make("/first.md", "apples and pears").await;
+    setup.make("/second.md", "quinces").await;
+    let memory_id = first.memory.head.memory_id;
+    setup.index.close().await;
+    let sound = setup.sqlite_file();
+    assert_eq!(verify(&sound).await.unwrap().problems, []);
+    for damage in [
+        "terms = (SELECT terms FROM search_doc WHERE memory_id <> ?1)",
+        "analyser = ~analyser",
+        "length = ~length",
+        "memory_id = CAST(substr(memory_id, 1, 15) || x'00' AS BLOB)",
+    ] {
+        let copies = tempfile::tempdir().unwrap();
+        let copy = copies.path().join("damaged.db");
+        std::fs::copy(&sound, &copy).unwrap();
+        let url = format!("sqlite://{}", copy.display());
+        let mut connection = SqliteConnection::connect(&url).await.unwrap();
+        let id = memory_id.uuid().as_bytes().to_vec();
+        let update = format!("UPDATE search_doc SET {damage} WHERE memory_id = ?1");
+        let changed = sqlx::query(AssertSqlSafe(update))
+            .bind(&id)
+            .execute(&mut connection);
+        assert_eq!(changed.await.unwrap().rows_affected(), 1, "{damage}");
+        let query = format!("SELECT memory_id FROM search_doc WHERE {OF_FIRST}");
+        let stored: Vec<u8> = sqlx::query_scalar(AssertSqlSafe(query))
+            .bind(&id)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+        let problems = verify(&copy).await.unwrap().problems;
+        let expected = Problem::DamagedSearchTerms {
+            tenant_id: setup.principal.tenant_id,
+            store_id: setup.store_id,
+            memory_id: MemoryId::from_uuid(Uuid::from_slice(&stored).unwrap()),
+        };
+        assert_eq!(problems, [expected], "{damage}");
+    }
 }

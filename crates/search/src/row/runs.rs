@@ -282,6 +282,7 @@ impl<'a> Runs<'a> {
 
     /// Checks the assumptions of [`each_term`](Self::each_term) and
     /// [`each_position`](Self::each_position).
+    #[cfg(test)]
     pub(super) fn check(&self) -> Result<(), DamagedRow> {
         let mut terms = 0;
         self.each_term(|_| true, |_| true, |_, _, _| terms += 1)?;

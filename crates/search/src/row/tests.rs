@@ -6,6 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Checks the whole row: another row of this format version passes.
+fn check(row: &[u8]) -> Result<(), DamagedRow> {
+    let mut terms = Terms::of(row)?;
+    if let Some(runs) = terms.runs() {
+        runs.check()?;
+    }
+    while terms.next()?.is_some() {
+        std::str::from_utf8(terms.term()).map_err(|_| DamagedRow)?;
+    }
+    Ok(())
+}
+
 fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
     let mut terms = Terms::of(row).unwrap();
     let mut found = BTreeMap::new();
