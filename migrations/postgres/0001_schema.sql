@@ -77,6 +77,12 @@ CREATE TABLE replica (
     access_flushed_through bigint NOT NULL
 );
 
+-- The codes of issuers with which people signed in to the console: each code works once.
+CREATE TABLE redeemed_code (
+    code_sha256 bytea PRIMARY KEY,
+    redeemed_at bigint NOT NULL
+);
+
 -- One row per job: the lease of the replica that runs it, and where it continues.
 CREATE TABLE job (
     name text COLLATE "C" PRIMARY KEY,
@@ -551,6 +557,6 @@ REVOKE UPDATE ON audit FROM keepsake_jobs;
 -- The app cannot read the server's keys or write credentials, except through
 -- `record_credential`.
 GRANT SELECT ON credential TO keepsake_app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, job, job_run TO keepsake_jobs;
+GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, redeemed_code, job, job_run TO keepsake_jobs;
 GRANT SELECT, INSERT, UPDATE ON tenant_deletion, audit_horizon TO keepsake_jobs;
 GRANT SELECT, INSERT ON operator_audit TO keepsake_jobs;

@@ -31,6 +31,11 @@ CREATE TABLE replica (
     access_flushed_through INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE redeemed_code (
+    code_sha256 BLOB NOT NULL PRIMARY KEY,
+    redeemed_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE job (
     name TEXT NOT NULL PRIMARY KEY,
     owner BLOB,

@@ -16,7 +16,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keepsake_core::Timestamp;
+use keepsake_core::{ContentHash, Timestamp};
 use keepsake_tokens::{Challenge, Issuers, OpenIdError, Returned, SECRET_BYTES, SignInIssuer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
@@ -284,15 +284,31 @@ impl SignIns {
         Ok(begun.filter(is_same))
     }
 
-    /// Redeems the issuer's code and returns the person's credential.
+    /// Redeems the issuer's code and returns the person's credential. A code works once
+    /// here, whatever the issuer does.
     ///
     /// # Errors
-    /// [`OpenIdError`].
-    pub async fn redeem(&self, begun: &AtIssuer, returned: Returned<'_>) -> Result<String, OpenIdError> {
+    /// [`OpenIdError`], [`EngineError::Index`].
+    pub async fn redeem(
+        &self,
+        begun: &AtIssuer,
+        returned: Returned<'_>,
+    ) -> Result<String, IssuerSignInError> {
         let now = self.context.now();
-        self.issuers
+        let credential = self
+            .issuers
             .redeem(&begun.issuer_id, returned, begun.challenge(), now)
-            .await
+            .await?;
+        // Written after the issuer accepted it, so that only its people can add rows.
+        let code = format!("{}\n{}", begun.issuer_id, returned.code);
+        let hash = ContentHash::of(code.as_bytes());
+        let codes = &self.context.index.redeemed_codes;
+        let is_first = codes.add(hash.as_bytes(), now).await.map_err(EngineError::from)?;
+        if is_first {
+            Ok(credential)
+        } else {
+            Err(OpenIdError::UsedCode.into())
+        }
     }
 
     /// The token that every form of a sign-in carries.

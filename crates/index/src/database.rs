@@ -97,9 +97,18 @@ impl Database {
         &self.0.disk
     }
 
-    /// Reports the states of the connection pools with the metrics, as long as the
-    /// database is open.
-    pub(crate) fn watch_pools(&self) {
+    /// Reports the states of the connection pools, and the size of SQLite's log, with the
+    /// metrics, as long as the database is open.
+    pub(crate) fn watch(&self) {
+        if matches!(self.backend(), Backend::Sqlite(_)) {
+            let database = Arc::downgrade(&self.0);
+            self.0
+                .metrics
+                .watch_log_size(move || match &database.upgrade()?.backend {
+                    Backend::Postgres(_) => None,
+                    Backend::Sqlite(index) => index.log_bytes(),
+                });
+        }
         let database = Arc::downgrade(&self.0);
         self.0.metrics.watch_pools(move || {
             let Some(database) = database.upgrade() else {

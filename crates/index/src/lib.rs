@@ -35,6 +35,7 @@ mod numbers;
 #[cfg(feature = "planted-bugs")]
 mod planted_bugs;
 pub mod postgres;
+mod redeemed_codes;
 mod removal;
 mod replicas;
 mod search;
@@ -86,6 +87,7 @@ pub use model::{
 #[cfg(feature = "planted-bugs")]
 pub use planted_bugs::PlantedBug;
 pub use postgres::PostgresIndex;
+pub use redeemed_codes::RedeemedCodes;
 pub use removal::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep, Erasures, History,
     MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Outdated, Receipt, Redactions, Retention, RowsErased,
@@ -144,6 +146,8 @@ pub struct Index {
     pub job_runs: JobRuns,
     /// Memories.
     pub memories: Memories,
+    /// The codes of issuers with which people signed in.
+    pub redeemed_codes: RedeemedCodes,
     /// The redaction of versions.
     pub redactions: Redactions,
     /// Replicas of the server.
@@ -202,6 +206,7 @@ impl Index {
             imports: Imports(database.clone()),
             job_runs: JobRuns(database.clone()),
             memories: Memories::new(database.clone()),
+            redeemed_codes: RedeemedCodes(database.clone()),
             redactions: Redactions(database.clone()),
             replicas: Replicas(database.clone()),
             retention: Retention(database.clone()),
@@ -224,7 +229,7 @@ impl Index {
     #[must_use]
     pub fn measured(self, metrics: Metrics) -> Self {
         let measured = Self::new(Database::new(self.database.backend().clone(), metrics));
-        measured.database.watch_pools();
+        measured.database.watch();
         #[cfg(feature = "planted-bugs")]
         let measured = measured.with_bug_of(self);
         measured

@@ -254,6 +254,12 @@ impl Metrics {
         self.0.watch_pools(pools);
     }
 
+    /// Registers a callback for the size of the log beside SQLite's file in bytes; `None`:
+    /// the index was dropped.
+    pub fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        self.0.watch_log_size(bytes);
+    }
+
     /// Records what all tenants together store.
     pub fn counted(&self, stored: &Stored) {
         let instruments = &self.0;

@@ -43,6 +43,8 @@ pub struct Behaviour {
     pub has_opaque_tokens: bool,
     /// Fields of the discovery document that replace the usual ones.
     pub discovery: Value,
+    /// Whether a code works more than once.
+    pub accepts_codes_again: bool,
 }
 
 /// A provider over HTTP on a free loopback port.
@@ -63,7 +65,7 @@ struct Shared {
     codes: Mutex<HashMap<String, Code>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Code {
     challenge: String,
     nonce: String,
@@ -212,7 +214,7 @@ fn refusal(code: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({"error": code}))).into_response()
 }
 
-/// Redeems a code once.
+/// Redeems a code, once unless the behaviour says otherwise.
 async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: String) -> Response {
     let fields = fields(&body);
     let field = |name: &str| fields.get(name).map_or("", String::as_str);
@@ -227,7 +229,13 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Stri
     if field("grant_type") != "authorization_code" {
         return refusal("unsupported_grant_type");
     }
-    let Some(code) = locked(&shared.codes).remove(field("code")) else {
+    let accepts_codes_again = locked(&shared.behaviour).accepts_codes_again;
+    let code = if accepts_codes_again {
+        locked(&shared.codes).get(field("code")).cloned()
+    } else {
+        locked(&shared.codes).remove(field("code"))
+    };
+    let Some(code) = code else {
         return refusal("invalid_grant");
     };
     let hash = encode(digest(&SHA256, field("code_verifier").as_bytes()).as_ref());

@@ -83,6 +83,9 @@ pub enum OpenIdError {
     /// The issuer's answer lacks something.
     #[error("the issuer's answer has no {0}")]
     Incomplete(&'static str),
+    /// Somebody signed in with this code before.
+    #[error("the code of the issuer was used before")]
+    UsedCode,
     /// The ID token is not valid.
     #[error("the ID token is not valid: {0}")]
     IdToken(TokenError),

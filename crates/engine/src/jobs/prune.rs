@@ -20,13 +20,17 @@ const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 /// Retention of a silent replica's row, so that it can return unchanged.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
+/// Retention of codes with which people signed in: the cookie that each of them needs is
+/// valid for some minutes.
+const CODES_KEPT_FOR: Duration = DAY;
 /// Retention of session events, and of archived sessions.
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
 /// Rows deleted by age: rows of a session before the session.
-const OLD: [(Prunable, Duration, &str); 6] = [
+const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
+    (Prunable::RedeemedCodes, CODES_KEPT_FOR, "redeemed_codes"),
     (Prunable::SessionEvents, SESSIONS_KEPT_FOR, "session_events"),
     (
         Prunable::EventsOfEndedSessions,
@@ -42,7 +46,7 @@ const OLD: [(Prunable, Duration, &str); 6] = [
 ];
 
 /// Deletes, once a day, old records of idempotent calls, job runs, silent
-/// replicas, session events, ended sessions, old audit entries, and signing keys
+/// replicas, codes of issuers, session events, ended sessions, old audit entries, and signing keys
 /// without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {

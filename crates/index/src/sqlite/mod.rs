@@ -13,6 +13,7 @@ mod known;
 pub(crate) mod plans;
 mod session;
 
+use std::ffi::OsString;
 use std::mem;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ const CHECKPOINT_PAGES: &str = "4096";
 #[derive(Debug, Clone)]
 pub struct SqliteIndex {
     readers: deadpool::managed::Pool<Opener>,
+    /// The path of the write-ahead log.
+    log: OsString,
     writer: Arc<Mutex<Writer>>,
     known: Arc<KnownAnswers>,
 }
@@ -219,6 +222,8 @@ impl SqliteIndex {
     pub async fn open(url: &str) -> Result<Self, IndexError> {
         let (options, mut connection, _) = Self::connect(url).await?;
         commit::create_view(&mut connection).await?;
+        let mut log = options.get_filename().as_os_str().to_owned();
+        log.push("-wal");
         let readers = options
             .read_only(true)
             .create_if_missing(false)
@@ -232,6 +237,7 @@ impl SqliteIndex {
         let known = Arc::<KnownAnswers>::default();
         Ok(Self {
             readers,
+            log,
             writer: Arc::new(Mutex::new(Writer {
                 session: Session::new(connection),
                 changes: Changes::All,
@@ -300,6 +306,11 @@ impl SqliteIndex {
     /// The state of the pool for reads.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         vec![pool_state("readers", self.readers.status())]
+    }
+
+    /// The size of the log beside the file.
+    pub(crate) fn log_bytes(&self) -> Option<u64> {
+        std::fs::metadata(&self.log).ok().map(|log| log.len())
     }
 
     /// What is damaged in the file, in SQLite's words.

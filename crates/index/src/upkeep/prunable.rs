@@ -11,6 +11,8 @@ pub enum Prunable {
     JobRuns,
     /// Replicas, by last heartbeat.
     Replicas,
+    /// Codes of issuers with which people signed in, by time.
+    RedeemedCodes,
     /// Session events, by time.
     SessionEvents,
     /// Events of ended sessions, which were archived before the time or deleted.
@@ -37,6 +39,11 @@ impl Prunable {
             Self::Replicas => [
                 "SELECT count(*) FROM replica WHERE heartbeat_at < $1",
                 "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2 + 0)",
+            ],
+            Self::RedeemedCodes => [
+                "SELECT count(*) FROM redeemed_code WHERE redeemed_at < $1",
+                "DELETE FROM redeemed_code WHERE code_sha256 IN ( \
+                    SELECT code_sha256 FROM redeemed_code WHERE redeemed_at < $1 LIMIT $2 + 0)",
             ],
             Self::SessionEvents => [
                 "SELECT count(*) FROM session_event WHERE at < $1",

@@ -446,7 +446,7 @@ hold_on_both_databases! {
         stores_and_tenants_come_in_their_order,
         counters_of_a_store_are_what_it_holds,
         old_idempotency_records_are_pruned_in_batches,
-        old_job_runs_and_replicas_are_pruned,
+        old_job_runs_replicas_and_codes_are_pruned,
         job_runs_show_their_state,
         manual_run_is_in_the_audit,
         released_run_is_resumed,

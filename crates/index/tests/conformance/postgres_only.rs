@@ -282,7 +282,14 @@ async fn roles_that_serve_are_bound_by_security() {
         .await
         .unwrap();
     assert_eq!(role, "keepsake_app");
-    for table in ["job", "job_run", "replica", "operator_audit", "_sqlx_migrations"] {
+    for table in [
+        "job",
+        "job_run",
+        "replica",
+        "redeemed_code",
+        "operator_audit",
+        "_sqlx_migrations",
+    ] {
         let statement = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
         let refused = sqlx::query(statement).execute(&mut app).await.unwrap_err();
         assert_eq!(

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use crate::subject::{Raw, TextRow, postgres_index, sqlite_index};
 
 /// The tables without a tenant; every other one is a tenant's.
-pub(crate) const GLOBAL_TABLES: [&str; 8] = [
+pub(crate) const GLOBAL_TABLES: [&str; 9] = [
     "audit_horizon",
     "credential",
     "job",
     "job_run",
     "operator_audit",
+    "redeemed_code",
     "replica",
     "server_secret",
     "tenant_deletion",

@@ -388,7 +388,7 @@ async fn end(index: &Index, slot: i64, fence: i64, at: i64) {
     assert!(ended.await.unwrap());
 }
 
-pub(crate) async fn old_job_runs_and_replicas_are_pruned(subject: &Subject) {
+pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(subject: &Subject) {
     let index = &subject.index;
     for number in 0..5_i64 {
         let fence = run(index, number, number).await.unwrap();
@@ -396,9 +396,13 @@ pub(crate) async fn old_job_runs_and_replicas_are_pruned(subject: &Subject) {
         let replica = Uuid::from_u64_pair(9, number.unsigned_abs());
         let at = after_seconds(number);
         index.replicas.beat(replica, "all", at, at).await.unwrap();
+        let code = [number.to_le_bytes()[0]; 32];
+        for is_first in [true, false] {
+            assert_eq!(index.redeemed_codes.add(&code, at).await.unwrap(), is_first);
+        }
     }
     let (upkeep, before) = (&index.upkeep, after_seconds(3));
-    for what in [Prunable::JobRuns, Prunable::Replicas] {
+    for what in [Prunable::JobRuns, Prunable::Replicas, Prunable::RedeemedCodes] {
         assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
         assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), 2, "{what:?}");
         assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), 1, "{what:?}");

@@ -25,7 +25,7 @@ const PARENT: &str = "b7ad6b7169203331";
 const A_JOB_HAS_RUN_WITHIN: Duration = Duration::from_secs(100);
 
 /// Every metric by the name that Prometheus has for it, and its labels.
-const METRICS: [(&str, &[&str]); 27] = [
+const METRICS: [(&str, &[&str]); 28] = [
     ("keepsake_http_requests_total", &["method", "route", "status"]),
     (
         "keepsake_http_request_duration_seconds_count",
@@ -36,6 +36,7 @@ const METRICS: [(&str, &[&str]); 27] = [
     ("keepsake_index_pool_connections", &["pool", "state"]),
     ("keepsake_index_pool_waiting", &["pool"]),
     ("keepsake_index_pool_limit", &["pool"]),
+    ("keepsake_index_log_size_bytes", &[]),
     ("keepsake_blob_call_duration_seconds_count", &["call", "outcome"]),
     ("keepsake_blob_breaker_open", &[]),
     ("keepsake_blob_breaker_refusals_total", &[]),
@@ -295,8 +296,9 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     // Commits write the content where there is no object store, and the view above
     // finds it in the cache.
     let is_of_blobs = |name: &str| name.contains("_blob_call_") || name.contains("_blob_bytes_");
+    let is_of_sqlite = |name: &str| name.contains("_index_log_");
     for (name, labels) in METRICS {
-        if is_of_blobs(name) && !pair.has_s3() {
+        if is_of_blobs(name) && !pair.has_s3() || is_of_sqlite(name) && pair.has_s3() {
             continue;
         }
         let samples: Vec<_> = samples(&text, name).collect();
@@ -334,6 +336,9 @@ async fn prometheus_reads_every_metric(pair: Pair) {
         ),
         1.0,
     );
+    if !pair.has_s3() {
+        assert!(value("keepsake_index_log_size_bytes", &[]) > 4_096.0, "{text}");
+    }
     if pair.has_s3() {
         // The refused memory's content was stored, too.
         assert_near(

@@ -182,6 +182,21 @@ impl Instruments {
         .build();
     }
 
+    /// Registers a callback that returns the size of the database's log when metrics are
+    /// read.
+    pub(super) fn watch_log_size(&self, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_gauge("keepsake.index.log.size")
+            .with_unit("By")
+            .with_description("Size of the log beside SQLite's file")
+            .with_callback(move |gauge| {
+                if let Some(bytes) = bytes() {
+                    gauge.observe(bytes, &[]);
+                }
+            })
+            .build();
+    }
+
     /// Registers a callback that returns the lag of access times when metrics are read.
     pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.meter

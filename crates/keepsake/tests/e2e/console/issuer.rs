@@ -237,6 +237,22 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn code_signs_in_once_whatever_the_issuer_does() {
+    let setup = Setup::new(AUDIENCE).await;
+    setup.provider.behave(Behaviour {
+        accepts_codes_again: true,
+        ..Behaviour::default()
+    });
+    let mut browser = setup.browser();
+    let url = setup.leave(&mut browser, "").await;
+    let path = setup.at_provider(&url).await;
+    let mut copied = browser.clone();
+    assert_eq!(browser.get(&path).await.status, 200);
+    let page = copied.get(&path).await;
+    assert_refused(&page, &copied, 401, "The code of the issuer was used before.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn altered_issuer_answer_is_refused() {
     let setup = Setup::new(AUDIENCE).await;
     let refused = async |field: &str, value: &str, why: &str| {
