@@ -27,3 +27,22 @@ make_venv() {
 need_packaged_tool() { [ -x "$tools/$1/bin/$1" ] || make_venv "$1" "$2"; }
 
 need() { command -v "$1" >/dev/null || apt_get "$2"; }
+
+# Unpacks Debian's package $1 into tools/$1. This needs no rights, and starts no server.
+unpack_package() {
+  command -v apt-get >/dev/null && command -v dpkg >/dev/null || die "needs $2"
+  say "getting Debian's package $1 into $tools/$1"
+  local folder=$tools/$1.new
+  rm -rf "$folder" && mkdir -p "$folder"
+  # Outdated package lists name versions that no longer exist.
+  (cd "$folder" && { apt-get download -q "$1" || { apt-get update -q && apt-get download -q "$1"; }; }) \
+    >&2 </dev/null || die "could not get Debian's package $1"
+  dpkg -x "$folder/$1"_*.deb "$folder" || die "could not unpack $1"
+  rm -rf "${tools:?}/$1" "$folder"/*.deb && mv "$folder" "$tools/$1"
+}
+
+need_faketime() {
+  [ -n "${KEEPSAKE_TEST_FAKETIME:-}" ] && return
+  [ -e "$tools/libfaketime" ] || unpack_package libfaketime "libfaketime, or KEEPSAKE_TEST_FAKETIME"
+  KEEPSAKE_TEST_FAKETIME=$(echo "$tools"/libfaketime/usr/lib/*/faketime/libfaketimeMT.so.1)
+}

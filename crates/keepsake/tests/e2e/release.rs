@@ -1,15 +1,16 @@
 //! A release, made from the debug build, as `deploy/release` makes it from the optimised one.
 
 use std::path::Path;
+use std::process::Output;
 
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::support::script::{self, HELM};
+use crate::support::script::{self, HELM, MINISIGN};
 use crate::support::{binary, repository};
 
 /// Makes the release of a commit that has the files of this work tree.
-async fn make(tree: &Path, folder: &Path) -> String {
+async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut release = Command::new(tree.join("deploy/release"));
     release
@@ -17,9 +18,31 @@ async fn make(tree: &Path, folder: &Path) -> String {
         .arg(folder)
         .arg("--program")
         .arg(binary())
+        .arg("--key")
+        .arg(key)
+        .env("MINISIGN", script::from_environment(MINISIGN))
         .env("HELM", script::from_environment(HELM));
     script::run(&mut release).await;
     std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap()
+}
+
+/// Tests the release in a folder; the command has not run.
+fn smoke(tree: &Path, folder: &Path, public_key: &Path) -> Command {
+    let mut smoke = Command::new(tree.join("deploy/smoke"));
+    smoke
+        .arg(folder)
+        .arg("--public-key")
+        .arg(public_key)
+        .env("MINISIGN", script::from_environment(MINISIGN))
+        .env("HELM", script::from_environment(HELM));
+    smoke
+}
+
+#[track_caller]
+fn assert_refused(refused: &Output, why: &str) {
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains(why), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,8 +64,19 @@ async fn release_is_the_same_each_time_and_works() {
     command.args(["-c", &copy]).current_dir(repository());
     script::run(&mut command).await;
 
-    let sums = make(&tree, &first).await;
-    assert_eq!(make(&tree, &second).await, sums);
+    let (key, public_key) = (base.path().join("key"), base.path().join("key.pub"));
+    let mut generate = Command::new(script::from_environment(MINISIGN));
+    generate
+        .args(["-G", "-W", "-s"])
+        .arg(&key)
+        .arg("-p")
+        .arg(&public_key);
+    script::run(&mut generate).await;
+
+    let sums = make(&tree, &first, &key).await;
+    assert_eq!(make(&tree, &second, &key).await, sums);
+    let signature = |folder: &Path| std::fs::read(folder.join("SHA256SUMS.minisig")).unwrap();
+    assert_eq!(signature(&first), signature(&second));
     let files: Vec<_> = sums.lines().filter_map(|line| line.split_once("  ")).collect();
     let has = |end: &str| files.iter().any(|(_, name)| name.ends_with(end));
     for end in [
@@ -55,20 +89,24 @@ async fn release_is_the_same_each_time_and_works() {
         assert!(has(end), "{end}: {sums}");
     }
 
-    let mut smoke = Command::new(tree.join("deploy/smoke"));
-    smoke.arg(&first).env("HELM", script::from_environment(HELM));
-    let said = script::run(&mut smoke).await;
+    let said = script::run(&mut smoke(&tree, &first, &public_key)).await;
     assert!(said.contains("deploy/smoke: passed\n"), "{said}");
 
-    // A changed file is noticed.
+    // A changed file is noticed, with its changed checksum too.
     let recipe = first.join("image/Dockerfile");
     let text = std::fs::read_to_string(&recipe).unwrap();
     std::fs::write(&recipe, format!("{text}\n")).unwrap();
-    let mut smoke = Command::new(tree.join("deploy/smoke"));
-    let refused = smoke.arg(&first).output().await.unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("a file is not as SHA256SUMS says"), "{said}");
+    let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
+    assert_refused(&refused, "a file is not as SHA256SUMS says");
+    let mut sum = Command::new("sh");
+    sum.args([
+        "-c",
+        "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | xargs sha256sum >SHA256SUMS",
+    ])
+    .current_dir(&first);
+    script::run(&mut sum).await;
+    let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
+    assert_refused(&refused, "SHA256SUMS is not signed with this key");
 }
 
 #[tokio::test]
@@ -81,11 +119,6 @@ async fn release_of_another_version_is_refused() {
         .output()
         .await
         .unwrap();
-    assert_eq!(refused.status.code(), Some(1));
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        said.contains("VERSION must be 0.1.0, the version of Cargo.toml"),
-        "{said}"
-    );
+    assert_refused(&refused, "VERSION must be 0.1.0, the version of Cargo.toml");
     assert!(!base.path().join("dist").exists());
 }

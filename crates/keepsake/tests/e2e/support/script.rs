@@ -32,6 +32,7 @@ pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
 /// Names the executable of Helm.
 pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
+pub(crate) const MINISIGN: &str = "KEEPSAKE_TEST_MINISIGN";
 /// Names Prometheus's `promtool`.
 pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
 /// The library that sets the clock of one process.
