@@ -18,6 +18,7 @@
 //!   repeated: steps that were done are found done.
 
 mod folder;
+mod gone;
 mod pass;
 mod plan;
 mod report;
@@ -37,6 +38,7 @@ use crate::people::StoreConnection;
 use crate::signals;
 
 use folder::Folder;
+use gone::Gone;
 use pass::Sync;
 use report::Report;
 use state::State;
@@ -138,6 +140,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         state,
         report,
         allows_emptying: args.allow_emptying,
+        gone: args.watch.then(Gone::default),
     };
     Ok((sync, lock))
 }

@@ -33,6 +33,8 @@ pub(super) struct Folder {
     limit_bytes: u64,
     /// Whether the file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
+    /// Whether contents that are removed stay in the private folder for some time.
+    pub(super) keeps_removed: bool,
     /// Paths on the disk of files whose name is not in NFC, relative to the folder.
     places: HashMap<String, PathBuf>,
 }
@@ -62,6 +64,7 @@ impl Folder {
             opened: None,
             limit_bytes: limit_bytes.unwrap_or(DEFAULT_LIMIT_BYTES),
             ignores_case: false,
+            keeps_removed: false,
             places: HashMap::new(),
         };
         if !is_read_only {

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryPath, VersionId};
+use tokio::time::Instant;
 
 use super::Stop;
 use super::folder::{Folder, Listing, time};
+use super::gone::Gone;
 use super::plan::{self, Action, Base, Emptied, Known, Local, Plan, Remote, Settings, Side};
 use super::report::Report;
 use super::scope::Scope;
@@ -25,6 +27,8 @@ pub(super) struct Sync {
     pub(super) state: State,
     pub(super) report: Report,
     pub(super) allows_emptying: bool,
+    /// With `--watch`: the files that are gone.
+    pub(super) gone: Option<Gone>,
 }
 
 /// The input of a plan.
@@ -129,12 +133,19 @@ impl Sync {
         kept
     }
 
-    fn plan(&self, base: &Base, local: &Local, remote: &Remote) -> Result<Plan, Stop> {
+    fn plan(&mut self, base: &Base, local: &Local, remote: &Remote) -> Result<Plan, Stop> {
         let settings = Settings {
             time: &time(),
             ignores_case: self.folder.ignores_case,
         };
-        let plan = plan::plan(base, local, remote, settings);
+        let mut plan = plan::plan(base, local, remote, settings);
+        let gone = self.gone.as_mut();
+        let waiting = gone.map(|gone| gone.must_wait(&plan.actions, Instant::now()));
+        if let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) {
+            let mut local = local.clone();
+            local.extend(waiting.into_iter().map(|path| (path, Side::Blocked)));
+            plan = plan::plan(base, &local, remote, settings);
+        }
         let Some(emptied) = plan.emptied.filter(|_| !self.allows_emptying) else {
             return Ok(plan);
         };
@@ -276,6 +287,9 @@ impl Sync {
     ///
     /// If the store has the newest of all synchronised versions, its history is the same one,
     /// and an older version was removed on purpose: it was erased, or has expired.
+    ///
+    /// With a credential that may not read versions, such as a session's token, the store
+    /// is trusted, and the private folder keeps what is removed.
     async fn store_knows_base_of(
         &mut self,
         path: &MemoryPath,
@@ -283,11 +297,16 @@ impl Sync {
     ) -> Result<bool, Failure> {
         let base = self.state.base().get(path).and_then(|known| known.version_id);
         if let Some(version_id) = base {
-            if self.store.has_version(version_id).await? {
-                return Ok(true);
+            match self.store.has_version(version_id).await? {
+                Some(true) => return Ok(true),
+                Some(false) => {}
+                None => {
+                    self.folder.keeps_removed = true;
+                    return Ok(true);
+                }
             }
             if let Some(newest) = newest.filter(|newest| *newest != version_id)
-                && self.store.has_version(newest).await?
+                && self.store.has_version(newest).await? == Some(true)
             {
                 return Ok(true);
             }

@@ -174,19 +174,19 @@ impl Store {
     }
 
     /// Whether the store's history has a version. It has not after the store was restored to
-    /// an earlier state, nor once the version was erased or has expired. A session's token
-    /// may not ask: it goes on as if the store had it.
+    /// an earlier state, nor once the version was erased or has expired. `None`: the
+    /// credential may not ask, such as a session's token.
     ///
     /// # Errors
     /// [`Failure`] if the pass cannot go on.
-    pub(super) async fn has_version(&self, version_id: VersionId) -> Result<bool, Failure> {
+    pub(super) async fn has_version(&self, version_id: VersionId) -> Result<Option<bool>, Failure> {
         let id = version_id.to_string();
         let path = self.path(&["memory_versions", &id]);
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
         match self.client.get::<IgnoredAny>(&path, view).await {
-            Ok(_) => Ok(true),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(false),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(true),
+            Ok(_) => Ok(Some(true)),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Some(false)),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
             Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
         }
     }

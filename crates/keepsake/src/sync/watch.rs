@@ -1,5 +1,6 @@
 //! `--watch`: a pass after each change of either side.
 
+use std::future::pending;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use keepsake_config::{Failure, FailureClass};
 use notify::event::{Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pass::Sync;
@@ -60,12 +62,14 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
             notice(&format!("{problem}; trying again"));
         }
         last_problem = problem;
+        let next_gone = sync.gone.as_ref().and_then(|gone| gone.next(Instant::now()));
         let wait = async {
             if last_problem.is_empty() {
                 tokio::select! {
                     () = events.quiet_after_change() => {}
                     () = changes.next() => {}
                     () = tokio::time::sleep(SAFETY_INTERVAL) => {}
+                    () = sleep_until(next_gone) => {}
                 }
             } else {
                 tokio::time::sleep(backoff).await;
@@ -76,6 +80,13 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
             () = wait => {}
             () = ending.cancelled() => return Ok(()),
         }
+    }
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => pending().await,
     }
 }
 
@@ -176,10 +187,8 @@ impl StoreChanges {
 
 #[cfg(test)]
 mod tests {
-    use notify::event::{AccessKind, CreateKind};
-    use tokio::time::Instant;
-
     use super::*;
+    use notify::event::{AccessKind, CreateKind};
 
     #[test]
     fn reads_and_internal_files_are_not_changes() {

@@ -5,10 +5,11 @@
 //! Names in that folder tell a later run which contents the store has.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use keepsake_core::{ContentHash, MemoryPath};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -21,6 +22,11 @@ use crate::open_folder::{Access, FolderEntry, OpenFolder};
 
 /// Files on their way into the folder or out of it.
 const SWAP: &str = "swap";
+/// Contents that were removed though it is not known whether the store has had them. Their
+/// names begin with the time.
+const REMOVED: &str = "removed";
+/// How long they are kept.
+const REMOVED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// A download that is not complete.
 const INCOMING: &str = "incoming";
 /// Edits that a killed run left in the private folder are kept beside this path.
@@ -84,12 +90,29 @@ impl Folder {
                 self.keep_beside(&left, &recovered)?;
             }
         }
+        self.drop_old_removed()?;
         let case = self.private("case")?;
         case.remove_file_if_exists()?;
         case.create_new(Access::OwnerOnly)?;
         let ignores_case = self.private("CASE")?.stat().is_ok();
         case.remove_file_if_exists()?;
         Ok(ignores_case)
+    }
+
+    /// Drops removed contents that were kept long enough.
+    fn drop_old_removed(&self) -> io::Result<()> {
+        let removed = match self.private(REMOVED)?.open_folder() {
+            Ok(removed) => removed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let oldest = name_of_time(Timestamp::now() - REMOVED_KEPT_FOR);
+        for name in removed.names()? {
+            if *name < *OsStr::new(&oldest) {
+                removed.entry(&name)?.remove_file()?;
+            }
+        }
+        Ok(())
     }
 
     /// The text of a file that still has the expected content.
@@ -232,7 +255,13 @@ impl Folder {
         expected: ContentHash,
     ) -> io::Result<bool> {
         if hash_of(taken)? == expected {
-            taken.remove_file()?;
+            if self.keeps_removed {
+                let name = format!("{REMOVED}/{}-{expected}", time());
+                let kept = Path::new(PRIVATE_FOLDER).join(name);
+                taken.rename(&self.opened()?.make_entry(kept, Access::OwnerOnly)?)?;
+            } else {
+                taken.remove_file()?;
+            }
             return Ok(true);
         }
         if !rename_to_free(taken, &self.entry(path)?)? {
@@ -266,7 +295,12 @@ impl Folder {
 
 /// The time in the name of a kept file.
 pub(in crate::sync) fn time() -> String {
-    Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
+    name_of_time(Timestamp::now())
+}
+
+/// A time in a name; names have the order of their times.
+fn name_of_time(time: Timestamp) -> String {
+    time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 fn classify(done: io::Result<bool>) -> Attempt<()> {

@@ -5,7 +5,7 @@ mod random;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::Person;
 use crate::support::command::Run;
 use crate::support::server::signal;
-use crate::support::{Pair, binary, eventually};
+use crate::support::{Pair, binary, eventually, secrets};
 
 /// How long `--watch` may take to carry a change over, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -341,16 +341,75 @@ async fn emptied_side_does_not_empty_the_other() {
     place.assert_equal(&[]).await;
 }
 
+impl Workplace {
+    /// Copies the file of the stopped server; the server goes on.
+    async fn back_up(&mut self) {
+        self.person.server.end().await;
+        std::fs::copy(self.person.deployment.sqlite_file(), self.backup()).unwrap();
+        self.person.server.restart().await;
+    }
+
+    async fn restore_backup(&mut self) {
+        self.person.server.end().await;
+        std::fs::copy(self.backup(), self.person.deployment.sqlite_file()).unwrap();
+        self.person.server.restart().await;
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.person.home.path().join("backup.db")
+    }
+}
+
+/// Its token cannot read versions, so what the store removes is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn token_of_a_session_synchronises_and_removes_no_last_copy() {
+    let mut place = Workplace::with(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1")]).await;
+    let client = place.person.server.client(&place.person.tenant);
+    let store = json!({"type": "memory_store", "memory_store_id": place.person.tenant.store_id, "access": "read_write"});
+    let session = json!({"agent": "a", "environment_id": "e", "resources": [store]});
+    let session = client.post("/v1/sessions", &session).await.json();
+    let token = session["token"].as_str().unwrap().to_owned();
+    secrets::remember(&token, "a session's token");
+    let folder = place.folder.to_string_lossy().into_owned();
+    let sync = async |place: &Workplace| {
+        let with_token: &[_] = &[("KEEPSAKE_API_KEY", token.as_str())];
+        let run = place.person.run_with(&["sync", &folder], with_token, "").await;
+        run.ok()
+    };
+    place.back_up().await;
+    place.write("a.md", "a2");
+    place.delete("b.md");
+    place.person.put("c.md", "c2").await;
+    place.write("new.md", "of the folder");
+    sync(&place).await;
+    let now = [("a.md", "a2"), ("c.md", "c2"), ("new.md", "of the folder")];
+    place.assert_equal(&now).await;
+
+    place.restore_backup().await;
+    sync(&place).await;
+    place
+        .assert_equal(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1")])
+        .await;
+    let removed = place.folder.join(".keepsake/removed");
+    let mut kept: Vec<_> = removed
+        .read_dir()
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    kept.sort();
+    // `c1` was removed before the restore: the token could not ask for its version either.
+    assert_eq!(kept, ["a2", "c1", "c2", "of the folder"]);
+    let old = removed.join(format!("20200101T000000Z-{}", "0".repeat(64)));
+    std::fs::write(&old, "old").unwrap();
+    sync(&place).await;
+    assert!(!old.exists());
+    assert_eq!(removed.read_dir().unwrap().count(), kept.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_store_does_not_take_the_last_copies() {
     let mut place = Workplace::with(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1"), ("d.md", "d1")]).await;
-    let (index, backup) = (
-        place.person.deployment.sqlite_file(),
-        place.person.home.path().join("backup.db"),
-    );
-    place.person.server.end().await;
-    std::fs::copy(&index, &backup).unwrap();
-    place.person.server.restart().await;
+    place.back_up().await;
     // An edit of each side, and a new memory of each.
     place.write("a.md", "a2");
     place.write("new.md", "of the folder");
@@ -364,9 +423,7 @@ async fn restored_store_does_not_take_the_last_copies() {
         ("other.md", "of the store"),
     ];
 
-    place.person.server.end().await;
-    std::fs::copy(&backup, &index).unwrap();
-    place.person.server.restart().await;
+    place.restore_backup().await;
     // A memory that is edited or deleted since then is as always.
     place.person.put("c.md", "c2").await;
     place.rm("d.md").await;
@@ -556,4 +613,53 @@ async fn watch_carries_changes_over_and_waits_for_the_server() {
     signal(watching.id().unwrap(), "INT").await;
     assert_eq!(watching.wait().await.unwrap().code(), Some(0));
     assert_eq!(place.sync(&[]).await.ok(), "nothing to do; 4 synchronised\n");
+}
+
+/// An editor moves the file away, writes the new one and removes the old one, with passes
+/// in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_save_of_an_editor_stays_one_memory() {
+    let place = Workplace::with(&[("a.md", "0")]).await;
+    let _watching = place.watch();
+    let memory = |all: &[Value], path: &str| all.iter().find(|memory| memory["path"] == path).cloned();
+    let id = memory(&place.listed("full").await, "/a.md").unwrap()["id"].clone();
+    // A machine that is too busy takes longer than a file may be gone.
+    for attempt in 1..10 {
+        let content = attempt.to_string();
+        let mark = format!("mark{attempt}.md");
+        let started = Instant::now();
+        place.rename("a.md", "a.md~");
+        place.write(&mark, "a pass has run");
+        eventually("a pass has run", SOON, || async {
+            place.memories().await.contains_key(&mark)
+        })
+        .await;
+        let during = place.memories().await;
+        place.write("a.md", &content);
+        place.delete("a.md~");
+        eventually("the new content has arrived", SOON, || async {
+            place.memories().await.get("a.md") == Some(&content)
+        })
+        .await;
+        if started.elapsed() < Duration::from_secs(3) {
+            assert!(!during.contains_key("a.md~"), "{during:?}");
+            let saved = memory(&place.listed("full").await, "/a.md").unwrap();
+            assert_eq!(saved["id"], id, "attempt {attempt}");
+            return;
+        }
+        eventually("the folder is synchronised", SOON, || place.is_equal()).await;
+    }
+    panic!("no attempt was fast enough");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_that_stays_gone_is_deleted_or_moved() {
+    let place = Workplace::with(&[("a.md", "1"), ("b.md", "2")]).await;
+    let _watching = place.watch();
+    place.delete("a.md");
+    place.rename("b.md", "c.md");
+    eventually("both are carried over", SOON, || async {
+        place.memories().await == place.files()
+    })
+    .await;
 }
