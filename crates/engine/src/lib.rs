@@ -179,6 +179,9 @@ impl Default for EngineOptions {
 /// Time limit for writing the last access times to the index.
 pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// Pages of the console that are made at the same time, most of which wait for the database.
+const PAGES_PER_CORE: usize = 8;
+
 /// The services of Keepsake; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine(Arc<Services>);
@@ -192,6 +195,8 @@ pub struct Services {
     pub archive_slots: FairSlots,
     /// Slots for the steps of archives that clients receive: one for each tenant.
     pub export_slots: FairSlots,
+    /// Slots for pages of the console while they are made.
+    pub page_slots: FairSlots,
     /// Computations off the threads that serve requests.
     pub computations: Computations,
     /// Memory stores.
@@ -377,6 +382,7 @@ impl Engine {
             memories: Memories::new(shared(), Arc::clone(&contents), writer, access.clone(), pages),
             archive_slots: FairSlots::new(cores.max(2), 1),
             export_slots: FairSlots::new(cores.max(2), 1),
+            page_slots: FairSlots::new(cores * PAGES_PER_CORE, cores / 2),
             computations: context.computations.clone(),
             versions: Versions::new(shared(), contents),
             changes: Changes::new(shared()),

@@ -21,7 +21,7 @@ use keepsake_console::{
     refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages, upload_pages,
 };
 use keepsake_core::{EventId, SessionId, Timestamp};
-use keepsake_engine::Engine;
+use keepsake_engine::{Engine, Principal};
 use keepsake_index::SessionEvent;
 
 use crate::admission::{Admission, admit};
@@ -67,6 +67,7 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
     let signed_in = pages
         .router
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(engine.clone(), make_in_turn))
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .merge(uploads)
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
@@ -149,6 +150,20 @@ async fn to_api_error(mut response: Response) -> Response {
         answer.headers_mut().append(header::SET_COOKIE, cookie.clone());
     }
     answer
+}
+
+/// Makes the pages of a tenant in few slots: a large one takes some milliseconds of a thread
+/// that serves all tenants.
+async fn make_in_turn(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match engine.page_slots.take(principal.tenant_id).await {
+        Ok(_slot) => next.run(request).await,
+        Err(error) => ApiError::from(error).into_response(),
+    }
 }
 
 /// Reads the form of a request within the tenant's limits.

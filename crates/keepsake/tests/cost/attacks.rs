@@ -21,19 +21,19 @@ const SESSIONS: usize = 100;
 const CONNECTIONS: usize = 60;
 const UNREAD: usize = 100;
 const SLOW: usize = 200;
-const BROWSERS: usize = 8;
+pub(super) const BROWSERS: usize = 8;
 const STORES: usize = 16;
 const MEMORIES: usize = 25;
 const WORDS: usize = 1_500;
 const AGENT_BYTES: usize = 250 << 10;
-const BODY_BYTES: usize = 600 << 10;
+pub(super) const BODY_BYTES: usize = 600 << 10;
 /// The interval at which an attack checks whether it should stop.
-const POLL: Duration = Duration::from_millis(20);
+pub(super) const POLL: Duration = Duration::from_millis(20);
 /// The pause of a connection between two requests, so that the attack does not
 /// take the processor from the server: both are on one machine.
 const PAUSE: Duration = Duration::from_secs(1);
 
-fn is_stopped(stop: &AtomicBool) -> bool {
+pub(super) fn is_stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
 }
 
@@ -265,37 +265,55 @@ pub(super) async fn post_invalid_calls(client: &Client, session: &str) {
     join_all(posts).await;
 }
 
-/// Makes memories whose pages take as long to make as any, and answers the pages.
-pub(super) async fn fill_with_hostile_texts(client: &Client, tenant: &Tenant) -> Vec<String> {
-    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-    let store = format!("/console/stores/{}", tenant.store_id);
-    let mut pages = Vec::new();
-    for text in [
-        "> ".repeat(48 << 10),
-        "> ".repeat(12 << 10),
-        "<a ".repeat(32 << 10),
-        "[".repeat(96 << 10),
-        "*_".repeat(48 << 10),
-        "`".repeat(96 << 10),
-        "|a".repeat(40 << 10),
-    ] {
-        let path = format!("/{}.md", pages.len());
-        let made = client
-            .post(&memories, &json!({"path": path, "content": text}))
-            .await;
-        assert_eq!(made.status, 200, "{}", made.text);
-        let memory_id = made.json()["id"].as_str().unwrap().to_owned();
-        pages.push(format!("{store}/memories/{memory_id}"));
+/// Memories whose pages take as long to make as any.
+pub(super) struct HostileTexts {
+    pub(super) memory_ids: Vec<String>,
+    pub(super) version_id: String,
+    /// The query of the most costly comparison.
+    pub(super) compare: String,
+}
+
+impl HostileTexts {
+    pub(super) async fn fill(client: &Client, tenant: &Tenant) -> Self {
+        let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+        let mut memory_ids = Vec::new();
+        for text in [
+            "> ".repeat(48 << 10),
+            "> ".repeat(12 << 10),
+            "<a ".repeat(32 << 10),
+            "[".repeat(96 << 10),
+            "*_".repeat(48 << 10),
+            "`".repeat(96 << 10),
+            "|a".repeat(40 << 10),
+        ] {
+            let path = format!("/{}.md", memory_ids.len());
+            let made = client
+                .post(&memories, &json!({"path": path, "content": text}))
+                .await;
+            assert_eq!(made.status, 200, "{}", made.text);
+            memory_ids.push(made.json()["id"].as_str().unwrap().to_owned());
+        }
+        let new = json!({"path": "/lines.md", "content": "a\n".repeat(51_200)});
+        let made = client.post(&memories, &new).await.json();
+        let edit = json!({"content": "b\na\n".repeat(25_600)});
+        let memory = format!("{memories}/{}", made["id"].as_str().unwrap());
+        let edited = client.post(&memory, &edit).await.json();
+        let version = |memory: &Value| memory["memory_version_id"].as_str().unwrap().to_owned();
+        let (from, to) = (version(&made), version(&edited));
+        Self {
+            memory_ids,
+            compare: format!("from={from}&to={to}"),
+            version_id: to,
+        }
     }
-    let new = json!({"path": "/lines.md", "content": "a\n".repeat(51_200)});
-    let made = client.post(&memories, &new).await.json();
-    let edit = json!({"content": "b\na\n".repeat(25_600)});
-    let memory = format!("{memories}/{}", made["id"].as_str().unwrap());
-    let edited = client.post(&memory, &edit).await.json();
-    let version = |memory: &Value| memory["memory_version_id"].as_str().unwrap().to_owned();
-    let (from, to) = (version(&made), version(&edited));
-    pages.push(format!("{store}/compare?from={from}&to={to}"));
-    pages
+
+    /// The pages with these texts.
+    pub(super) fn pages(&self, tenant: &Tenant) -> Vec<String> {
+        let store = format!("/console/stores/{}", tenant.store_id);
+        let of_memories = self.memory_ids.iter().map(|id| format!("{store}/memories/{id}"));
+        let compare = format!("{store}/compare?{}", self.compare);
+        of_memories.chain([compare]).collect()
+    }
 }
 
 /// Opens the pages again and again.
@@ -311,21 +329,4 @@ pub(super) async fn open_pages(browser: Browser, pages: &[String], stop: Arc<Ato
         }
     });
     join_all(readers).await;
-}
-
-/// Sends forms of as many fields as fit.
-pub(super) async fn send_large_forms(browser: Browser, stop: Arc<AtomicBool>) {
-    let body = "a&".repeat(BODY_BYTES / 2);
-    let senders = (0..BROWSERS).map(|_| {
-        let (mut browser, stop, body) = (browser.clone(), &stop, &body);
-        async move {
-            while !is_stopped(stop) {
-                let form = browser.request(Method::POST, "/console/stores");
-                let form = form.header("content-type", "application/x-www-form-urlencoded");
-                browser.send(form.body(body.clone())).await;
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    });
-    join_all(senders).await;
 }

@@ -18,6 +18,7 @@ mod attacks;
 #[path = "../e2e/console/browser.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use all of it")]
 mod browser;
+mod pages;
 #[path = "../e2e/support/mod.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use all of it")]
 mod support;
@@ -27,10 +28,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use keepsake_core::limits::LimitOverrides;
+use reqwest::Method;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::browser::Browser;
+use self::pages::Console;
 use self::support::deployment::ServerConfig;
 use self::support::{Client, Deployment, Pair, Server, Tenant};
 
@@ -243,16 +246,24 @@ async fn searches_of_cold_stores_cost_the_others_little() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_pages_cost_the_others_little() {
+async fn pages_and_forms_of_the_console_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
-        let client = neighbours.server.client(&neighbours.attacker);
-        let pages = attacks::fill_with_hostile_texts(&client, &neighbours.attacker).await;
-        let browser = Browser::signed_in(&neighbours.server.url(), &neighbours.attacker.key).await;
+        let (client, attacker) = (
+            neighbours.server.client(&neighbours.attacker),
+            &neighbours.attacker,
+        );
+        let texts = attacks::HostileTexts::fill(&client, attacker).await;
+        let url = neighbours.server.url();
+        let browser = Browser::signed_in(&url, &attacker.key).await;
+        let pages = texts.pages(attacker);
         let attack = async |stop| attacks::open_pages(browser.clone(), &pages, stop).await;
         neighbours.compare("hostile pages", attack).await;
-        let attack = async |stop| attacks::send_large_forms(browser.clone(), stop).await;
-        neighbours.compare("large forms", attack).await;
+        let console = Console::filled(&url, &client, attacker, &texts).await;
+        let attack = async |stop| console.send_all(Method::GET, stop).await;
+        neighbours.compare("every page", attack).await;
+        let attack = async |stop| console.send_all(Method::POST, stop).await;
+        neighbours.compare("every form", attack).await;
     }
 }
 
