@@ -95,6 +95,15 @@ impl OwnedPostgres {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
+        self.execute(
+            "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync') LOOP \
+             PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$",
+        )
+        .await;
+        // The checkpointer is the process that makes commits wait.
+        self.execute("CHECKPOINT").await;
+        // Waits, so that the standby has all commits before this one.
+        self.execute("SELECT txid_current()").await;
         standby
     }
 

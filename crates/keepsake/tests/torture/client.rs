@@ -53,6 +53,9 @@ pub(crate) struct Counts {
     pub(crate) cancelled: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
     pub(crate) slowest: Duration,
+    /// Exports that had everything, and those that ended with an error.
+    pub(crate) exports: u64,
+    pub(crate) failed_exports: u64,
     /// Answers that no client may get, and everything found later.
     pub(crate) violations: Vec<String>,
 }

@@ -19,6 +19,8 @@ use super::report::Faults;
 const PAUSE_MILLIS: u64 = 400;
 /// How long faults last that end by themselves.
 const LASTING: Duration = Duration::from_millis(1_200);
+/// A step of a gateway's clock: less than the life of tokens and idempotency keys.
+const CLOCK_STEP_SECS: i64 = 6 * 3_600;
 /// Between two restarts of Postgres.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(25);
 const BETWEEN_JOBS: Duration = Duration::from_secs(4);
@@ -30,6 +32,7 @@ enum Fault {
     Terminate,
     TerminateDuringOutage,
     Pause,
+    ClockStep,
     Network(Link, Network),
 }
 
@@ -203,6 +206,12 @@ impl Controller {
                 gateway.signal("CONT").await;
                 return self.shared.now();
             }
+            Fault::ClockStep => {
+                let steps = [CLOCK_STEP_SECS, -CLOCK_STEP_SECS, 61, -61];
+                gateway.set_clock(random.pick(&steps).copied().unwrap_or_default());
+                tokio::time::sleep(LASTING).await;
+                gateway.set_clock(0);
+            }
             Fault::Network(link, network) => {
                 let proxy = match link {
                     Link::Clients => &gateway.clients,
@@ -276,6 +285,8 @@ fn shuffled_faults(random: &mut Random, pair: Pair) -> Vec<Fault> {
         Fault::Terminate,
         Fault::TerminateDuringOutage,
         Fault::Pause,
+        Fault::ClockStep,
+        Fault::ClockStep,
     ];
     for link in links {
         faults.extend(NETWORK.iter().map(|network| Fault::Network(*link, *network)));
@@ -291,6 +302,7 @@ impl Fault {
             Self::Terminate => "gateway terminated",
             Self::TerminateDuringOutage => "gateway terminated amid a fault",
             Self::Pause => "gateway frozen",
+            Self::ClockStep => "clock set off and back",
             Self::Network(Link::Clients, network) => network.name([
                 "clients: reset",
                 "clients: one reset",

@@ -26,6 +26,8 @@ pub(crate) enum Pair {
     PostgresS3,
 }
 
+/// The library that sets the clock of a process.
+const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 const DRAIN_SECONDS: u64 = 1;
 const SHUTDOWN_DEADLINE_SECONDS: u64 = 10;
 /// Within which a process ends after SIGTERM, whatever else is wrong.
@@ -43,7 +45,6 @@ pub(crate) struct Fleet {
     direct: ServerCommand,
     /// Leads those commands to the Postgres of the moment; no fault is injected.
     direct_postgres: Option<FaultProxy>,
-    #[expect(dead_code, reason = "holds the folder of the SQLite pair")]
     folder: TempDir,
 }
 
@@ -57,6 +58,8 @@ pub(crate) struct Gateway {
     pub(crate) clients: FaultProxy,
     pub(crate) postgres: Option<FaultProxy>,
     pub(crate) s3: Option<FaultProxy>,
+    /// The file that says how far the process's clock is off.
+    clock: PathBuf,
     operator_port: u16,
     operator_token: String,
     http: reqwest::Client,
@@ -90,7 +93,8 @@ impl Fleet {
         let key = make_key(&direct).await;
         let mut gateways = Vec::new();
         for number in 0..if pair == Pair::PostgresS3 { 2 } else { 1 } {
-            gateways.push(Arc::new(Gateway::start(number, &stores, pair).await));
+            let clock = folder.path().join(format!("clock-{number}"));
+            gateways.push(Arc::new(Gateway::start(number, &stores, pair, clock).await));
         }
         Self {
             pair,
@@ -146,6 +150,24 @@ impl Fleet {
         *postgres = standby;
     }
 
+    /// Runs a command of people on a gateway; whether it ended well.
+    pub(crate) async fn command(&self, gateway: &Gateway, store_id: &str, arguments: &[&str]) -> bool {
+        let output = bare_command()
+            .args(arguments)
+            .env("KEEPSAKE_URL", gateway.url())
+            .env("KEEPSAKE_API_KEY", &self.key)
+            .env("KEEPSAKE_STORE", store_id)
+            .env("XDG_CONFIG_HOME", self.folder.path())
+            .output()
+            .await;
+        output.unwrap().status.success()
+    }
+
+    /// A folder for the files of a run.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The problems that `keepsake verify` finds; on SQLite no server may run.
     pub(crate) async fn verify(&self) -> Result<Value, String> {
         keepsake(&self.direct, &["verify", "-o", "json"]).await
@@ -161,7 +183,7 @@ impl Fleet {
 }
 
 impl Gateway {
-    async fn start(number: usize, stores: &Stores, pair: Pair) -> Self {
+    async fn start(number: usize, stores: &Stores, pair: Pair, clock: PathBuf) -> Self {
         let (mut postgres, mut s3) = (None, None);
         let mut own = stores.clone();
         if pair == Pair::PostgresS3 {
@@ -172,7 +194,9 @@ impl Gateway {
             (s3, own.blobs) = (Some(proxy), stores.blobs.replace(&endpoint, &url));
         }
         let (operator_port, operator_token) = (free_port(), fresh_token());
+        set_clock(&clock, 0);
         let command = ServerCommand::new(binary(), &own.config(operator_port, &operator_token));
+        let command = with_clock(command, &clock);
         let running = command.start().await;
         let clients = FaultProxy::start(&format!("127.0.0.1:{}", command.port())).await;
         let http = reqwest::Client::builder()
@@ -188,6 +212,7 @@ impl Gateway {
             clients,
             postgres,
             s3,
+            clock,
             operator_port,
             operator_token,
             http,
@@ -239,8 +264,14 @@ impl Gateway {
         }
     }
 
-    /// Ends the faults of all its proxies.
+    /// Sets the process's clock so many seconds off.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        set_clock(&self.clock, seconds);
+    }
+
+    /// Ends the faults of all its proxies, and sets its clock right.
     pub(crate) async fn heal(&self) {
+        self.set_clock(0);
         for proxy in [Some(&self.clients), self.postgres.as_ref(), self.s3.as_ref()]
             .into_iter()
             .flatten()
@@ -316,6 +347,24 @@ fn fresh_token() -> String {
     token
 }
 
+/// The same server, whose clock a file sets. Its monotonic clock is the machine's.
+fn with_clock(command: ServerCommand, clock: &Path) -> ServerCommand {
+    let library = std::env::var(FAKETIME).unwrap_or_default();
+    assert!(!library.is_empty(), "set {FAKETIME}: ./tests/run does");
+    command
+        .env("LD_PRELOAD", &library)
+        .env("FAKETIME_TIMESTAMP_FILE", &clock.to_string_lossy())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+}
+
+/// At once, because the library reads the file for each look at the clock.
+fn set_clock(clock: &Path, seconds: i64) {
+    let new = clock.with_extension("new");
+    std::fs::write(&new, format!("{seconds:+}\n")).unwrap();
+    std::fs::rename(&new, clock).unwrap();
+}
+
 /// Makes a tenant, and a key with every scope.
 async fn make_key(direct: &ServerCommand) -> String {
     let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "-o", "json"])
@@ -334,20 +383,25 @@ async fn make_key(direct: &ServerCommand) -> String {
     secret
 }
 
-/// Runs a command on the stores themselves; what it printed as JSON.
-async fn keepsake(direct: &ServerCommand, arguments: &[&str]) -> Result<Value, String> {
-    let config: PathBuf = direct.config_file();
+/// The program without the environment of this one.
+fn bare_command() -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KEEPSAKE_") {
             command.env_remove(name);
         }
     }
-    let output = command
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Runs a command on the stores themselves; what it printed as JSON.
+async fn keepsake(direct: &ServerCommand, arguments: &[&str]) -> Result<Value, String> {
+    let config: PathBuf = direct.config_file();
+    let output = bare_command()
         .args(arguments)
         .arg("--config")
         .arg(config)
-        .stdin(Stdio::null())
         .output()
         .await;
     let output = output.unwrap();

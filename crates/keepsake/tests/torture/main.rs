@@ -13,6 +13,7 @@
 
 mod audit;
 mod client;
+mod exports;
 mod faults;
 mod fleet;
 mod planted;

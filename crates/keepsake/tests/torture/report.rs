@@ -77,6 +77,10 @@ pub(crate) fn text(pair: Pair, seed: u64, took: Duration, counts: &Counts, fault
         ),
     );
     line("statuses", format!("{:?}", counts.statuses));
+    line(
+        "exports beside renames",
+        format!("{} whole, {} failed", counts.exports, counts.failed_exports),
+    );
     line("slowest answer", seconds(counts.slowest));
     line("faults", (faults.count() + counts.cancelled).to_string());
     line("  cancelled requests", counts.cancelled.to_string());

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Settings;
 use super::audit::{self, Reader};
 use super::client::{Client, Counts, Request, Shared};
+use super::exports::Exports;
 use super::faults::Controller;
 use super::fleet::{Fleet, Pair};
 use super::probe::Prober;
@@ -118,6 +119,8 @@ async fn disturb(controller: &Arc<Controller>, random: &mut Random, duration: Du
     lanes.push(tokio::spawn(
         Arc::clone(controller).run_jobs(random.fork(), ending.clone()),
     ));
+    let exports = Exports::new(controller, random.fork(), ending.clone());
+    lanes.push(tokio::spawn(exports.run()));
     tokio::time::sleep(duration).await;
     ending.cancel();
     for lane in join_all(lanes).await {

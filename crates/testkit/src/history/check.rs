@@ -145,7 +145,8 @@ impl<'a> Checker<'a> {
                 .filter(|_| !self.landed.contains_key(&number))
         };
         // A restore that finds everything as it was names a version of another call.
-        let restore = || named.iter().find(|call| is_restore(call));
+        let restores = named.iter().filter(|call| is_restore(call));
+        let restore = || restores.min_by_key(|call| call.at.began);
         named_writer.or_else(by_tag).or_else(restore).copied()
     }
 
@@ -154,7 +155,8 @@ impl<'a> Checker<'a> {
         let version = &self.history.versions[position];
         self.landed.entry(call.number).or_default().push(position);
         let acknowledged = matches!(call.outcome, Outcome::Done { .. }).then_some(call.at.ended);
-        self.timeline.bound(position, call.at.began, acknowledged);
+        let reason = || format!("{call:?}");
+        self.timeline.bound(position, call.at.began, acknowledged, reason);
         let after = self.state_after(version, before);
         if let Err(why) = self.follows(call, version, before, &after) {
             let detail = format!(

@@ -258,6 +258,22 @@ fn order_that_contradicts_real_time_is_found() {
 }
 
 #[test]
+fn restore_that_found_its_version_there_is_not_its_call() {
+    let restore = || Change::Restore {
+        version_id: "v0".to_owned(),
+    };
+    let history = Builder::new()
+        .call(1, (1, 2), append(1), done())
+        .call(3, (6, 7), restore(), named("v2"))
+        // Its answer came late.
+        .call(2, (3, 9), restore(), named("v2"))
+        .version(Operation::Modified, Some(&lines(&[0, 1])))
+        .version(Operation::Modified, Some(&lines(&[0])))
+        .read((4, 5), Observed::Content(lines(&[0])));
+    assert_eq!(history.check(), []);
+}
+
+#[test]
 fn read_of_an_overwritten_content_is_found() {
     let history = Builder::new()
         .call(1, (1, 2), append(1), done())

@@ -43,6 +43,8 @@ impl State {
 pub(super) struct Timeline {
     lower: Vec<Duration>,
     upper: Vec<Duration>,
+    /// The call or the read that each bound is from.
+    reasons: Vec<[String; 2]>,
     registers: BTreeMap<Target, Vec<(usize, State)>>,
 }
 
@@ -52,6 +54,7 @@ impl Timeline {
         Self {
             lower: vec![Duration::ZERO; versions],
             upper: vec![Duration::MAX; versions],
+            reasons: vec![<_>::default(); versions],
             registers: BTreeMap::new(),
         }
     }
@@ -62,10 +65,22 @@ impl Timeline {
     }
 
     /// The version took effect while its call was under way.
-    pub(super) fn bound(&mut self, version: usize, began: Duration, acknowledged: Option<Duration>) {
-        self.lower[version] = self.lower[version].max(began);
-        if let Some(at) = acknowledged {
-            self.upper[version] = self.upper[version].min(at);
+    pub(super) fn bound(
+        &mut self,
+        version: usize,
+        began: Duration,
+        acknowledged: Option<Duration>,
+        reason: impl Fn() -> String,
+    ) {
+        if began > self.lower[version] {
+            self.lower[version] = began;
+            self.reasons[version][0] = reason();
+        }
+        if let Some(at) = acknowledged
+            && at < self.upper[version]
+        {
+            self.upper[version] = at;
+            self.reasons[version][1] = reason();
         }
     }
 
@@ -109,11 +124,12 @@ impl Timeline {
             match (&*possible, positions.is_empty()) {
                 ([], is_unknown) => violations.push(not_current(read, is_unknown)),
                 ([(version, next)], _) => {
+                    let reason = || format!("{read:?}");
                     if let Some(version) = *version {
-                        self.upper[version] = self.upper[version].min(read.at.ended);
+                        self.bound(version, Duration::ZERO, Some(read.at.ended), reason);
                     }
                     if let Some(next) = *next {
-                        self.lower[next] = self.lower[next].max(read.at.began);
+                        self.bound(next, read.at.began, None, reason);
                     }
                 }
                 // The same content several times: any of them explains the read.
@@ -135,11 +151,13 @@ impl Timeline {
             violations.push(Violation {
                 rule: Rule::RealTimeOrder,
                 detail: format!(
-                    "{} took effect at {:?} or later, {} in the order after it at {:?} or earlier",
+                    "{} took effect at {:?} or later ({}), {} in the order after it at {:?} or earlier ({})",
                     describe(earlier),
                     self.lower[earlier],
+                    self.reasons[earlier][0],
                     describe(version),
                     self.upper[version],
+                    self.reasons[version][1],
                 ),
             });
         }
