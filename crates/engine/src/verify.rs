@@ -160,13 +160,7 @@ impl Verifier {
         let mut progress = Progress::default();
         self.stores(found, &mut progress, tell).await?;
         self.tenants(found).await?;
-        for (tenant_id, store_id, memory_id) in self.context.index.upkeep.stray_terms(BATCH).await? {
-            found.report(Problem::DamagedSearchTerms {
-                tenant_id,
-                store_id,
-                memory_id,
-            });
-        }
+        self.stray_terms(found).await?;
         self.blobs(at_once, found, &mut progress, tell).await
     }
 
@@ -249,6 +243,25 @@ impl Verifier {
             }
         }
         Ok(())
+    }
+
+    /// Reports search terms that belong to no memory.
+    async fn stray_terms(&self, found: &mut Verification) -> Result<(), EngineError> {
+        let mut after = None;
+        loop {
+            let terms = self.context.index.upkeep.terms_after(after, BATCH).await?;
+            let Some((last, _)) = terms.last() else {
+                return Ok(());
+            };
+            after = Some(*last);
+            for ((tenant_id, store_id, memory_id), _) in terms.into_iter().filter(|(_, is_stray)| *is_stray) {
+                found.report(Problem::DamagedSearchTerms {
+                    tenant_id,
+                    store_id,
+                    memory_id,
+                });
+            }
+        }
     }
 
     async fn tenants(&self, found: &mut Verification) -> Result<(), EngineError> {

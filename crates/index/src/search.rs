@@ -160,6 +160,9 @@ pub struct SearchHead {
 /// A memory's position in the order in which the job reads memories.
 pub type MemoryPlace = (TenantId, StoreId, MemoryId);
 
+/// A place before every other one.
+pub(crate) const FIRST_MEMORY: MemoryPlace = (FIRST_STORE.0, FIRST_STORE.1, MemoryId::from_uuid(Uuid::nil()));
+
 /// A page of memories, read by the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnindexedPage {
@@ -312,8 +315,7 @@ impl SearchTerms {
         analyser: u32,
         limit: u32,
     ) -> Result<UnindexedPage, IndexError> {
-        let (tenant, store) = FIRST_STORE;
-        let after = after.unwrap_or((tenant, store, MemoryId::from_uuid(Uuid::nil())));
+        let after = after.unwrap_or(FIRST_MEMORY);
         let role = Role::Job(None);
         let mut tx = self.0.read_one("unindexed_memories", role).await?;
         let query = tx.query(UNINDEXED).bind((after, limit, analyser));

@@ -3,14 +3,14 @@
 mod prunable;
 mod recount;
 
-use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::IndexError;
 use crate::database::{Backend, Database, FromRow, Mode, Role, Row, Tx, from_row};
 use crate::numbers::{FIRST_KEY, FIRST_STORE};
 use crate::postgres::damage;
-use crate::search::MemoryPlace;
+use crate::search::{FIRST_MEMORY, MemoryPlace};
 use crate::stores::lock_store;
 use crate::tenants::lock_live_tenant;
 
@@ -36,15 +36,20 @@ const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
         OR EXISTS (SELECT 1 FROM version \
             WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
 
-/// Search terms without a memory, or with numbers that no analyser writes. A deletion of their
-/// store or tenant has yet to remove some; these are left out.
-const STRAY_TERMS: &str = "SELECT d.tenant_id, d.store_id, d.memory_id FROM search_doc d \
-    LEFT JOIN memory m ON m.tenant_id = d.tenant_id AND m.store_id = d.store_id AND m.memory_id = d.memory_id \
-    WHERE (m.memory_id IS NULL OR d.analyser < 1 OR d.length < 0) \
+/// The next rows of search terms after a key, and whether each belongs to no memory or has
+/// numbers that no analyser writes. A deletion of their store or tenant has yet to remove
+/// some; these are well.
+const TERMS_AFTER: &str = "SELECT d.tenant_id, d.store_id, d.memory_id, \
+        (m.memory_id IS NULL OR d.analyser < 1 OR d.length < 0) \
         AND NOT EXISTS (SELECT 1 FROM store s \
             WHERE s.tenant_id = d.tenant_id AND s.store_id = d.store_id AND s.deleted_at IS NOT NULL) \
-        AND NOT EXISTS (SELECT 1 FROM tenant_deletion t WHERE t.tenant_id = d.tenant_id) \
-    LIMIT $1 + 0";
+        AND NOT EXISTS (SELECT 1 FROM tenant_deletion t WHERE t.tenant_id = d.tenant_id AND t.ended_at IS NULL) \
+        AS is_stray \
+    FROM (SELECT tenant_id, store_id, memory_id, analyser, length FROM search_doc \
+        WHERE (tenant_id, store_id, memory_id) > ($1, $2, $3) \
+        ORDER BY tenant_id, store_id, memory_id LIMIT $4 + 0) d \
+    LEFT JOIN memory m ON m.tenant_id = d.tenant_id AND m.store_id = d.store_id AND m.memory_id = d.memory_id \
+    ORDER BY d.tenant_id, d.store_id, d.memory_id";
 
 const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
     WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3 + 0";
@@ -163,14 +168,22 @@ impl Upkeep {
         tx.query(NAMED_BLOBS).bind((after, limit)).all().await
     }
 
-    /// At most `limit` memories whose search terms belong to no memory, or have numbers that
-    /// no analyser wrote.
+    /// The next `limit` memories with search terms, by tenant, store and memory; and whether
+    /// the terms are stray: of no memory, or with numbers that no analyser writes.
     ///
     /// # Errors
     /// [`IndexError`].
-    pub async fn stray_terms(&self, limit: u32) -> Result<Vec<MemoryPlace>, IndexError> {
-        let mut tx = self.0.read_one("stray_terms", Role::Job(None)).await?;
-        tx.query(STRAY_TERMS).bind(limit).all().await
+    pub async fn terms_after(
+        &self,
+        after: Option<MemoryPlace>,
+        limit: u32,
+    ) -> Result<Vec<(MemoryPlace, bool)>, IndexError> {
+        let after = after.unwrap_or(FIRST_MEMORY);
+        let mut tx = self.0.read_one("terms_after", Role::Job(None)).await?;
+        let query = tx.query(TERMS_AFTER).bind((after, limit));
+        let rows: Vec<(TenantId, StoreId, MemoryId, bool)> = query.all().await?;
+        let row = |(tenant_id, store_id, memory_id, is_stray)| ((tenant_id, store_id, memory_id), is_stray);
+        Ok(rows.into_iter().map(row).collect())
     }
 
     /// Whether a version of a store that is not deleted references a blob.

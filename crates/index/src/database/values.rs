@@ -325,6 +325,7 @@ tuple_rows! {
     (A 0)
     (A 0, B 1)
     (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
 }
 
 impl FromRow for BlobKey {

@@ -55,6 +55,8 @@ const WRITER_CACHE: &str = "-32768";
 /// Pages of the write-ahead log (16 MiB) from which a commit copies them into the
 /// database. A page that many commits change is copied once, and each copy is flushed.
 const CHECKPOINT_PAGES: &str = "4096";
+/// To this size the log is cut when it begins anew, after a long reader made it grow.
+const MAX_LOG_BYTES: &str = "67108864";
 
 /// The index on SQLite.
 #[derive(Debug, Clone)]
@@ -209,7 +211,8 @@ impl SqliteIndex {
             .clone()
             .pragma("cache_size", WRITER_CACHE)
             .pragma("temp_store", "MEMORY")
-            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+            .pragma("journal_size_limit", MAX_LOG_BYTES);
         let mut connection = writer.connect().await?;
         let migrated = migrations::run(&migrations::sqlite(), &mut connection).await?;
         Ok((options, connection, migrated))
