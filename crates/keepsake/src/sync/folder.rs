@@ -34,7 +34,7 @@ pub(super) struct Folder {
     /// Whether the file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
     /// Whether contents that are removed stay in the private folder for some time.
-    pub(super) keeps_removed: bool,
+    keeps_removed: bool,
     /// Paths on the disk of files whose name is not in NFC, relative to the folder.
     places: HashMap<String, PathBuf>,
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keepsake_core::MemoryPath;
+use keepsake_core::{ContentHash, MemoryPath};
 use tokio::time::Instant;
 
 use super::plan::Action;
@@ -12,57 +12,151 @@ use super::plan::Action;
 /// How long a file must be gone before its memory is moved or deleted.
 pub(super) const GONE_FOR: Duration = Duration::from_secs(3);
 
-/// The files that are gone, and since when.
+/// The files that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    since: BTreeMap<MemoryPath, Instant>,
+    files: BTreeMap<MemoryPath, GoneFile>,
+}
+
+/// A file that is gone.
+#[derive(Debug)]
+struct GoneFile {
+    since: Instant,
+    /// The file that had its content at first.
+    moved_to: Option<MemoryPath>,
 }
 
 impl Gone {
     /// Notes the files that a plan takes for moved or deleted. Returns the paths that must
-    /// wait: those files, and the new ones that have their content.
+    /// wait: those files, and the new ones that had their content.
     pub(super) fn must_wait(&mut self, actions: &[Action], now: Instant) -> BTreeSet<MemoryPath> {
-        let (mut since, mut waiting) = (BTreeMap::new(), BTreeSet::new());
+        let created = created_by(actions);
+        let (mut files, mut waiting) = (BTreeMap::new(), BTreeSet::new());
         for action in actions {
-            let (from, to) = match action {
-                Action::MoveRemote { from, to, .. } => (from, Some(to)),
+            let (path, target) = match action {
+                Action::MoveRemote { from, to, .. } => (from, Some(to.clone())),
                 Action::DeleteRemote { path, .. } => (path, None),
                 _ => continue,
             };
-            let first = *self.since.get(from).unwrap_or(&now);
-            since.insert(from.clone(), first);
-            if now < first + GONE_FOR {
-                waiting.insert(from.clone());
-                waiting.extend(to.cloned());
+            let before = self.files.remove(path);
+            let since = before.as_ref().map_or(now, |before| before.since);
+            // A moved file that was edited since.
+            let edited = before.and_then(|before| before.moved_to);
+            let moved_to = target.or(edited.filter(|path| created.contains_key(path)));
+            if now < since + GONE_FOR {
+                waiting.insert(path.clone());
+                waiting.extend(moved_to.clone());
+            }
+            files.insert(path.clone(), GoneFile { since, moved_to });
+        }
+        self.files = files;
+        waiting
+    }
+
+    /// The same plan, in which the memory of a file that was moved and edited since is moved
+    /// and replaced, instead of deleted beside a new one.
+    pub(super) fn follow(&self, mut actions: Vec<Action>) -> Vec<Action> {
+        let created = created_by(&actions);
+        let mut replaced = BTreeMap::new();
+        for action in &mut actions {
+            let Action::DeleteRemote { path, memory } = action else {
+                continue;
+            };
+            let moved_to = self.files.get(path).and_then(|file| file.moved_to.clone());
+            let Some(to) = moved_to.filter(|to| created.contains_key(to)) else {
+                continue;
+            };
+            replaced.insert(to.clone(), *memory);
+            *action = Action::MoveRemote {
+                from: path.clone(),
+                to,
+                memory: *memory,
+            };
+        }
+        for action in &mut actions {
+            if let Action::Create { path, hash } = action
+                && let Some(memory) = replaced.remove(path)
+            {
+                *action = Action::Replace {
+                    path: path.clone(),
+                    memory,
+                    hash: *hash,
+                };
             }
         }
-        self.since = since;
-        waiting
+        actions
     }
 
     /// When the next file has been gone long enough.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        let ends = self.since.values().map(|first| *first + GONE_FOR);
+        let ends = self.files.values().map(|file| file.since + GONE_FOR);
         ends.filter(|end| *end > now).min()
     }
 }
 
+/// The paths of new memories, with the contents.
+fn created_by(actions: &[Action]) -> BTreeMap<MemoryPath, ContentHash> {
+    let created = actions.iter().filter_map(|action| match action {
+        Action::Create { path, hash } => Some((path.clone(), *hash)),
+        _ => None,
+    });
+    created.collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use keepsake_core::{ContentHash, MemoryId, VersionId};
+    use keepsake_core::{MemoryId, VersionId};
     use uuid::Uuid;
 
     use super::super::plan::Known;
     use super::*;
 
-    #[test]
-    fn file_must_be_gone_for_some_time_without_a_break() {
-        let path = |text: &str| MemoryPath::parse(text).unwrap();
-        let memory = Known {
+    fn path(text: &str) -> MemoryPath {
+        MemoryPath::parse(text).unwrap()
+    }
+
+    fn memory() -> Known {
+        Known {
             memory_id: MemoryId::from_uuid(Uuid::from_u128(1)),
             hash: ContentHash::of(b"1"),
             version_id: Some(VersionId::from_uuid(Uuid::from_u128(2))),
+        }
+    }
+
+    #[test]
+    fn moved_file_that_is_edited_stays_one_memory() {
+        let (mut gone, start, memory) = (Gone::default(), Instant::now(), memory());
+        let moved = Action::MoveRemote {
+            from: path("/a.md"),
+            to: path("/b.md"),
+            memory,
         };
+        let both = BTreeSet::from(["/a.md", "/b.md"].map(path));
+        assert_eq!(gone.must_wait(&[moved.clone()], start), both);
+        let hash = ContentHash::of(b"2");
+        let (path, new) = (path("/a.md"), path("/b.md"));
+        let deleted = Action::DeleteRemote { path, memory };
+        let created = Action::Create {
+            path: new.clone(),
+            hash,
+        };
+        let edited = [deleted, created];
+        assert_eq!(gone.must_wait(&edited, start), both);
+        assert_eq!(gone.must_wait(&edited, start + GONE_FOR), BTreeSet::new());
+        let replaced = Action::Replace {
+            path: new,
+            memory,
+            hash,
+        };
+        assert_eq!(gone.follow(edited.to_vec()), [moved, replaced]);
+        // The new file is gone too.
+        gone.must_wait(&edited[..1], start + GONE_FOR);
+        assert_eq!(gone.follow(edited.to_vec()), edited);
+    }
+
+    #[test]
+    fn file_must_be_gone_for_some_time_without_a_break() {
+        let memory = memory();
         let moved = Action::MoveRemote {
             from: path("/a.md"),
             to: path("/a.md~"),

@@ -139,12 +139,17 @@ impl Sync {
             ignores_case: self.folder.ignores_case,
         };
         let mut plan = plan::plan(base, local, remote, settings);
-        let gone = self.gone.as_mut();
-        let waiting = gone.map(|gone| gone.must_wait(&plan.actions, Instant::now()));
-        if let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) {
-            let mut local = local.clone();
-            local.extend(waiting.into_iter().map(|path| (path, Side::Blocked)));
-            plan = plan::plan(base, &local, remote, settings);
+        if let Some(gone) = &mut self.gone {
+            let waiting = gone.must_wait(&plan.actions, Instant::now());
+            if !waiting.is_empty() {
+                let mut local = local.clone();
+                local.extend(waiting.into_iter().map(|path| (path, Side::Blocked)));
+                let emptied = plan.emptied;
+                plan = plan::plan(base, &local, remote, settings);
+                // Files that wait are gone, too.
+                plan.emptied = plan.emptied.or(emptied);
+            }
+            plan.actions = gone.follow(plan.actions);
         }
         let Some(emptied) = plan.emptied.filter(|_| !self.allows_emptying) else {
             return Ok(plan);
@@ -301,7 +306,7 @@ impl Sync {
                 Some(true) => return Ok(true),
                 Some(false) => {}
                 None => {
-                    self.folder.keeps_removed = true;
+                    self.folder.keep_removed();
                     return Ok(true);
                 }
             }

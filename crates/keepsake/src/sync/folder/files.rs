@@ -19,12 +19,17 @@ use super::super::plan::conflict_path;
 use super::super::store::Attempt;
 use super::Folder;
 use crate::open_folder::{Access, FolderEntry, OpenFolder};
+use crate::output::notice;
 
 /// Files on their way into the folder or out of it.
 const SWAP: &str = "swap";
 /// Contents that were removed though it is not known whether the store has had them. Their
 /// names begin with the time.
 const REMOVED: &str = "removed";
+/// Characters of the hash in such a name.
+const HASH_CHARS: usize = 12;
+/// Characters of the file's name in it, at most four bytes each.
+const MAX_NAME_CHARS: usize = 50;
 /// How long they are kept.
 const REMOVED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// A download that is not complete.
@@ -99,6 +104,28 @@ impl Folder {
         Ok(ignores_case)
     }
 
+    /// From now on, contents that are removed stay in the private folder for some time.
+    pub(in crate::sync) fn keep_removed(&mut self) {
+        if !self.keeps_removed {
+            notice(&format!(
+                "the credential may not read versions: what is deleted or replaced in the folder stays in \
+                 {PRIVATE_FOLDER}/{REMOVED} for 30 days"
+            ));
+        }
+        self.keeps_removed = true;
+    }
+
+    /// Keeps a file that was taken from `path`, and drops old ones.
+    fn keep(&self, taken: &FolderEntry, path: &MemoryPath, hash: ContentHash) -> io::Result<()> {
+        let name = path.as_str().rsplit('/').next().unwrap_or_default();
+        let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+        let hash = hash.to_string();
+        let name = format!("{REMOVED}/{}-{}-{name}", time(), &hash[..HASH_CHARS]);
+        let kept = Path::new(PRIVATE_FOLDER).join(name);
+        taken.rename(&self.opened()?.make_entry(kept, Access::OwnerOnly)?)?;
+        self.drop_old_removed()
+    }
+
     /// Drops removed contents that were kept long enough.
     fn drop_old_removed(&self) -> io::Result<()> {
         let removed = match self.private(REMOVED)?.open_folder() {
@@ -108,8 +135,9 @@ impl Folder {
         };
         let oldest = name_of_time(Timestamp::now() - REMOVED_KEPT_FOR);
         for name in removed.names()? {
-            if *name < *OsStr::new(&oldest) {
-                removed.entry(&name)?.remove_file()?;
+            let entry = removed.entry(&name)?;
+            if *name < *OsStr::new(&oldest) && entry.is_file()? {
+                entry.remove_file()?;
             }
         }
         Ok(())
@@ -165,7 +193,9 @@ impl Folder {
         if !entry.is_file()? || hash_of(&entry)? != expected {
             return Ok(false);
         }
-        let staged = self.stage(content, Some(expected))?;
+        // A later run removes files from the private folder only if the store surely had them.
+        let known = (!self.keeps_removed).then_some(expected);
+        let staged = self.stage(content, known)?;
         staged.set_mode_of(&before)?;
         match staged.rename_with(&entry, RenameFlags::EXCHANGE) {
             Ok(()) => self.drop_if_known(&staged, path, expected).map(|_| true),
@@ -196,8 +226,15 @@ impl Folder {
         if !entry.is_file()? || hash_of(&entry)? != expected {
             return Ok(false);
         }
-        let taken = self.swap_entry(expected, None)?;
-        taken.remove_file_if_exists()?;
+        let taken = if self.keeps_removed {
+            // A new name each time: a file that an error left there is not replaced.
+            let of_path = ContentHash::of(path.as_str().as_bytes()).to_string();
+            self.private(&format!("{SWAP}/{}-{}", time(), &of_path[..HASH_CHARS]))?
+        } else {
+            let taken = self.swap_entry(expected, None)?;
+            taken.remove_file_if_exists()?;
+            taken
+        };
         entry.rename(&taken)?;
         self.drop_if_known(&taken, path, expected)
     }
@@ -256,9 +293,7 @@ impl Folder {
     ) -> io::Result<bool> {
         if hash_of(taken)? == expected {
             if self.keeps_removed {
-                let name = format!("{REMOVED}/{}-{expected}", time());
-                let kept = Path::new(PRIVATE_FOLDER).join(name);
-                taken.rename(&self.opened()?.make_entry(kept, Access::OwnerOnly)?)?;
+                self.keep(taken, path, expected)?;
             } else {
                 taken.remove_file()?;
             }
