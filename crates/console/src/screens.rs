@@ -99,7 +99,24 @@ pub fn upload_pages() -> Pages {
     Pages::new().post("/console/transfer", import::import)
 }
 
-/// The pages of people of a tenant.
+impl Pages {
+    /// The same pages with a middleware around those that are there.
+    #[must_use]
+    pub fn wrapped(self, wrap: impl FnOnce(Router<Engine>) -> Router<Engine>) -> Self {
+        Self {
+            router: wrap(self.router),
+            ..self
+        }
+    }
+
+    /// Adds the pages that wait for slots of their own.
+    #[must_use]
+    pub fn with_search(self) -> Self {
+        self.get("/console/search", search::show)
+    }
+}
+
+/// The pages of people of a tenant, but for the search.
 pub fn tenant_pages() -> Pages {
     const STORE: &str = "/console/stores/{memory_store_id}";
     const MEMORY: &str = "/console/stores/{memory_store_id}/memories/{memory_id}";
@@ -132,7 +149,6 @@ pub fn tenant_pages() -> Pages {
         .post(&format!("{VERSION}/restore"), version::restore)
         .get(&format!("{VERSION}/redact"), version::preview)
         .post(&format!("{VERSION}/redact"), version::redact)
-        .get("/console/search", search::show)
         .get("/console/sessions", sessions::list)
         .get("/console/sessions/{session_id}", sessions::show)
         .post("/console/sessions/{session_id}/end", sessions::end)

@@ -50,8 +50,12 @@ query_params! {
 
 /// The pages of people of a tenant, with streams and downloads; and the pages that
 /// receive a file.
-pub(crate) fn pages() -> (Pages, Pages) {
+///
+/// `in_turn` is around those that do not wait for slots of their own.
+pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (Pages, Pages) {
     let pages = tenant_pages()
+        .wrapped(in_turn)
+        .with_search()
         .get("/console/sessions/{session_id}/events", follow_session)
         .get(export::ROUTE, export::export);
     (pages, upload_pages())
@@ -59,7 +63,8 @@ pub(crate) fn pages() -> (Pages, Pages) {
 
 /// The console of people of a tenant.
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
-    let (pages, uploads) = pages();
+    let in_turn = middleware::from_fn_with_state(engine.clone(), make_in_turn);
+    let (pages, uploads) = pages(|router| router.layer(in_turn));
     let uploads = uploads.router.layer(middleware::from_fn_with_state(
         engine.clone(),
         upload::read_upload,
@@ -67,7 +72,6 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
     let signed_in = pages
         .router
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(engine.clone(), make_in_turn))
         .layer(middleware::from_fn_with_state(engine.clone(), read_form))
         .merge(uploads)
         .layer(middleware::from_fn_with_state(admission.clone(), admit))

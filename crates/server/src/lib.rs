@@ -134,7 +134,7 @@ pub fn openapi() -> &'static str {
 
 /// The method and the path of each page of the console that needs a sign-in.
 pub fn console_pages() -> Vec<(axum::http::Method, String)> {
-    let (mut pages, uploads) = console::pages();
+    let (mut pages, uploads) = console::pages(|router| router);
     pages.list.extend(uploads.list);
     pages.list
 }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures::future::join_all;
-use keepsake_console::{tenant_pages, upload_pages};
+use keepsake_server::console_pages;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -17,6 +18,8 @@ use crate::support::{Client, Tenant};
 const ROWS: usize = 200;
 /// The directory of the memories.
 const DIRECTORY: &str = "/d/d/d/d/d/d/d/d";
+/// How long an answer is read.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a text, each of which differs from those of another text.
 const LINES: usize = 25_600;
 
@@ -99,7 +102,7 @@ impl Console {
 
     /// The requests of the attack with this method: one or more of each route.
     fn requests(&self, method: &Method) -> Vec<RequestBuilder> {
-        let routes = [tenant_pages().list, upload_pages().list].concat();
+        let routes = console_pages();
         let routes = routes.iter().filter(|(of_route, _)| of_route == method);
         let requests = routes.flat_map(|(_, route)| {
             if *method == Method::GET {
@@ -119,7 +122,10 @@ impl Console {
         let name = route.replace("/console", "");
         let name = name.replace("/stores/{memory_store_id}", "{store}");
         match name.replace("/memories/{memory_id}", "{memory}").as_str() {
-            "{store}" => vec![String::new(), format!("?path={}", encoded(DIRECTORY))],
+            "{store}" => vec![
+                String::new(),
+                format!("?path={}", encoded(&format!("{DIRECTORY}/"))),
+            ],
             "{store}/compare" => vec![
                 format!("?{}", self.compare),
                 format!("?{}&view=inline", self.compare),
@@ -145,6 +151,8 @@ impl Console {
             | "{store}/versions/{memory_version_id}/redact"
             | "/sessions"
             | "/sessions/{session_id}"
+            | "/sessions/{session_id}/events"
+            | "{store}/archive"
             | "/usage"
             | "/keys"
             | "/keys/{api_key_id}"
@@ -215,9 +223,13 @@ impl Console {
                 let mut turn = number * requests.len() / BROWSERS;
                 while !is_stopped(stop) {
                     let request = requests[turn % requests.len()].try_clone().unwrap();
-                    if let Ok(mut answer) = request.send().await {
-                        while let Ok(Some(_)) = answer.chunk().await {}
-                    }
+                    let read = async {
+                        if let Ok(mut answer) = request.send().await {
+                            while let Ok(Some(_)) = answer.chunk().await {}
+                        }
+                    };
+                    // A stream has no end.
+                    let _ = tokio::time::timeout(PATIENCE, read).await;
                     turn += 1;
                 }
             }
