@@ -95,15 +95,17 @@ impl OwnedPostgres {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
-        self.execute(
+        let follows = self.execute(
             "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync') LOOP \
-             PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$",
-        )
-        .await;
+             PERFORM pg_sleep(0.01); END LOOP; END $$",
+        );
+        let follows = tokio::time::timeout(START_TIMEOUT, follows).await;
+        assert!(follows.is_ok(), "the standby does not follow: {}", standby.log());
         // The checkpointer is the process that makes commits wait.
         self.execute("CHECKPOINT").await;
         // Waits, so that the standby has all commits before this one.
-        self.execute("SELECT txid_current()").await;
+        self.execute("SELECT pg_logical_emit_message(true, 'standby', 'follows')")
+            .await;
         standby
     }
 
@@ -239,8 +241,14 @@ impl OwnedPostgres {
         )
     }
 
+    /// The folder with all its data, which may be copied while it is stopped.
+    #[must_use]
+    pub fn data_folder(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
     fn data(&self) -> String {
-        self.folder.path().join("data").to_string_lossy().into_owned()
+        self.data_folder().to_string_lossy().into_owned()
     }
 
     fn log(&self) -> String {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,8 @@ use super::faults::Controller;
 use super::random::Random;
 
 const MEMORIES: u64 = 150;
+/// Between two renames.
+const PACE: Duration = Duration::from_millis(30);
 
 /// The lane of a run that exports, and renames meanwhile.
 pub(crate) struct Exports {
@@ -46,7 +49,7 @@ impl Exports {
             memory_ids,
         };
         let stop = renaming.clone();
-        let renames = tokio::spawn(async move { renamer.run(&stop).await });
+        let others = tokio::spawn(async move { renamer.run(&stop).await });
         let fleet = Arc::clone(&self.controller.fleet);
         let archive = fleet.folder().join("export.tar.zst");
         while !self.ending.is_cancelled() {
@@ -72,7 +75,7 @@ impl Exports {
             }
         }
         renaming.cancel();
-        renames.await.unwrap();
+        others.await.unwrap();
     }
 
     /// Makes a store, and memories whose contents are their numbers; `None`: the run ended.
@@ -98,6 +101,7 @@ impl Exports {
             if ended.outcome == Ending::Done {
                 return Some(ended.body);
             }
+            tokio::time::sleep(PACE).await;
         }
         None
     }
@@ -121,6 +125,7 @@ impl Renamer {
             let to = format!("/{:04}/{memory_id}.md", self.random.below(10_000));
             let rename = Request::post(format!("{}/{memory_id}", self.memories), json!({"path": to}));
             self.client.call(&rename).await;
+            tokio::time::sleep(PACE).await;
         }
     }
 }

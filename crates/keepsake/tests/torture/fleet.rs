@@ -26,6 +26,12 @@ pub(crate) enum Pair {
     PostgresS3,
 }
 
+/// The folder with SQLite's files.
+const INDEX_FOLDER: &str = "index";
+/// The place of content in the index.
+const INDEX: &str = "index:";
+/// The settings of the place of content there.
+const IN_INDEX: &str = "url = \"index:\"\n";
 /// The library that sets the clock of a process.
 const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 const DRAIN_SECONDS: u64 = 1;
@@ -41,6 +47,7 @@ pub(crate) struct Fleet {
     pub(crate) gateways: Vec<Arc<Gateway>>,
     pub(crate) postgres: Option<Mutex<OwnedPostgres>>,
     pub(crate) key: String,
+    stores: Stores,
     /// For commands beside the servers, around the gateways' proxies.
     direct: ServerCommand,
     /// Leads those commands to the Postgres of the moment; no fault is injected.
@@ -79,6 +86,7 @@ impl Fleet {
             Pair::PostgresS3 => Some(OwnedPostgres::start().await),
             Pair::Sqlite => None,
         };
+        std::fs::create_dir(folder.path().join(INDEX_FOLDER)).unwrap();
         let stores = Stores::of(postgres.as_ref(), folder.path());
         let mut beside = stores.clone();
         let mut direct_postgres = None;
@@ -101,6 +109,7 @@ impl Fleet {
             gateways,
             postgres: postgres.map(Mutex::new),
             key,
+            stores,
             direct,
             direct_postgres,
             folder,
@@ -166,6 +175,59 @@ impl Fleet {
     /// A folder for the files of a run.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Servers with the content in S3, and in the index.
+    pub(crate) fn servers_of_both_places(&self) -> [ServerCommand; 2] {
+        let [in_s3, in_index] = [self.stores.blobs.as_str(), IN_INDEX].map(|blobs| {
+            let stores = Stores {
+                blobs: blobs.to_owned(),
+                ..self.stores.clone()
+            };
+            ServerCommand::new(binary(), &stores.config(free_port(), &fresh_token()))
+        });
+        [in_s3, in_index]
+    }
+
+    /// Starts to move the content from S3 into the index, or back.
+    pub(crate) fn start_move(&self, is_into_index: bool) -> tokio::process::Child {
+        let s3 = self.stores.blobs.split('"').nth(1).unwrap_or_default();
+        let (from, to) = if is_into_index { (s3, INDEX) } else { (INDEX, s3) };
+        bare_command()
+            .args(["blobs", "move", "--from", from, "--to", to, "--config"])
+            .arg(self.direct.config_file())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Stops everything, copies the index, and goes on.
+    pub(crate) async fn back_up(&self, backup: &Path) {
+        self.beside_stopped(|index| replace(index, backup)).await;
+    }
+
+    /// Stops everything, puts a copy in the place of the index, and goes on.
+    pub(crate) async fn restore(&self, backup: &Path) {
+        self.beside_stopped(|index| replace(backup, index)).await;
+    }
+
+    /// Hands the folder of the index to `work` while no process uses it.
+    async fn beside_stopped(&self, work: impl FnOnce(&Path)) {
+        for gateway in &self.gateways {
+            gateway.terminate().await;
+        }
+        if let Some(postgres) = &self.postgres {
+            let mut postgres = postgres.lock().await;
+            postgres.stop(StopMode::Fast).await;
+            work(&postgres.data_folder());
+            postgres.start_again().await;
+        } else {
+            work(&self.folder.path().join(INDEX_FOLDER));
+        }
+        for gateway in &self.gateways {
+            gateway.start_again().await;
+        }
     }
 
     /// The problems that `keepsake verify` finds; on SQLite no server may run.
@@ -300,8 +362,11 @@ impl Stores {
     fn of(postgres: Option<&OwnedPostgres>, folder: &Path) -> Self {
         let Some(postgres) = postgres else {
             return Self {
-                index_url: format!("sqlite://{}", folder.join("index.db").display()),
-                blobs: "url = \"index:\"\n".to_owned(),
+                index_url: format!(
+                    "sqlite://{}",
+                    folder.join(INDEX_FOLDER).join("index.db").display()
+                ),
+                blobs: IN_INDEX.to_owned(),
             };
         };
         let options = s3_options(&s3::unique_prefix());
@@ -327,7 +392,8 @@ impl Stores {
              [server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {DRAIN_SECONDS}\n\
              shutdown_deadline_seconds = {SHUTDOWN_DEADLINE_SECONDS}\n\
              [index]\nurl = \"{}\"\n[blobs]\n{}[log]\nfilter = \"warn\"\n\
-             [limits]\nrequests_per_second = 1_000_000\nrequest_burst = 1_000_000\n",
+             [limits]\nrequests_per_second = 1_000_000\nrequest_burst = 1_000_000\n\
+             memories_per_store = 1_000_000\n",
             self.index_url, self.blobs
         )
     }
@@ -363,6 +429,16 @@ fn set_clock(clock: &Path, seconds: i64) {
     let new = clock.with_extension("new");
     std::fs::write(&new, format!("{seconds:+}\n")).unwrap();
     std::fs::rename(&new, clock).unwrap();
+}
+
+/// Puts a copy of a file or a folder in the place of another.
+fn replace(from: &Path, to: &Path) {
+    let copy = "rm -rf \"$2\" && cp -a \"$1\" \"$2\"";
+    let status = std::process::Command::new("sh")
+        .args(["-c", copy, "sh"])
+        .args([from, to])
+        .status();
+    assert!(status.unwrap().success(), "{} cannot be copied", from.display());
 }
 
 /// Makes a tenant, and a key with every scope.

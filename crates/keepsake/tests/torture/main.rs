@@ -16,10 +16,12 @@ mod client;
 mod exports;
 mod faults;
 mod fleet;
+mod moves;
 mod planted;
 mod probe;
 mod random;
 mod report;
+mod restores;
 mod run;
 mod workload;
 
@@ -29,7 +31,7 @@ use tokio::sync::Mutex;
 
 use self::fleet::Pair;
 
-/// One run at a time: they measure how long recovery takes.
+/// One run with faults at a time: they measure how long recovery takes.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// How long a run takes unless `KEEPSAKE_TORTURE_SECONDS` says otherwise.
@@ -70,4 +72,35 @@ async fn nothing_is_lost_under_faults_on_sqlite() {
 async fn nothing_is_lost_under_faults_on_postgres_and_s3() {
     let _turn = ONE_AT_A_TIME.lock().await;
     run::run(Pair::PostgresS3, Settings::from_environment()).await;
+}
+
+/// The part of a bounded run that the others take, which run beside it.
+const SHARE: u32 = 3;
+
+impl Settings {
+    /// For what runs beside the faults.
+    fn beside(self) -> Self {
+        let is_bounded = self.duration == BOUNDED_RUN;
+        let duration = if is_bounded {
+            self.duration / SHARE
+        } else {
+            self.duration
+        };
+        Self { duration, ..self }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restores_lose_no_last_copy_on_sqlite() {
+    restores::run(Pair::Sqlite, Settings::from_environment().beside()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restores_lose_no_last_copy_on_postgres_and_s3() {
+    restores::run(Pair::PostgresS3, Settings::from_environment().beside()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_beside_starting_servers_lose_nothing() {
+    moves::run(Settings::from_environment().beside()).await;
 }

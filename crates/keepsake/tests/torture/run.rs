@@ -90,7 +90,8 @@ fn conclude(pair: Pair, settings: Settings, took: Duration, counts: &Counts, fau
     for violation in counts.violations.iter().take(SHOWN) {
         println!("VIOLATION {violation}");
     }
-    assert!(counts.done > 0 && faults.count() > 0, "nothing was tested");
+    let is_tested = counts.done > 0 && faults.count() > 0 && counts.exports > 0;
+    assert!(is_tested, "nothing was tested");
     assert!(
         counts.violations.is_empty(),
         "{} violations, seed {}",
