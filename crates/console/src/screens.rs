@@ -100,7 +100,7 @@ pub fn upload_pages() -> Pages {
 }
 
 impl Pages {
-    /// The same pages with a middleware around those that are there.
+    /// Puts a middleware around the pages so far.
     #[must_use]
     pub fn wrapped(self, wrap: impl FnOnce(Router<Engine>) -> Router<Engine>) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Pages {
         }
     }
 
-    /// Adds the pages that wait for slots of their own.
+    /// Adds the search, which waits for a search slot.
     #[must_use]
     pub fn with_search(self) -> Self {
         self.get("/console/search", search::show)

@@ -51,7 +51,7 @@ query_params! {
 /// The pages of people of a tenant, with streams and downloads; and the pages that
 /// receive a file.
 ///
-/// `in_turn` is around those that do not wait for slots of their own.
+/// `in_turn` wraps the pages that wait for no other slot.
 pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (Pages, Pages) {
     let pages = tenant_pages()
         .wrapped(in_turn)

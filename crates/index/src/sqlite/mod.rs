@@ -55,7 +55,7 @@ const WRITER_CACHE: &str = "-32768";
 /// Pages of the write-ahead log (16 MiB) from which a commit copies them into the
 /// database. A page that many commits change is copied once, and each copy is flushed.
 const CHECKPOINT_PAGES: &str = "4096";
-/// To this size the log is cut when it begins anew, after a long reader made it grow.
+/// The size to which SQLite cuts the log once it is copied: a long reader makes it grow.
 const MAX_LOG_BYTES: &str = "67108864";
 
 /// The index on SQLite.

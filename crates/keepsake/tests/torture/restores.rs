@@ -1,5 +1,5 @@
 //! Restores of a backup under a reader of changes and a synchronised folder: no last copy of
-//! a content is lost, and the reader knows the store or is told that it does not.
+//! a content is lost, and the reader either has the store's state or gets `history_removed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -217,7 +217,7 @@ impl Scene {
         self.violations.push(problem);
     }
 
-    /// Every content that a side has: files, memories, the history, and what was kept.
+    /// Every content of the folder and of the store's history.
     async fn everything(&self) -> BTreeSet<String> {
         let mut all: BTreeSet<_> = self.files().into_values().collect();
         let versions = format!("/v1/memory_stores/{}/memory_versions", self.store_id);
