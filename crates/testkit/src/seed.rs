@@ -4,6 +4,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// The variable that repeats a run.
 const VARIABLE: &str = "KEEPSAKE_TEST_SEED";
+/// The variable that multiplies the cases of a run.
+const TIMES: &str = "KEEPSAKE_TEST_CASES_TIMES";
 
 /// The seed of one random test run.
 ///
@@ -26,8 +28,18 @@ impl Seed {
         }))
     }
 
-    /// A runner that makes the same cases for the same seed.
-    pub fn runner(&self, config: Config) -> TestRunner {
+    /// A runner that makes the same cases for the same seed; as many times more as the
+    /// environment says.
+    ///
+    /// # Panics
+    /// When the variable is not a number.
+    pub fn runner(&self, mut config: Config) -> TestRunner {
+        if let Ok(times) = std::env::var(TIMES) {
+            let times: u32 = times
+                .parse()
+                .unwrap_or_else(|_| panic!("{TIMES} must be a number, but is `{times}`"));
+            config.cases *= times;
+        }
         // The algorithm is named: another default must not change what a seed means.
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&self.0.to_be_bytes());
