@@ -132,7 +132,7 @@ mod tests {
             memory,
         };
         let both = BTreeSet::from(["/a.md", "/b.md"].map(path));
-        assert_eq!(gone.must_wait(&[moved.clone()], start), both);
+        assert_eq!(gone.must_wait(std::slice::from_ref(&moved), start), both);
         let hash = ContentHash::of(b"2");
         let (path, new) = (path("/a.md"), path("/b.md"));
         let deleted = Action::DeleteRemote { path, memory };
