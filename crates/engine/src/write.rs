@@ -26,8 +26,8 @@ use std::sync::Arc;
 use keepsake_core::sensitive::Finding;
 use keepsake_core::tool::Edit;
 use keepsake_core::{
-    Content, ContentError, ContentHash, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
-    VersionId,
+    Content, ContentError, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId,
+    Timestamp, VersionId,
 };
 use keepsake_index::{
     Change as Committed, Expiry, ExpiryChange, Guard, Head, Idempotency, Kept, Memory, Pin, PinOutcome,
@@ -219,11 +219,12 @@ impl Proposed {
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Archived,
-    /// A memory is at the path, or a directory, which has no id.
+    /// A memory is at the path.
     PathTaken {
         path: String,
-        memory_id: Option<MemoryId>,
+        memory_id: MemoryId,
     },
+    PathIsDirectory(DirPath),
     /// A parent of the path is a memory.
     ParentIsFile {
         file: MemoryPath,

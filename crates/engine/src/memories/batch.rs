@@ -285,9 +285,10 @@ impl Change for Batch {
         let limits = &write.principal.limits;
         let over = match refusal {
             Refusal::Contended => return Err(EngineError::Contended),
-            Refusal::Archived | Refusal::PathTaken { .. } | Refusal::ParentIsFile { .. } => {
-                return Ok(Decision::ReadAgain);
-            }
+            Refusal::Archived
+            | Refusal::PathTaken { .. }
+            | Refusal::PathIsDirectory(_)
+            | Refusal::ParentIsFile { .. } => return Ok(Decision::ReadAgain),
             Refusal::Contents(refusals) => {
                 for (change, refusal) in refusals {
                     self.refuse(write, committed.get(change), refusal).await?;
@@ -369,15 +370,13 @@ fn obstacle(found: &FoundMemories, by_path: &ByPath<'_>, decision: &Decision) ->
         MemoryTarget::Live(memory) => Some(memory.head.memory_id),
         MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
     };
-    let taken = |memory_id| Refusal::PathTaken {
-        path: path.as_str().to_owned(),
-        memory_id,
-    };
     if let Some(memory_id) = memory_at(path.as_str()) {
-        return Some(taken(Some(memory_id)));
+        let path = path.as_str().to_owned();
+        return Some(Refusal::PathTaken { path, memory_id });
     }
-    if found.directories.contains(&path.as_dir()) {
-        return Some(taken(None));
+    let directory = path.as_dir();
+    if found.directories.contains(&directory) {
+        return Some(Refusal::PathIsDirectory(directory));
     }
     path.ancestor_files().find_map(|file| {
         let memory_id = memory_at(file)?;

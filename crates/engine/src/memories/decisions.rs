@@ -101,20 +101,10 @@ impl Change for Creation {
     async fn refused(&self, write: &Write<'_>, _: &Place, refusal: Refusal) -> Result<Decision, EngineError> {
         match (self.on_taken, &refusal) {
             // Another request created the memory first: replace it.
-            (
-                OnTaken::Replace,
-                Refusal::PathTaken {
-                    path,
-                    memory_id: Some(_),
-                },
-            ) if path == self.path.as_str() => Ok(Decision::ReadAgain),
-            (
-                OnTaken::RefuseAsPrecondition,
-                Refusal::PathTaken {
-                    memory_id: Some(memory_id),
-                    ..
-                },
-            ) => {
+            (OnTaken::Replace, Refusal::PathTaken { path, .. }) if path == self.path.as_str() => {
+                Ok(Decision::ReadAgain)
+            }
+            (OnTaken::RefuseAsPrecondition, Refusal::PathTaken { memory_id, .. }) => {
                 let current_sha256 = match write.memory(*memory_id).await?.target {
                     MemoryTarget::Live(memory) => Some(memory.head.sha256),
                     MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
@@ -309,9 +299,11 @@ async fn refused_move(
     refusal: Refusal,
 ) -> Result<Decision, EngineError> {
     match (&refusal, precondition, &read.target) {
-        (Refusal::PathTaken { .. }, Some(Precondition::NotExists), MemoryTarget::Live(memory)) => {
-            Ok(Decision::pin_unchanged(memory))
-        }
+        (
+            Refusal::PathTaken { .. } | Refusal::PathIsDirectory(_),
+            Some(Precondition::NotExists),
+            MemoryTarget::Live(memory),
+        ) => Ok(Decision::pin_unchanged(memory)),
         _ => Err(error_of(write, refusal).await?),
     }
 }
@@ -326,18 +318,12 @@ pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<Engi
     };
     Ok(match refusal {
         Refusal::Archived => EngineError::StoreArchived,
-        Refusal::PathTaken {
-            path,
-            memory_id: Some(memory_id),
-        } => EngineError::PathConflict {
+        Refusal::PathTaken { path, memory_id } => EngineError::PathConflict {
             why: "another memory exists at the path",
             conflicting_memory_id: Some(memory_id),
             conflicting_path: path,
         },
-        Refusal::PathTaken {
-            path,
-            memory_id: None,
-        } => directory_in_the_way(write, path).await?,
+        Refusal::PathIsDirectory(directory) => directory_in_the_way(write, directory).await?,
         Refusal::ParentIsFile { file, memory_id } => EngineError::PathConflict {
             why: "a parent of the path is a memory, not a directory",
             conflicting_memory_id: Some(memory_id),
@@ -370,9 +356,9 @@ pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<Engi
 }
 
 /// A directory has no id, so the error names the first memory below it.
-async fn directory_in_the_way(write: &Write<'_>, path: String) -> Result<EngineError, EngineError> {
+async fn directory_in_the_way(write: &Write<'_>, directory: DirPath) -> Result<EngineError, EngineError> {
     let listing = MemoryListing {
-        below: DirPath::from_trusted(path.clone()),
+        below: directory.clone(),
         depth: Depth::All,
         after: None,
         limit: 1,
@@ -384,7 +370,7 @@ async fn directory_in_the_way(write: &Write<'_>, path: String) -> Result<EngineE
         Some(MemoryItem::Memory { memory, .. }) => {
             (Some(memory.head.memory_id), memory.head.path.as_str().to_owned())
         }
-        Some(MemoryItem::Prefix(_)) | None => (None, path),
+        Some(MemoryItem::Prefix(_)) | None => (None, directory.as_str().to_owned()),
     };
     Ok(EngineError::PathConflict {
         why: "the path is a directory: a memory exists below it",

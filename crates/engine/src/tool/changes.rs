@@ -173,7 +173,7 @@ impl<T: ToolChange> Change for FileChange<T> {
         let limits = &write.principal.limits;
         let path = || self.0.path().display().to_owned();
         Err(match refusal {
-            Refusal::PathTaken { .. } => match self.0.path_taken() {
+            Refusal::PathTaken { .. } | Refusal::PathIsDirectory(_) => match self.0.path_taken() {
                 Some(error) => error,
                 None => return Ok(Decision::ReadAgain),
             },

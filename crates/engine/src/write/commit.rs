@@ -21,7 +21,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
 use keepsake_core::content::first_line;
-use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, VersionId};
+use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, VersionId};
 use keepsake_index::{
     Change, Commit, CommitOutcome, Grant, Head, HeadChange, IndexError, SearchRow, StoredContent,
 };
@@ -324,14 +324,8 @@ pub(super) fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, En
         Refused::Stale | Refused::BlobCondemned | Refused::NeedsGrant { .. } => return Ok(Attempt::Stale),
         Refused::NoStore => return Err(EngineError::StoreNotFound),
         Refused::Archived => Refusal::Archived,
-        Refused::PathTaken { path, memory_id } => Refusal::PathTaken {
-            path,
-            memory_id: Some(memory_id),
-        },
-        Refused::PathIsDirectory { path } => Refusal::PathTaken {
-            path,
-            memory_id: None,
-        },
+        Refused::PathTaken { path, memory_id } => Refusal::PathTaken { path, memory_id },
+        Refused::PathIsDirectory { path } => Refusal::PathIsDirectory(DirPath::from_trusted(path)),
         Refused::ParentIsFile { path, memory_id } => Refusal::ParentIsFile {
             file: MemoryPath::from_trusted(path),
             memory_id,
