@@ -32,6 +32,7 @@ METRICS = {
     "keepsake_index_pool_connections": {"pool", "state"},
     "keepsake_index_pool_waiting": {"pool"},
     "keepsake_index_pool_limit": {"pool"},
+    "keepsake_index_log_size_bytes": set(),
     "keepsake_blob_call_duration_seconds": {"call", "outcome"},
     "keepsake_blob_breaker_open": set(),
     "keepsake_blob_breaker_refusals_total": set(),
