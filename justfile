@@ -17,7 +17,7 @@ servers *arguments:
 
 # Clients, faults and the history checker: `just torture --minutes 5`
 torture *arguments:
-    ./tests/torture {{ arguments }}
+    ./tools/torture/run {{ arguments }}
 
 # The Helm chart: rendered, validated, and run
 chart:
@@ -26,10 +26,11 @@ chart:
 # Format the code
 fmt:
     cargo fmt --all
+    cd tools && cargo fmt
 
 # Lints, warnings denied
 clippy:
-    ./.ci/run lints
+    ./.ci/run lints tools
 
 # The crates' documentation, warnings denied
 doc:
@@ -56,4 +57,4 @@ nightly *parts:
 
 # Fuzz targets, 30 seconds each: `just fuzz 600 path cursor` for longer and for some
 fuzz *arguments:
-    ./tests/fuzz/run {{ arguments }}
+    ./tools/fuzz/run {{ arguments }}

@@ -2,9 +2,12 @@
 # and tests/nightly source this file from the repository's folder.
 
 # Checks that build no test.
-readonly CHECKS=(formatting lints documentation dependencies unused-dependencies)
+readonly CHECKS=(formatting lints documentation dependencies unused-dependencies tools)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
-readonly TEST_PARTS=(core documents cost chart browser schemathesis sdk release pgbouncer partitions upgrade bench)
+readonly TEST_PARTS=(core documents chart browser schemathesis sdk release pgbouncer partitions upgrade torture bench)
+
+# Tests that measure times, so that other programs on the machine disturb them. They run at night.
+readonly NIGHT_PARTS=(cost)
 
 # All parts depend on these.
 readonly COMMON_PATHS='.ci Cargo.lock rust-toolchain.toml'
@@ -15,26 +18,29 @@ readonly E2E=crates/keepsake/tests/e2e
 # The files and folders that a part depends on, as git's pathspecs.
 declare -rA PATHS=(
   [formatting]='*.rs rustfmt.toml'
-  [lints]='Cargo.toml clippy.toml crates tests/fuzz/targets'
+  [lints]='Cargo.toml clippy.toml crates tools/fuzz/targets'
   [documentation]='Cargo.toml crates'
-  [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml'
-  [unused-dependencies]='Cargo.toml crates'
-  [core]='crates deploy/postgres migrations tests/conformance tests/fuzz/seeds tests/fuzz/targets'
-  [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart'
-  [cost]="$E2E/support crates/console crates/engine/src/fair.rs crates/engine/src/search crates/engine/src/search.rs
-    crates/engine/src/shares.rs crates/engine/src/work.rs crates/keepsake/tests/cost crates/mcp crates/server"
-  [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy helm tests/chart"
+  [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml tools/Cargo.* tools/*/Cargo.toml'
+  [unused-dependencies]='Cargo.toml crates tools'
+  [tools]='clippy.toml rustfmt.toml crates tools'
+  [core]='crates deploy/postgres migrations tests/conformance tools/fuzz/seeds tools/fuzz/targets'
+  [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart tools'
+  [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy docs/observability.md docs/operations.md helm
+    tests/chart"
   [browser]="$E2E/browser.rs $E2E/console $E2E/sdk.rs $E2E/support crates/console
     crates/server/src/console crates/server/src/reference crates/server/src/reference.rs crates/server/templates
     tests/browser"
   [schemathesis]="$E2E/openapi.rs $E2E/support crates/server docs/openapi.json"
   [sdk]="$E2E/clients.rs $E2E/mcp.rs $E2E/reference.rs $E2E/sdk.rs $E2E/support clients crates/core/src/tool
     crates/mcp crates/server docs/openapi.json tests/mcp tests/reference tests/sdk"
-  [release]="$E2E/release.rs $E2E/support clients crates/keepsake/Cargo.toml crates/keepsake/build.rs deploy helm"
+  [release]="$E2E/release.rs $E2E/support clients crates/keepsake/Cargo.toml crates/keepsake/build.rs deploy helm tools/release"
   [pgbouncer]='crates/index/src/postgres crates/index/tests/conformance/poolers.rs deploy/postgres migrations/postgres'
-  [partitions]='crates/index migrations/postgres'
+  [partitions]="$E2E/isolation $E2E/isolation.rs $E2E/support crates/index migrations/postgres"
   [upgrade]="$E2E/support $E2E/upgrade.rs CHANGELOG.md crates/index migrations tests/upgrade"
-  [bench]='crates/bench tests/bench'
+  [torture]='crates/blobs/src crates/engine/src/write crates/engine/src/write.rs crates/index/src/commit.rs
+    crates/index/src/database crates/index/src/database.rs crates/testkit/src/fault_proxy
+    crates/testkit/src/fault_proxy.rs crates/testkit/src/history crates/testkit/src/history.rs tools/Cargo.* tools/torture'
+  [bench]='tools/Cargo.* tools/bench'
 )
 
 # The tests of a part: on each line a test program, as package/target, and what the names
@@ -50,11 +56,15 @@ declare -rA TESTS=(
   [sdk]='keepsake/e2e sdk:: clients:: reference:: mcp::clients mcp::folder mcp::server'
   [release]='keepsake/e2e release::'
   [pgbouncer]='keepsake-index/conformance poolers::'
-  [partitions]='keepsake-index/conformance partitions::'
+  [partitions]='keepsake/e2e partitions::'
   [upgrade]='keepsake/e2e upgrade::'
+  [torture]='keepsake-torture/torture'
   [bench]='keepsake-bench/unit
     keepsake-bench/e2e'
 )
+
+# The parts whose tests are a package of tools/Cargo.toml.
+declare -rA TOOL_PACKAGES=([torture]=keepsake-torture [bench]=keepsake-bench)
 
 # What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
 declare -rA TOOLS=(
@@ -69,6 +79,7 @@ declare -rA TOOLS=(
   [pgbouncer]='pg_dump pgbouncer'
   [partitions]=''
   [upgrade]='pg_dump'
+  [torture]='faketime pg_dump'
   [bench]='pg_dump'
 )
 

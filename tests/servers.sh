@@ -1,4 +1,4 @@
-# Starts the servers that tests need. tests/run and tests/torture source this file
+# Starts the servers that tests need. tests/run and tools/torture/run source this file
 # from the repository's folder. They set `tools`, the folder for downloads, and
 # before a start `work`, a folder for one run, `s3_server` and `durable`.
 

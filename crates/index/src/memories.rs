@@ -128,8 +128,6 @@ pub struct Memories {
     database: Database,
     lookups: Lookups,
     commits: Commits,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) bug: Option<std::sync::Arc<dyn crate::PlantedBug>>,
 }
 
 /// One of several memories; without an id, the row has only the store.
@@ -230,8 +228,6 @@ impl Memories {
             lookups: Lookups::new(&database),
             commits: Commits::new(&database),
             database,
-            #[cfg(feature = "planted-bugs")]
-            bug: None,
         }
     }
 
@@ -326,11 +322,6 @@ impl Memories {
     /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`] the changes
     /// may or may not have been made.
     pub async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
-        #[cfg(feature = "planted-bugs")]
-        if let Some(bug) = &self.bug {
-            let memories = Self::new(self.database.clone());
-            return bug.commit(&memories, tenant_id, commit).await;
-        }
         self.commits.run(&self.database, tenant_id, commit).await
     }
 

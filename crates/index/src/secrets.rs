@@ -16,10 +16,6 @@ const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_
 const REWRAP: &str = "UPDATE server_secret SET wrapped_key = $3 WHERE kid = $1 AND wrapped_key = $2";
 
 /// An earlier end stays.
-const RETIRE: &str = "UPDATE server_secret SET retired_at = \
-    CASE WHEN retired_at <= $2 THEN retired_at ELSE $2 END WHERE kid = $1";
-
-/// An earlier end stays.
 const RETIRE_OTHERS: &str = "UPDATE server_secret SET retired_at = \
     CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
 
@@ -97,22 +93,6 @@ impl ServerSecrets {
             .write_one("rewrap_server_secret", Role::Shared(None))
             .await?;
         let changed = tx.query(REWRAP).bind((kid, from, to)).execute().await?;
-        tx.commit().await?;
-        Ok(changed > 0)
-    }
-
-    /// Stops trusting a secret from a time on; an earlier end stays.
-    ///
-    /// Answers `false` when there is no such secret.
-    ///
-    /// # Errors
-    /// [`IndexError`].
-    pub async fn retire(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError> {
-        let mut tx = self
-            .0
-            .write_one("retire_server_secret", Role::Shared(None))
-            .await?;
-        let changed = tx.query(RETIRE).bind((kid, at)).execute().await?;
         tx.commit().await?;
         Ok(changed > 0)
     }

@@ -243,6 +243,26 @@ impl fmt::Debug for RunningServer {
     }
 }
 
+/// The product's program, in the build folder that this program is in.
+///
+/// # Panics
+/// When the product was not built there.
+#[must_use]
+pub fn built_program() -> PathBuf {
+    let this = std::env::current_exe().expect("this program cannot be found");
+    let folder = this
+        .parent()
+        .and_then(Path::parent)
+        .expect("a test is in a build folder");
+    let program = folder.join("keepsake");
+    assert!(
+        program.is_file(),
+        "{} is missing: build the product first",
+        program.display()
+    );
+    program
+}
+
 /// A free loopback port outside the system's range for outgoing connections.
 ///
 /// A port of that range could be taken between this call and the start of a

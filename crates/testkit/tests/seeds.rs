@@ -1,4 +1,4 @@
-//! The fuzz targets of `tests/fuzz`, on their seeds only: a landing does not wait for fuzzing.
+//! The fuzz targets of `tools/fuzz`, on their seeds only: a landing does not wait for fuzzing.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ macro_rules! targets {
 
         #[test]
         fn every_target_is_tested_on_its_seeds() {
-            let folder = keepsake_testkit::repository().join("tests/fuzz/targets");
+            let folder = keepsake_testkit::repository().join("tools/fuzz/targets");
             let mut found: Vec<_> = std::fs::read_dir(folder)
                 .unwrap()
                 .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
@@ -37,18 +37,18 @@ macro_rules! targets {
 }
 
 targets! {
-    archive: "../../../tests/fuzz/targets/archive.rs",
-    cursor: "../../../tests/fuzz/targets/cursor.rs",
-    jwt_header: "../../../tests/fuzz/targets/jwt_header.rs",
-    path: "../../../tests/fuzz/targets/path.rs",
-    scanner: "../../../tests/fuzz/targets/scanner.rs",
-    search: "../../../tests/fuzz/targets/search.rs",
-    tool_input: "../../../tests/fuzz/targets/tool_input.rs",
+    archive: "../../../tools/fuzz/targets/archive.rs",
+    cursor: "../../../tools/fuzz/targets/cursor.rs",
+    jwt_header: "../../../tools/fuzz/targets/jwt_header.rs",
+    path: "../../../tools/fuzz/targets/path.rs",
+    scanner: "../../../tools/fuzz/targets/scanner.rs",
+    search: "../../../tools/fuzz/targets/search.rs",
+    tool_input: "../../../tools/fuzz/targets/tool_input.rs",
 }
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = keepsake_testkit::repository()
-        .join("tests/fuzz/seeds")
+        .join("tools/fuzz/seeds")
         .join(target);
     let seeds: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
