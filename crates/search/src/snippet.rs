@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn marker_brackets_of_the_content_are_removed() {
-        let snippet = marker(&["b"]).snippet("⟦a⟧ b");
-        assert_eq!(snippet.text, "a ⟦b⟧");
+        let snippet = marker(&["b"]).snippet("⟦a⟧ b ⟦c⟧");
+        assert_eq!(snippet.text, "a ⟦b⟧ c");
     }
 
     #[test]

@@ -468,6 +468,13 @@ mod tests {
     }
 
     #[test]
+    fn lost_answer_is_not_said_to_have_changed_nothing() {
+        let lost = EngineError::Index(IndexError::timed_out(std::time::Duration::from_secs(1)));
+        let message = ApiError::from(&lost).message;
+        assert!(!message.contains("nothing was changed"), "{message}");
+    }
+
+    #[test]
     fn only_contention_may_be_retried() {
         let null = serde_json::Value::Null;
         assert_eq!(

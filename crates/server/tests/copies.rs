@@ -65,14 +65,15 @@ impl Local {
         format!("/memories/{}", made["id"].as_str().unwrap())
     }
 
-    /// The bytes that a request allocates once everything is warm, and its body.
+    /// The bytes that a request allocates once everything is warm, and its body. The upkeep
+    /// of a cache may fall into one of them.
     fn allocated(&self, method: &str, uri: &str, body: Option<&Value>) -> (u64, Bytes) {
         for _ in 0..3 {
             self.send(method, uri, body);
         }
         let mut answer = Bytes::new();
-        let allocated = measure(|| answer = self.send(method, uri, body));
-        (allocated.bytes_total, answer)
+        let measured = (0..3).map(|_| measure(|| answer = self.send(method, uri, body)).bytes_total);
+        (measured.min().unwrap_or_default(), answer)
     }
 }
 

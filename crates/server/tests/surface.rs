@@ -482,6 +482,11 @@ async fn body_with_too_many_values_is_refused() {
         ("/v1/sessions", session(5_000), "10000"),
         (&*calls, call(1_000), "2000"),
         (
+            &*calls,
+            json!({"command": "view", "path": "/memories", "x": vec![json!({}); 2_000]}),
+            "2000",
+        ),
+        (
             &*mcp,
             json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": call(1_000)}),
             "2000",

@@ -500,3 +500,16 @@ fn rows_of(report: &mut Report) -> (Vec<Row>, usize) {
     });
     (rows.collect(), sorted.len().saturating_sub(MAX_SHOWN))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archive_may_unpack_to_a_multiple_of_its_size_within_bounds() {
+        for (packed_mib, unpacked_mib) in [(0_usize, 16_u64), (1, 50), (5, 250), (6, 256), (16, 256)] {
+            let file = Bytes::from(vec![0_u8; packed_mib << 20]);
+            assert_eq!(unpack_limit(&file).bytes, unpacked_mib << 20, "{packed_mib} MiB");
+        }
+    }
+}

@@ -224,6 +224,11 @@ mod tests {
             html,
             "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;"
         );
+        let embeddings = "\u{61C}\u{200E}\u{200F}\u{202A}\u{202B}\u{202C}\u{202D}\u{202E}";
+        let isolates = "\u{2066}\u{2067}\u{2068}\u{2069}";
+        for character in embeddings.chars().chain(isolates.chars()) {
+            assert!(is_deceptive(character), "{character:?}");
+        }
     }
 
     #[test]

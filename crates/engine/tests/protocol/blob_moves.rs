@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::{BlobMove, Clock, Engine, EngineError, MoveError, MoveFence, Moved, NewKey, Problem};
+use keepsake_core::BlobKey;
+use keepsake_engine::{BlobMove, Clock, Engine, EngineError, MoveError, MoveFence, Moved, NewKey};
 use keepsake_index::Scope;
 use keepsake_testkit::{HookedBlobs, fresh_s3};
 use serde_json::{Value, json};
@@ -86,22 +85,6 @@ async fn in_index(setup: &TestEngine) -> usize {
     setup.index.contents.list(None, None, 100).await.unwrap().len()
 }
 
-async fn content_moves_to_an_object_store_and_back(setup: TestEngine) {
-    fill(&setup).await;
-    let bucket = bucket().await;
-    let moved = try_move(&setup, &to_bucket(&setup, &bucket)).await.unwrap();
-    assert_eq!((moved.copied, moved.removed), (CONTENTS, CONTENTS), "{moved:?}");
-    assert_eq!((moved.problems.len(), in_index(&setup).await), (0, 0));
-    let engine = engine_on(&setup.index, Some(&bucket), &setup.clock, |_| {});
-    assert_readable(&setup, &engine).await;
-
-    let moved = try_move(&setup, &to_index(&setup, &bucket)).await.unwrap();
-    assert_eq!((moved.copied, moved.removed), (CONTENTS, CONTENTS), "{moved:?}");
-    assert!(bucket.list(None, None, 10).await.unwrap().is_empty());
-    let engine = engine_on(&setup.index, None, &setup.clock, |_| {});
-    assert_readable(&setup, &engine).await;
-}
-
 async fn interrupted_move_continues(setup: TestEngine) {
     fill(&setup).await;
     let bucket = bucket().await;
@@ -127,119 +110,6 @@ async fn interrupted_move_continues(setup: TestEngine) {
     assert_eq!(in_index(&setup).await, 0);
     let again = try_move(&setup, &job).await.unwrap();
     assert_eq!((again.present, again.copied, again.removed), (CONTENTS, 0, 0));
-}
-
-async fn damaged_and_missing_originals_are_reported(setup: TestEngine) {
-    fill(&setup).await;
-    let bucket = bucket().await;
-    try_move(&setup, &to_bucket(&setup, &bucket)).await.unwrap();
-    let damaged = setup.blob_key(&setup.head("/e.txt").await.unwrap());
-    let missing = setup.blob_key(&setup.head("/z.txt").await.unwrap());
-    bucket.put(&damaged, Bytes::from_static(b"other")).await.unwrap();
-    bucket.delete(&missing).await.unwrap();
-    let moved = try_move(&setup, &to_index(&setup, &bucket)).await.unwrap();
-    let mut problems = moved.problems;
-    problems.sort_by_key(|problem| matches!(problem, Problem::MissingBlob { .. }));
-    let expected = [
-        Problem::DamagedBlob {
-            key: damaged,
-            expected_bytes: 2,
-            found_bytes: 5,
-        },
-        Problem::MissingBlob { key: missing },
-    ];
-    assert_eq!(problems, expected);
-    assert_eq!((moved.copied, moved.removed), (CONTENTS - 2, 0));
-}
-
-async fn damaged_copy_is_made_again(setup: TestEngine) {
-    fill(&setup).await;
-    let bucket = bucket().await;
-    let key = setup.blob_key(&setup.head("/e.txt").await.unwrap());
-    bucket.put(&key, Bytes::from_static(b"x")).await.unwrap();
-    let moved = try_move(&setup, &to_bucket(&setup, &bucket)).await.unwrap();
-    assert_eq!((moved.copied, moved.present), (CONTENTS, 0));
-    let engine = engine_on(&setup.index, Some(&bucket), &setup.clock, |_| {});
-    assert_readable(&setup, &engine).await;
-}
-
-async fn objects_without_a_version_are_removed_and_foreign_ones_stay(setup: TestEngine) {
-    fill(&setup).await;
-    let bucket = bucket().await;
-    try_move(&setup, &to_bucket(&setup, &bucket)).await.unwrap();
-    let key = |tenant_id| BlobKey {
-        tenant_id,
-        store_id: StoreId::from_uuid(Uuid::from_u128(2)),
-        blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
-    };
-    let leftover = key(setup.principal.tenant_id);
-    let foreign = key(TenantId::from_uuid(Uuid::from_u128(1)));
-    for key in [leftover, foreign] {
-        bucket.put(&key, Bytes::from_static(b"x")).await.unwrap();
-    }
-    let moved = try_move(&setup, &to_index(&setup, &bucket)).await.unwrap();
-    assert_eq!((moved.removed, moved.foreign), (CONTENTS + 1, 1));
-    let left: Vec<_> = bucket
-        .list(None, None, 10)
-        .await
-        .unwrap()
-        .iter()
-        .map(|blob| blob.key)
-        .collect();
-    assert_eq!(left, [foreign]);
-}
-
-async fn content_deleted_between_two_passes_is_removed_from_the_copy(setup: TestEngine) {
-    setup.create("/memories/a.txt", "secret").await;
-    let first = setup.head("/a.txt").await.unwrap().version_id;
-    let edit = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "secret", "new_str": "public"});
-    setup.call(edit).await;
-    let bucket = bucket().await;
-    let job = to_bucket(&setup, &bucket);
-    job.copy(2, &mut Moved::default(), |_| {}).await.unwrap();
-    assert_eq!(bucket.list(None, None, 10).await.unwrap().len(), 2);
-    let redacted = setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, first)
-        .await;
-    redacted.unwrap();
-    let moved = try_move(&setup, &job).await.unwrap();
-    assert_eq!((moved.present, moved.removed), (1, 2), "{moved:?}");
-    assert_eq!(bucket.list(None, None, 10).await.unwrap().len(), 1);
-}
-
-async fn content_outside_the_configured_location_is_detected(setup: TestEngine) {
-    assert_eq!(setup.engine.verifier.misplaced_content().await.unwrap(), None);
-    setup.create("/memories/a.txt", "text").await;
-    let key = setup.blob_key(&setup.head("/a.txt").await.unwrap());
-    assert_eq!(setup.engine.verifier.misplaced_content().await.unwrap(), None);
-    let bucket = bucket().await;
-    try_move(&setup, &to_bucket(&setup, &bucket)).await.unwrap();
-    assert_eq!(
-        setup.engine.verifier.misplaced_content().await.unwrap(),
-        Some(key)
-    );
-    let moved = engine_on(&setup.index, Some(&bucket), &setup.clock, |_| {});
-    assert_eq!(moved.verifier.misplaced_content().await.unwrap(), None);
-}
-
-async fn move_detects_running_servers(setup: TestEngine) {
-    setup.create("/memories/a.txt", "text").await;
-    let bucket = bucket().await;
-    let job = to_bucket(&setup, &bucket);
-    let now = setup.engine_now();
-    let beat = setup.index.replicas.beat(Uuid::from_u128(7), "worker", now, now);
-    beat.await.unwrap();
-    let mut moved = Moved::default();
-    let refused = job.run(2, &mut moved, |_| {}).await;
-    assert!(matches!(refused, Err(MoveError::Served)), "{refused:?}");
-    assert_eq!(moved, Moved::default());
-    assert_eq!(
-        try_move(&setup, &job).await.unwrap().removed,
-        1,
-        "it ended without retiring"
-    );
 }
 
 /// A write whose content is in the bucket and whose commit waits.
@@ -403,22 +273,6 @@ async fn server_that_starts_during_the_removal_stops_the_move(setup: TestEngine)
     assert_readable(&setup, &after).await;
 }
 
-/// The lock on the file of SQLite keeps a server out; the fence does on Postgres.
-async fn server_and_second_move_wait_for_the_end_of_a_move(setup: TestEngine) {
-    setup.clock.advance(Duration::from_mins(2));
-    let fence = put_up_fence(&setup).await.unwrap();
-    let server = setup.replica();
-    assert_eq!(server.replica.may_serve().await, !setup.index.is_shared());
-    let second = put_up_fence(&setup).await;
-    assert!(matches!(second, Err(MoveError::AlreadyMoving)), "{second:?}");
-    fence
-        .hold()
-        .await
-        .expect("a server that does not start sends no heartbeat");
-    fence.take_down(&Value::Null, None).await;
-    assert!(setup.replica().replica.may_serve().await);
-}
-
 async fn killed_move_keeps_servers_out_for_two_minutes(setup: TestEngine) {
     setup.clock.advance(Duration::from_mins(2));
     let fence = put_up_fence(&setup).await.unwrap();
@@ -459,20 +313,12 @@ async fn server_that_was_silent_serves_nothing_during_a_move(setup: TestEngine) 
 }
 
 crate::with_index_content! {
-    content_moves_to_an_object_store_and_back,
     interrupted_move_continues,
-    damaged_and_missing_originals_are_reported,
-    damaged_copy_is_made_again,
-    objects_without_a_version_are_removed_and_foreign_ones_stay,
-    content_deleted_between_two_passes_is_removed_from_the_copy,
-    content_outside_the_configured_location_is_detected,
-    move_detects_running_servers,
     uncommitted_write_to_the_old_place_keeps_its_content,
     uncommitted_write_to_the_new_place_keeps_its_content,
     content_written_during_the_removal_is_kept_and_reported,
     server_that_starts_during_the_copy_stops_the_move,
     server_that_starts_during_the_removal_stops_the_move,
-    server_and_second_move_wait_for_the_end_of_a_move,
     killed_move_keeps_servers_out_for_two_minutes,
     server_that_was_silent_serves_nothing_during_a_move,
 }

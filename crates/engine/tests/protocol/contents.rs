@@ -9,16 +9,14 @@ use bytes::Bytes;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{
-    DeleteTenants, DrainDeletions, ExpireVersions, Job, PurgeStores, ReconcileUsage, RunOutcome, RunRequest,
-    SweepBlobs,
+    DrainDeletions, ExpireVersions, Job, PurgeStores, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs,
 };
 use keepsake_engine::{Engine, EngineError, NewMemory, Precondition};
-use keepsake_index::DeletionState;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
+use crate::test_engine::{TestEngine, edit_of, insert, new_memory};
 use crate::upkeep::{Worker, assert_all_is_well, write_until};
 
 crate::with_index_content! {
@@ -26,10 +24,8 @@ crate::with_index_content! {
     refused_writes_leave_no_content,
     content_of_expired_versions_is_removed_at_once,
     content_of_a_purged_store_is_removed_at_once,
-    redaction_removes_content_despite_the_delay,
     content_that_no_version_names_is_not_stored,
     upkeep_during_writes_removes_no_needed_content,
-    deletion_of_a_tenant_counts_its_contents_as_rows,
 }
 
 const DAY: Duration = Duration::from_hours(24);
@@ -140,21 +136,6 @@ async fn content_of_a_purged_store_is_removed_at_once(setup: TestEngine) {
     assert_eq!(run(&delaying, DrainDeletions).await["failed"], 0);
 }
 
-async fn redaction_removes_content_despite_the_delay(setup: TestEngine) {
-    let memory = setup.make("/a.txt", "secret").await;
-    let harmless = setup
-        .update(&memory, edit_of(Some("harmless"), None, None))
-        .await
-        .unwrap();
-    delaying(&setup)
-        .versions
-        .redact(&setup.principal, setup.store_id, memory.memory.head.version_id)
-        .await
-        .unwrap();
-    assert_eq!(setup.blobs_there().await, [setup.blob_key(&harmless.memory.head)]);
-    assert_eq!(setup.content_of(&memory).await, "harmless");
-}
-
 async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     let memory = setup.make("/a.txt", "kept").await;
     let named = setup.blob_key(&memory.memory.head);
@@ -210,38 +191,4 @@ async fn upkeep_during_writes_removes_no_needed_content(setup: TestEngine) {
     named.dedup();
     assert!(!named.is_empty());
     assert_eq!(setup.blobs_there().await, named);
-}
-
-async fn deletion_of_a_tenant_counts_its_contents_as_rows(setup: TestEngine) {
-    for number in 0..3 {
-        setup.create(&format!("/memories/{number}"), "12345").await;
-    }
-    let (other, store_id) = setup.tenant_with(LimitOverrides::default()).await;
-    let kept = new_memory("/kept", "kept");
-    let kept = setup
-        .engine
-        .memories
-        .create(&other, store_id, kept)
-        .await
-        .unwrap();
-    let tenant_id = setup.principal.tenant_id;
-    let operator = &setup.engine.operator;
-    operator.tenants.delete(tenant_id).await.unwrap();
-    assert_eq!(run(&setup.engine, DeleteTenants).await["settling"], 1);
-    let left = BlobKey {
-        tenant_id: other.tenant_id,
-        store_id,
-        blob_id: kept.memory.head.blob_id,
-    };
-    assert_eq!(setup.blobs_there().await, [left]);
-    let late = setup.try_call(create("/memories/late", "late")).await;
-    assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
-    setup.clock.advance(Duration::from_hours(1));
-    assert_eq!(run(&setup.engine, DeleteTenants).await["done"], 1);
-    let report = operator.tenants.deletion(tenant_id).await.unwrap();
-    assert_eq!(
-        (report.state, report.rows["content"], report.blobs),
-        (DeletionState::Done, 3, 0)
-    );
-    assert_eq!(setup.blobs_there().await, [left]);
 }

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use keepsake_core::{MemoryId, Timestamp};
-use keepsake_engine::{ManualClock, Problem, Verification};
+use keepsake_core::Timestamp;
+use keepsake_engine::{ManualClock, Verification};
 use keepsake_index::{Index, SqliteIndex};
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
-use uuid::Uuid;
 
 use crate::test_engine::{TestEngine, engine_on};
 
@@ -137,74 +136,4 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
         found > pages * 2,
         "{found} of {pages} pages with {SECTORS} sectors each"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_index_is_reported_by_its_name() {
-    let setup = TestEngine::sqlite().await;
-    fill(&setup).await;
-    setup.index.close().await;
-    let file = setup.sqlite_file();
-    let url = format!("sqlite://{}", file.display());
-    let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let root: i64 = sqlx::query_scalar("SELECT rootpage FROM sqlite_schema WHERE name = 'memory_path'")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    connection.close().await.unwrap();
-    let mut bytes = std::fs::read(&file).unwrap();
-    let page = usize::try_from(root - 1).unwrap() * PAGE_BYTES;
-    // Cells begin at the end of a page.
-    for byte in &mut bytes[page + PAGE_BYTES - 16..page + PAGE_BYTES] {
-        *byte ^= 0xff;
-    }
-    let copies = tempfile::tempdir().unwrap();
-    let copy = copies.path().join("damaged.db");
-    std::fs::write(&copy, bytes).unwrap();
-    let found = verify(&copy).await.unwrap();
-    let names_index = |problem: &Problem| matches!(problem, Problem::DamagedIndex { message } if message.contains("memory_path"));
-    assert!(found.problems.iter().any(names_index), "{:?}", found.problems);
-}
-
-/// Each damage leaves a valid row.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_rows_of_search_terms_are_reported() {
-    let setup = TestEngine::sqlite().await;
-    let first = setup.make("/first.md", "apples and pears").await;
-    setup.make("/second.md", "quinces").await;
-    let memory_id = first.memory.head.memory_id;
-    let other = MemoryId::from_uuid(Uuid::from_u128(memory_id.uuid().as_u128() ^ 0xff));
-    setup.index.close().await;
-    let sound = setup.sqlite_file();
-    assert_eq!(verify(&sound).await.unwrap().problems, []);
-    for damage in [
-        "terms = (SELECT terms FROM search_doc WHERE memory_id <> ?1)",
-        "analyser = ~analyser",
-        "length = ~length",
-        "memory_id = ?2",
-    ] {
-        let copies = tempfile::tempdir().unwrap();
-        let copy = copies.path().join("damaged.db");
-        std::fs::copy(&sound, &copy).unwrap();
-        let url = format!("sqlite://{}", copy.display());
-        let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        let update = format!("UPDATE search_doc SET {damage} WHERE memory_id = ?1 AND ?2 IS NOT NULL");
-        let changed = sqlx::query(AssertSqlSafe(update))
-            .bind(memory_id.uuid().as_bytes().to_vec())
-            .bind(other.uuid().as_bytes().to_vec())
-            .execute(&mut connection);
-        assert_eq!(changed.await.unwrap().rows_affected(), 1, "{damage}");
-        connection.close().await.unwrap();
-        let problems = verify(&copy).await.unwrap().problems;
-        let expected = Problem::DamagedSearchTerms {
-            tenant_id: setup.principal.tenant_id,
-            store_id: setup.store_id,
-            memory_id: if damage.starts_with("memory_id") {
-                other
-            } else {
-                memory_id
-            },
-        };
-        assert_eq!(problems, [expected], "{damage}");
-    }
 }

@@ -7,20 +7,15 @@ use std::time::Duration;
 use keepsake_blobs::BlobError;
 use keepsake_core::ErasureId;
 use keepsake_engine::jobs::{Erase, RunOutcome, RunRequest};
-use keepsake_engine::{Engine, EngineError, ErasureRequest, PageRequest, Restoration, VersionQuery, View};
-use keepsake_index::{Erasure, ErasureState, Scope};
-use serde_json::{Map, Value, json};
+use keepsake_engine::{Engine, EngineError, ErasureRequest, Restoration, VersionQuery, View};
+use keepsake_index::{Erasure, ErasureState};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::test_engine::{TestEngine, create, edit_of, new_memory};
+use crate::test_engine::{TestEngine, edit_of, new_memory};
 
-crate::on_every_backend! {
-    erasure_runs_without_waiting_for_the_job,
-    erased_content_is_served_from_no_cache,
+crate::on_both_databases! {
     writes_during_an_erasure_are_not_lost,
-    incomplete_or_contradictory_request_is_refused,
-    erasures_are_paged,
-    bound_key_erases_only_in_its_stores,
 }
 
 crate::with_object_store! {
@@ -28,7 +23,6 @@ crate::with_object_store! {
     interrupted_erasure_is_resumed,
     restore_during_an_erasure_finds_nothing,
     edit_during_an_erasure_finds_nothing,
-    erasing_a_store_removes_orphan_blobs,
 }
 
 pub(crate) fn below(setup: &TestEngine, prefix: &str) -> ErasureRequest {
@@ -94,47 +88,6 @@ async fn run(engine: &Engine) -> Value {
 
 fn unavailable() -> Result<(), BlobError> {
     Err(BlobError::Unavailable("as the test wants it".to_owned()))
-}
-
-async fn erasure_runs_without_waiting_for_the_job(setup: TestEngine) {
-    let memory = setup.make("/p/a", "secret").await;
-    setup
-        .update(&memory, edit_of(Some("another"), Some("/moved"), None))
-        .await
-        .unwrap();
-    let kept = setup.make("/q", "kept").await;
-    let erasure = erase(&setup, below(&setup, "/p/")).await;
-    assert_eq!(erasure.receipt.blobs, 2);
-    assert_eq!(setup.blobs_there().await, [setup.blob_key(&kept.memory.head)]);
-    assert_eq!(run(&setup.replica()).await, json!({"done": 0, "failed": 0}));
-}
-
-async fn erased_content_is_served_from_no_cache(setup: TestEngine) {
-    let memory = setup.make("/p/a", "secret").await;
-    let other = setup.replica();
-    for engine in [&setup.engine, &other] {
-        assert_eq!(setup.text_at(engine, "/memories/p/a").await, "secret");
-    }
-    erase(&setup, below(&setup, "/p/")).await;
-    let (id, version_id) = (memory.memory.head.memory_id, memory.memory.head.version_id);
-    for engine in [&setup.replica(), &other] {
-        let read = engine
-            .memories
-            .get(&setup.principal, setup.store_id, id, View::Full)
-            .await;
-        assert!(matches!(read, Err(EngineError::MemoryNotFound)), "{read:?}");
-        let read = engine
-            .versions
-            .get(&setup.principal, setup.store_id, version_id, View::Full)
-            .await;
-        assert!(matches!(read, Err(EngineError::VersionNotFound)), "{read:?}");
-        let query = VersionQuery::default();
-        let listed = engine
-            .versions
-            .list(&setup.principal, setup.store_id, &query, View::Full)
-            .await;
-        assert_eq!(listed.unwrap().items, []);
-    }
 }
 
 async fn erasure_keeps_running_until_its_blobs_are_removed(setup: TestEngine) {
@@ -302,90 +255,6 @@ async fn writes_during_an_erasure_are_not_lost(setup: TestEngine) {
     assert_eq!(setup.head("/p/2/2").await, None);
 }
 
-async fn erasing_a_store_removes_orphan_blobs(setup: TestEngine) {
-    let memory = setup.make("/a", "secret").await;
-    let orphan = keepsake_core::BlobKey {
-        blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
-        ..setup.blob_key(&memory.memory.head)
-    };
-    let content = bytes::Bytes::from_static(b"secret of a write that died");
-    setup.blobs.inner().put(&orphan, content).await.unwrap();
-    let whole = ErasureRequest {
-        store_id: Some(setup.store_id),
-        ..ErasureRequest::default()
-    };
-    assert_eq!(erase(&setup, whole).await.receipt.blobs, 2);
-    assert_eq!(setup.blobs_there().await, []);
-    let late = setup.try_call(create("/memories/late", "text")).await;
-    assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
-}
-
-async fn incomplete_or_contradictory_request_is_refused(setup: TestEngine) {
-    let metadata = |value: Value| match value {
-        Value::Object(pairs) => Some(pairs),
-        other => panic!("{other}"),
-    };
-    let store_id = Some(setup.store_id);
-    let prefix = |text: &str| Some(text.to_owned());
-    for (store_id, path_prefix, store_metadata, field) in [
-        (None, None, None, "memory_store_id"),
-        (None, prefix("/a/"), None, "path_prefix"),
-        (store_id, prefix("/a"), None, "path_prefix"),
-        (store_id, prefix("a/"), None, "path_prefix"),
-        (store_id, prefix("/a/../"), None, "path_prefix"),
-        (store_id, prefix(""), None, "path_prefix"),
-        (store_id, None, metadata(json!({"a": "b"})), "store_metadata"),
-        (None, prefix("/a/"), metadata(json!({"a": "b"})), "path_prefix"),
-        (None, None, Some(Map::new()), "store_metadata"),
-        (None, None, metadata(json!({"a": 1})), "store_metadata"),
-        (None, None, metadata(json!({"a": "\0"})), "store_metadata"),
-    ] {
-        let request = ErasureRequest {
-            store_id,
-            path_prefix,
-            store_metadata,
-        };
-        let asked = setup
-            .engine
-            .erasures
-            .create(&setup.principal, request.clone(), None)
-            .await;
-        match asked {
-            Err(EngineError::Invalid { field: named, .. }) => assert_eq!(named, field, "{request:?}"),
-            other => panic!("{request:?}: {other:?}"),
-        }
-    }
-    let page = setup
-        .engine
-        .erasures
-        .list(&setup.principal, &PageRequest::default())
-        .await;
-    assert_eq!(page.unwrap().items, []);
-}
-
-async fn erasures_are_paged(setup: TestEngine) {
-    let mut asked = Vec::new();
-    for _ in 0..3 {
-        setup.clock.advance(Duration::from_secs(1));
-        asked.push(ask(&setup, below(&setup, "/p/")).await);
-    }
-    asked.reverse();
-    let mut listed = Vec::new();
-    let mut page = PageRequest {
-        limit: Some(2),
-        page: None,
-    };
-    loop {
-        let part = setup.engine.erasures.list(&setup.principal, &page).await.unwrap();
-        listed.extend(part.items.iter().map(|erasure| erasure.erasure_id));
-        page.page = part.next;
-        if page.page.is_none() {
-            break;
-        }
-    }
-    assert_eq!(listed, asked);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
@@ -441,52 +310,6 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     let counted = (receipt.blobs, receipt.versions_deleted);
     assert_eq!(counted, bucket.either((2, 2), (1, 0)));
     assert_eq!(bucket.objects(&setup).await, 0);
-}
-
-async fn bound_key_erases_only_in_its_stores(setup: TestEngine) {
-    let operator = &setup.engine.operator;
-    let other = operator
-        .create_store(setup.principal.tenant_id, "other")
-        .await
-        .unwrap();
-    let theirs = ErasureRequest {
-        store_id: Some(other.store_id),
-        ..ErasureRequest::default()
-    };
-    let by_metadata = ErasureRequest {
-        store_metadata: json!({"user": "nora"}).as_object().cloned(),
-        ..ErasureRequest::default()
-    };
-    let token = setup
-        .token(|new| {
-            new.store_ids = Some(vec![setup.store_id]);
-            new.scopes = vec![Scope::TenantAdmin];
-        })
-        .await;
-    let bound = setup.engine.auth.authenticate(&token).await.unwrap();
-    let create = async |request: ErasureRequest| setup.engine.erasures.create(&bound, request, None).await;
-    let own = create(below(&setup, "/p/")).await.unwrap().erasure_id;
-    let refused = create(theirs.clone()).await;
-    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
-    let refused = create(by_metadata).await;
-    assert!(
-        matches!(refused, Err(EngineError::PermissionDenied(Scope::TenantAdmin))),
-        "{refused:?}"
-    );
-    let foreign = ask(&setup, theirs).await;
-    assert!(setup.engine.erasures.get(&bound, own).await.is_ok());
-    let refused = setup.engine.erasures.get(&bound, foreign).await;
-    assert!(
-        matches!(refused, Err(EngineError::ErasureNotFound)),
-        "{refused:?}"
-    );
-    let seen = setup
-        .engine
-        .erasures
-        .list(&bound, &PageRequest::default())
-        .await
-        .unwrap();
-    assert_eq!(seen.items.len(), 1);
 }
 
 /// The bucket does not allow listing of object versions.

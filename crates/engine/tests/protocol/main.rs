@@ -16,9 +16,7 @@ mod damage;
 mod erasures;
 mod expiry;
 mod history;
-mod idempotency;
 mod jobs;
-mod listing;
 mod pins;
 mod reads;
 mod removals;
@@ -29,7 +27,6 @@ mod sign_ins;
 mod tenants;
 mod test_engine;
 mod upkeep;
-mod write_only;
 mod writes;
 
 /// Makes one test per fact on one backend.
@@ -53,15 +50,6 @@ macro_rules! on_both_databases {
     };
 }
 pub(crate) use on_both_databases;
-
-/// For facts that depend on the location of content.
-macro_rules! on_every_backend {
-    ($($fact:ident,)*) => {
-        crate::on_both_databases! { $($fact,)* }
-        crate::on_backend! { postgres, on_postgres, $($fact,)* }
-    };
-}
-pub(crate) use on_every_backend;
 
 /// For facts of content in the index.
 macro_rules! with_index_content {

@@ -1,22 +1,20 @@
-//! Reads: what they cost, and what they never serve.
+//! Reads: what they cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bytes::Bytes;
-use keepsake_engine::EngineError;
 use serde_json::json;
 
 use crate::test_engine::{TestEngine, insert, tool_call, view};
 
-crate::on_every_backend! {
-    damaged_content_is_never_served,
-    missing_blob_is_an_error_and_not_an_empty_file,
+crate::on_backend! {
+    sqlite_and_s3,
+    in_the_process,
+    cached_content_costs_no_call_of_the_blob_store,
     reading_a_file_is_noted_and_listing_is_not,
 }
 
 crate::with_object_store! {
-    cached_content_costs_no_call_of_the_blob_store,
     blob_removed_between_two_reads_is_read_again,
 }
 
@@ -31,37 +29,6 @@ async fn cached_content_costs_no_call_of_the_blob_store(setup: TestEngine) {
         assert_eq!(setup.text_at(&other, "/memories/a.txt").await, "hello");
     }
     assert_eq!(setup.blobs.calls().get, 1);
-}
-
-async fn damaged_content_is_never_served(setup: TestEngine) {
-    setup.create("/memories/a.txt", "hello").await;
-    let key = setup.blob_key(&setup.head("/a.txt").await.unwrap());
-    setup.blobs.inner().delete(&key).await.unwrap();
-    setup
-        .blobs
-        .inner()
-        .put(&key, Bytes::from_static(b"hellO"))
-        .await
-        .unwrap();
-    let other = setup.replica();
-    for _ in 0..2 {
-        let served = setup.call_on(&other, None, view("/memories/a.txt")).await;
-        assert!(matches!(served, Err(EngineError::Damaged(_))), "{served:?}");
-    }
-    let edited = setup
-        .call_on(&other, None, insert("/memories/a.txt", 0, "x"))
-        .await;
-    assert!(matches!(edited, Err(EngineError::Damaged(_))), "{edited:?}");
-}
-
-async fn missing_blob_is_an_error_and_not_an_empty_file(setup: TestEngine) {
-    setup.create("/memories/a.txt", "hello").await;
-    let key = setup.blob_key(&setup.head("/a.txt").await.unwrap());
-    setup.blobs.inner().delete(&key).await.unwrap();
-    let served = setup
-        .call_on(&setup.replica(), None, view("/memories/a.txt"))
-        .await;
-    assert!(matches!(served, Err(EngineError::Damaged(_))), "{served:?}");
 }
 
 async fn blob_removed_between_two_reads_is_read_again(setup: TestEngine) {

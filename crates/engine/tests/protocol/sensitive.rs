@@ -1,27 +1,16 @@
-//! A store's sensitive-data policy on every kind of write.
+//! When a store's sensitive-data policy is applied, and to what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keepsake_core::ContentHash;
-use keepsake_engine::{EngineError, MemoryEdit, NewMemory, OnTaken, Restoration, StoreEdit, View};
+use keepsake_engine::{MemoryEdit, StoreEdit};
 use serde_json::{Value, json};
 
-use crate::test_engine::{TestEngine, create, edit_of, insert, new_memory};
+use crate::test_engine::{TestEngine, edit_of, insert, new_memory};
 
-crate::on_both_databases! {
-    tool_refuses_secrets_under_the_reject_policy,
-    tool_redacts_secrets_and_says_so,
-    api_refuses_secrets_under_both_policies,
-    content_is_not_scanned_when_the_policy_is_off,
-    only_new_lines_are_scanned,
-    restored_content_is_scanned_as_new,
-    repeated_redacted_call_gets_the_same_answer,
-    size_limit_applies_to_the_redacted_content,
-}
+crate::on_backend! { sqlite_and_s3, in_the_process, changes_without_new_content_are_not_scanned, }
 
 crate::with_object_store! {
-    changes_without_new_content_are_not_scanned,
     policy_changed_during_a_write_applies_to_it,
 }
 
@@ -44,10 +33,6 @@ async fn set_policy(setup: &TestEngine, policy: &str) {
         .unwrap();
 }
 
-fn replace(path: &str, old: &str, new: &str) -> serde_json::Value {
-    json!({"command": "str_replace", "path": path, "old_str": old, "new_str": new})
-}
-
 /// The rule by which the API refuses the token in `line`.
 fn refusal(policy: &str, found: &str) -> String {
     format!("`content` has what the memory store's sensitive-data policy (`{policy}`) refuses: {found}")
@@ -61,199 +46,6 @@ async fn blobs_hold(setup: &TestEngine, text: &str) -> bool {
         }
     }
     false
-}
-
-async fn tool_refuses_secrets_under_the_reject_policy(setup: TestEngine) {
-    set_policy(&setup, "reject").await;
-    setup.create("/memories/kept.md", "one\ntwo\n").await;
-    let puts = Arc::new(AtomicBool::new(false));
-    let has_put = Arc::clone(&puts);
-    setup.blobs.before_put(move |_| {
-        has_put.store(true, Ordering::SeqCst);
-        async { Ok(()) }
-    });
-    let (token, secret) = token();
-    let calls = [
-        (create("/memories/a.md", &format!("\nuse {token}")), "a.md", 2),
-        (replace("/memories/kept.md", "two", &token), "kept.md", 2),
-        (insert("/memories/kept.md", 2, &token), "kept.md", 3),
-    ];
-    for (call, file, line) in calls {
-        let answer = setup.try_call(call).await.unwrap();
-        assert!(answer.is_error);
-        assert_eq!(
-            answer.content,
-            format!(
-                "Error: The memory store's sensitive-data policy refuses github_token in line {line} of \
-                 /memories/{file}. Nothing was changed. Remove the secret; note instead where it is stored."
-            )
-        );
-        assert!(!answer.content.contains(&secret));
-    }
-    assert!(!puts.load(Ordering::SeqCst), "refused before it is stored");
-    assert_eq!(setup.operations().await, ["created"]);
-}
-
-async fn tool_redacts_secrets_and_says_so(setup: TestEngine) {
-    set_policy(&setup, "redact").await;
-    let (token, secret) = token();
-    let said = setup
-        .create(
-            "/memories/a.md",
-            &format!("use {token}\ncard 4111 1111 1111 1111\n"),
-        )
-        .await;
-    assert_eq!(
-        said,
-        "File created successfully at: /memories/a.md\n2 secrets replaced by `[redacted:…]`, as the memory \
-         store's sensitive-data policy requires: github_token in line 1, payment_card in line 2."
-    );
-    let said = setup
-        .call(insert("/memories/a.md", 0, &format!("first {token}")))
-        .await;
-    assert_eq!(
-        said,
-        "The file /memories/a.md has been edited.\n1 secret replaced by `[redacted:…]`, as the memory store's \
-         sensitive-data policy requires: github_token in line 1."
-    );
-    let said = setup
-        .call(replace("/memories/a.md", "use ", &format!("{token} and ")))
-        .await;
-    assert_eq!(
-        said,
-        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n\
-         \u{20}    1\tfirst [redacted:github_token]\n\
-         \u{20}    2\t[redacted:github_token] and [redacted:github_token]\n\
-         \u{20}    3\tcard [redacted:payment_card]\n\
-         \u{20}    4\t\n\
-         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: github_token \
-         in line 2."
-    );
-    assert!(!blobs_hold(&setup, &secret).await && !blobs_hold(&setup, "4111").await);
-}
-
-async fn api_refuses_secrets_under_both_policies(setup: TestEngine) {
-    let (token, secret) = token();
-    for policy in ["reject", "redact"] {
-        set_policy(&setup, policy).await;
-        let memory = setup.make(&format!("/{policy}.md"), "one\n").await;
-        let refused = [
-            setup
-                .try_make(new_memory("/new.md", &format!("a\nb {token}")))
-                .await,
-            setup
-                .update(&memory, edit_of(Some(&format!("one\n{token}")), None, None))
-                .await,
-            setup
-                .update(
-                    &memory,
-                    edit_of(Some(&format!("one\n{token}")), Some("/moved.md"), None),
-                )
-                .await,
-            setup
-                .try_make(NewMemory {
-                    on_taken: OnTaken::Replace,
-                    ..new_memory(&format!("/{policy}.md"), &format!("one\n{token}"))
-                })
-                .await,
-            setup
-                .try_make(NewMemory {
-                    on_taken: OnTaken::Replace,
-                    ..new_memory("/new.md", &format!("\n{token}"))
-                })
-                .await,
-        ];
-        for refused in refused {
-            let refused = refused.unwrap_err();
-            assert!(
-                matches!(refused, EngineError::Invalid { field: "content", .. }),
-                "{refused:?}"
-            );
-            assert_eq!(refused.to_string(), refusal(policy, "github_token in line 2"));
-            assert!(!format!("{refused:?}").contains(&secret));
-        }
-    }
-    assert_eq!(setup.operations().await, ["created", "created"]);
-    assert!(!blobs_hold(&setup, &secret).await);
-}
-
-async fn content_is_not_scanned_when_the_policy_is_off(setup: TestEngine) {
-    let (token, _) = token();
-    assert_eq!(
-        setup.create("/memories/a.md", &token).await,
-        "File created successfully at: /memories/a.md"
-    );
-    let memory = setup.make("/b.md", &token).await;
-    setup
-        .update(&memory, edit_of(Some(&format!("{token}\n{token}")), None, None))
-        .await
-        .unwrap();
-    assert_eq!(setup.content_of(&memory).await, format!("{token}\n{token}"));
-}
-
-async fn only_new_lines_are_scanned(setup: TestEngine) {
-    let (token, _) = token();
-    let memory = setup.make("/old.md", &format!("head\n{token}\n")).await;
-    set_policy(&setup, "reject").await;
-    setup.call(insert("/memories/old.md", 0, "new")).await;
-    setup
-        .call(replace("/memories/old.md", "head", "other head"))
-        .await;
-    let kept = format!("all new\n{token}\n");
-    setup
-        .update(&memory, edit_of(Some(&kept), None, None))
-        .await
-        .unwrap();
-    assert_eq!(setup.content_of(&memory).await, kept);
-    let touched = setup
-        .try_call(replace("/memories/old.md", "ghp_", "x ghp_"))
-        .await
-        .unwrap();
-    assert!(touched.is_error, "the line is new");
-    let copied = edit_of(Some(&format!("{kept}{token}\n")), None, None);
-    assert_eq!(
-        setup.update(&memory, copied).await.unwrap_err().to_string(),
-        refusal("reject", "github_token in line 3")
-    );
-    set_policy(&setup, "redact").await;
-    setup.call(insert("/memories/old.md", 2, &token)).await;
-    assert_eq!(
-        setup.content_of(&memory).await,
-        format!("{kept}[redacted:github_token]\n"),
-        "the old line stays"
-    );
-}
-
-async fn restored_content_is_scanned_as_new(setup: TestEngine) {
-    let (token, _) = token();
-    let memory = setup.make("/a.md", &token).await;
-    setup
-        .update(&memory, edit_of(Some("clean"), None, None))
-        .await
-        .unwrap();
-    let restore = || {
-        let restoration = Restoration {
-            precondition: None,
-            view: View::Basic,
-            idempotency: None,
-        };
-        let version_id = memory.memory.head.version_id;
-        setup
-            .engine
-            .memories
-            .restore(&setup.principal, setup.store_id, version_id, restoration)
-    };
-    for policy in ["reject", "redact"] {
-        set_policy(&setup, policy).await;
-        assert_eq!(
-            restore().await.unwrap_err().to_string(),
-            refusal(policy, "github_token in line 1")
-        );
-    }
-    assert_eq!(setup.content_of(&memory).await, "clean");
-    set_policy(&setup, "off").await;
-    restore().await.unwrap();
-    assert_eq!(setup.content_of(&memory).await, token);
 }
 
 /// Judging reads the content that was there before, which a replica with an empty
@@ -358,58 +150,4 @@ async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
         "File created successfully at: /memories/d.md"
     );
     assert_eq!(setup.text_at(&setup.engine, "/memories/d.md").await, token);
-}
-
-async fn repeated_redacted_call_gets_the_same_answer(setup: TestEngine) {
-    set_policy(&setup, "redact").await;
-    let (token, _) = token();
-    let calls = [
-        ("toolu_1", create("/memories/a.md", &format!("{token}\nsecond\n"))),
-        ("toolu_2", insert("/memories/a.md", 1, &format!("more {token}"))),
-        (
-            "toolu_3",
-            replace("/memories/a.md", "second", &format!("{token}\nthird")),
-        ),
-        ("toolu_4", insert("/memories/a.md", 0, "clean")),
-    ];
-    let mut answers = Vec::new();
-    for (id, call) in &calls {
-        answers.push(
-            setup
-                .call_on(&setup.engine, Some(id), call.clone())
-                .await
-                .unwrap(),
-        );
-    }
-    assert!(
-        answers[..3]
-            .iter()
-            .all(|answer| answer.content.contains("1 secret replaced"))
-    );
-    // Under another policy too: it was made under that one.
-    for policy in ["redact", "reject", "off"] {
-        set_policy(&setup, policy).await;
-        for ((id, call), first) in calls.iter().zip(&answers) {
-            let again = setup
-                .call_on(&setup.replica(), Some(id), call.clone())
-                .await
-                .unwrap();
-            assert_eq!(again, *first, "{id} under {policy}");
-        }
-    }
-    assert_eq!(setup.operations().await.len(), 4);
-}
-
-async fn size_limit_applies_to_the_redacted_content(setup: TestEngine) {
-    set_policy(&setup, "redact").await;
-    let limit = usize::try_from(setup.principal.limits.bytes_per_memory).unwrap();
-    let (token, _) = token();
-    // Too long as it was sent, and not once it is redacted.
-    let text = format!("{}\n{token}\n", "x".repeat(limit - token.len()));
-    assert!(text.len() > limit);
-    setup.create("/memories/a.md", &text).await;
-    let head = setup.head("/a.md").await.unwrap();
-    assert!(head.size_bytes <= limit as u64);
-    let stored = text.replace(&token, "[redacted:github_token]");
-    assert_eq!(head.sha256, ContentHash::of(stored.as_bytes()));
 }

@@ -1,6 +1,5 @@
-//! Sessions: what they are given, what their tokens may do, and when they end.
+//! Sessions: how long they and their tokens live, and what is kept of their calls.
 
-mod attaching;
 mod events;
 mod grants;
 mod keeping;
@@ -9,11 +8,8 @@ mod tokens;
 use std::sync::Arc;
 
 use keepsake_core::{SessionId, StoreId};
-use keepsake_engine::{
-    AttachmentDraft, Engine, EngineError, MadeSession, NewKey, Principal, SessionDraft, StoreDraft,
-    ToolAnswer,
-};
-use keepsake_index::{Access, Scope, Store};
+use keepsake_engine::{AttachmentDraft, Engine, MadeSession, Principal, SessionDraft};
+use keepsake_index::Access;
 use serde_json::{Map, Value, json};
 
 use crate::test_engine::{TestEngine, tool_call};
@@ -38,16 +34,6 @@ fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
 }
 
 impl TestEngine {
-    async fn store(&self, name: &str) -> Store {
-        let draft = StoreDraft {
-            name: name.to_owned(),
-            description: format!("About {name}."),
-            ..StoreDraft::default()
-        };
-        let made = self.engine.stores.create(&self.principal, draft, None).await;
-        made.unwrap()
-    }
-
     async fn open(&self, stores: &[(StoreId, Access)]) -> MadeSession {
         let made = self
             .engine
@@ -55,19 +41,6 @@ impl TestEngine {
             .create(&self.principal, draft(stores), None)
             .await;
         made.unwrap()
-    }
-
-    /// A key of the tenant's with some scopes.
-    async fn key_with(&self, scopes: &[Scope], store_ids: Option<Vec<StoreId>>) -> Arc<Principal> {
-        let new = NewKey {
-            tenant_id: self.principal.tenant_id,
-            name: "some".to_owned(),
-            scopes: scopes.to_vec(),
-            store_ids,
-            expires_at: None,
-        };
-        let (_, secret) = self.engine.operator.keys.create(new).await.unwrap();
-        self.engine.auth.authenticate(secret.expose()).await.unwrap()
     }
 }
 
@@ -80,31 +53,10 @@ async fn holder(engine: &Engine, made: &MadeSession) -> Arc<Principal> {
         .unwrap()
 }
 
-async fn try_call(
-    engine: &Engine,
-    principal: &Arc<Principal>,
-    session_id: SessionId,
-    input: Value,
-) -> Result<ToolAnswer, EngineError> {
-    let mounts = engine.sessions.mounts(principal, session_id).await?;
-    engine
+async fn call(engine: &Engine, principal: &Arc<Principal>, session_id: SessionId, input: Value) {
+    let mounts = engine.sessions.mounts(principal, session_id).await.unwrap();
+    let called = engine
         .tools
-        .call(principal, mounts, "memory", tool_call(None, input))
-        .await
-}
-
-async fn call(
-    engine: &Engine,
-    principal: &Arc<Principal>,
-    session_id: SessionId,
-    input: Value,
-) -> ToolAnswer {
-    try_call(engine, principal, session_id, input).await.unwrap()
-}
-
-fn refused_field<T: std::fmt::Debug>(outcome: Result<T, EngineError>) -> &'static str {
-    match outcome {
-        Err(EngineError::Invalid { field, .. }) => field,
-        other => panic!("{other:?}"),
-    }
+        .call(principal, mounts, "memory", tool_call(None, input));
+    called.await.unwrap();
 }

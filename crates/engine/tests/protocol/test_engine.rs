@@ -126,7 +126,7 @@ impl TestEngine {
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let engine = engine_on(&index, has_object_store.then_some(&blobs), &clock, |_| {});
         let tenant = new_tenant(&engine, LimitOverrides::default()).await;
-        let principal = principal_of(&engine, tenant).await;
+        let principal = principal_of(&engine, tenant, &Scope::ALL).await;
         let store = engine.operator.create_store(tenant, "notes").await.unwrap();
         Self {
             index,
@@ -184,12 +184,10 @@ impl TestEngine {
     pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
         let tenant = new_tenant(&self.engine, limits).await;
         let store = self.engine.operator.create_store(tenant, "notes").await.unwrap();
-        (principal_of(&self.engine, tenant).await, store.store_id)
-    }
-
-    /// A credential of the same tenant for only these stores.
-    pub(crate) async fn principal_bound_to(&self, store_ids: Vec<StoreId>) -> Arc<Principal> {
-        principal_with(&self.engine, self.principal.tenant_id, Some(store_ids)).await
+        (
+            principal_of(&self.engine, tenant, &Scope::ALL).await,
+            store.store_id,
+        )
     }
 
     pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
@@ -393,20 +391,12 @@ async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {
     engine.operator.tenants.create(new).await.unwrap().tenant_id
 }
 
-async fn principal_of(engine: &Engine, tenant_id: TenantId) -> Arc<Principal> {
-    principal_with(engine, tenant_id, None).await
-}
-
-async fn principal_with(
-    engine: &Engine,
-    tenant_id: TenantId,
-    store_ids: Option<Vec<StoreId>>,
-) -> Arc<Principal> {
+pub(crate) async fn principal_of(engine: &Engine, tenant_id: TenantId, scopes: &[Scope]) -> Arc<Principal> {
     let new = NewKey {
         tenant_id,
         name: "tests".to_owned(),
-        scopes: Scope::ALL.to_vec(),
-        store_ids,
+        scopes: scopes.to_vec(),
+        store_ids: None,
         expires_at: None,
     };
     let (_, secret) = engine.operator.keys.create(new).await.unwrap();

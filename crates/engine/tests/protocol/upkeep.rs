@@ -1,4 +1,4 @@
-//! Upkeep: only orphans are swept, and problems are reported.
+//! Upkeep: only orphans are swept, and what is old is pruned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,16 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::jobs::{
     CountTotals, DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs,
 };
 use keepsake_engine::{
-    AuditQuery, Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, StoreDraft,
-    SystemClock, Verification,
+    AuditQuery, Clock, Engine, ManualClock, PageRequest, Progress, StoreDraft, SystemClock, Verification,
 };
-use keepsake_index::AuditEntry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,15 +20,10 @@ use uuid::Uuid;
 use crate::brakes::interrupted_run;
 use crate::test_engine::{TestEngine, create, insert};
 
-crate::on_every_backend! {
-    missing_or_damaged_blob_is_reported,
-    slot_of_a_sweep_is_run_once_by_two_replicas,
-    reconciliation_finds_no_drift_in_what_was_written,
-    totals_cover_every_tenant,
+crate::on_both_databases! {
     interrupted_count_of_totals_is_continued,
     prune_deletes_records_of_old_calls,
     prune_drops_audit_entries_past_their_retention,
-    impossible_manual_run_is_refused,
 }
 
 crate::with_object_store! {
@@ -43,7 +35,6 @@ crate::with_object_store! {
     sweep_of_a_killed_owner_is_resumed,
     stopped_sweep_is_resumed_in_its_slot,
     sweep_during_full_write_load_causes_no_problems,
-    manual_run_is_recorded_beside_the_schedule,
 }
 
 /// How long the load beside a sweep is, in seconds, where it is to be longer.
@@ -270,44 +261,6 @@ async fn write_whose_blob_was_swept_is_retried(setup: TestEngine) {
     assert_all_is_well(&worker.engine).await;
 }
 
-async fn missing_or_damaged_blob_is_reported(setup: TestEngine) {
-    for path in ["/memories/a.txt", "/memories/b.txt", "/memories/c.txt"] {
-        setup.create(path, "content").await;
-    }
-    let key_at = async |path| setup.blob_key(&setup.head(path).await.unwrap());
-    let (missing, damaged) = (key_at("/a.txt").await, key_at("/b.txt").await);
-    let inner = setup.blobs.inner();
-    for key in [missing, damaged] {
-        inner.delete(&key).await.unwrap();
-    }
-    inner.put(&damaged, Bytes::from_static(b"another")).await.unwrap();
-
-    let worker = Worker::of(&setup);
-    let swept = worker.run(small()).await;
-    assert_eq!(swept["missing_blobs"], json!([missing.to_string()]), "{swept}");
-    assert_eq!((&swept["missing"], &swept["condemned"]), (&json!(1), &json!(0)));
-    let found = verify(&worker.engine).await;
-    assert_eq!(found.problem_count, 2);
-    assert!(found.problems.contains(&Problem::MissingBlob { key: missing }));
-    let expected = Problem::DamagedBlob {
-        key: damaged,
-        expected_bytes: 7,
-        found_bytes: 7,
-    };
-    assert!(found.problems.contains(&expected), "{:?}", found.problems);
-    let path = worker.engine.verifier.path_of_blob(&missing).await.unwrap();
-    assert_eq!(path.as_deref(), Some("/a.txt"));
-    // Blobs of a deleted store are not reported as problems.
-    setup
-        .engine
-        .stores
-        .delete(&setup.principal, setup.store_id)
-        .await
-        .unwrap();
-    assert_all_is_well(&worker.engine).await;
-    assert_eq!(worker.run(small()).await["missing"], 0);
-}
-
 async fn sweep_of_a_killed_owner_is_resumed(setup: TestEngine) {
     setup.create("/memories/kept.txt", "kept").await;
     let worker = Worker::of(&setup);
@@ -405,25 +358,6 @@ async fn stopped_sweep_is_resumed_in_its_slot(setup: TestEngine) {
     );
 }
 
-async fn slot_of_a_sweep_is_run_once_by_two_replicas(setup: TestEngine) {
-    setup.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&setup);
-    let other = Worker {
-        engine: setup.replica_with(|options| options.clock = worker.clock.clone()),
-        clock: worker.clock.clone(),
-    };
-    plant_here(&setup, 1).await;
-    for _ in 0..3 {
-        let (one, two) = tokio::join!(
-            worker.outcome(small(), RunRequest::SCHEDULED),
-            other.outcome(small(), RunRequest::SCHEDULED),
-        );
-        let ran = |outcome: &RunOutcome| matches!(outcome, RunOutcome::Ran(_));
-        assert!(ran(&one) ^ ran(&two), "{one:?} {two:?}");
-        worker.clock.advance(Duration::from_hours(24));
-    }
-}
-
 /// Writes, edits and deletes until `is_over`; returns the number of successful calls.
 pub(crate) async fn write_until(setup: &TestEngine, writer: u64, is_over: &AtomicBool) -> u64 {
     let engine = setup.replica();
@@ -501,21 +435,6 @@ async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
     );
 }
 
-async fn totals_cover_every_tenant(setup: TestEngine) {
-    setup.create("/memories/a.txt", "text").await;
-    setup.create("/memories/b.txt", "four").await;
-    setup.call(insert("/memories/a.txt", 1, "more")).await;
-    setup.tenant_with(LimitOverrides::default()).await;
-    let worker = Worker::of(&setup);
-    let counted = worker.run(CountTotals { batch: 1 }).await;
-    assert_eq!(counted["stores"], 2);
-    let bytes = setup.head("/a.txt").await.unwrap().size_bytes;
-    let expected = json!({
-        "stores": 2, "memories": 2, "versions": 3, "memory_bytes": bytes + 4, "version_bytes": bytes + 8,
-    });
-    assert_eq!(counted["totals"], expected);
-}
-
 async fn interrupted_count_of_totals_is_continued(setup: TestEngine) {
     setup.create("/memories/a.txt", "text").await;
     let worker = Worker::of(&setup);
@@ -548,21 +467,6 @@ async fn interrupted_count_of_totals_is_continued(setup: TestEngine) {
     });
     assert_eq!(counted["totals"], expected);
     assert_eq!(job_runs.cursor(job.name()).await.unwrap(), None);
-}
-
-async fn reconciliation_finds_no_drift_in_what_was_written(setup: TestEngine) {
-    setup.create("/memories/a/b.txt", "text").await;
-    setup.call(insert("/memories/a/b.txt", 1, "more")).await;
-    setup
-        .call(json!({"command": "delete", "path": "/memories/a"}))
-        .await;
-    let worker = Worker::of(&setup);
-    let counted = worker.run(ReconcileUsage { batch: 1 }).await;
-    let expected = json!({
-        "stores": 1, "tenants": 1, "drifted_stores": 0, "drifted_directories": 0,
-        "drifted_tenants": 0, "lost_heads": 0, "mended": 0, "failed": 0, "drifted": [],
-    });
-    assert_eq!(counted, expected);
 }
 
 async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
@@ -632,63 +536,4 @@ async fn prune_drops_audit_entries_past_their_retention(setup: TestEngine) {
     let pruned = worker.run(Prune { batch: 2 }).await;
     assert_eq!(pruned["audit_entries"], before.len(), "{pruned}");
     assert_eq!(actions().await, ["memory_store.create"]);
-}
-
-async fn manual_run_is_recorded_beside_the_schedule(setup: TestEngine) {
-    setup.create("/memories/kept.txt", "kept").await;
-    let worker = Worker::of(&setup);
-    plant_here(&setup, 1).await;
-    let operator = worker.engine.operator.with_token();
-    let begun = operator.jobs.run("sweep-blobs", true).await.unwrap();
-    assert!(begun.is_running && begun.by_hand && begun.is_dry_run);
-    let ended = loop {
-        let runs = operator
-            .jobs
-            .runs("sweep-blobs", &PageRequest::default())
-            .await
-            .unwrap();
-        let [run] = runs.items.try_into().unwrap();
-        if run.ended_at.is_some() {
-            break run;
-        }
-        tokio::task::yield_now().await;
-    };
-    assert_eq!(
-        (ended.slot, ended.is_dry_run, ended.by_hand),
-        (begun.slot, true, true)
-    );
-    assert_eq!(ended.counts.unwrap()["condemned"], 1);
-    let audit = operator.operator_audit(&PageRequest::default()).await.unwrap();
-    let is_told = |entry: &AuditEntry| entry.action == "job.dry_run.sweep-blobs" && entry.actor == "operator";
-    assert!(audit.items.iter().any(is_told), "{audit:?}");
-    let scheduled = worker.run_as(small(), RunRequest::SCHEDULED).await;
-    assert_eq!(scheduled["condemned"], 1, "its slot was not used up");
-    let jobs = operator.jobs.list().await.unwrap();
-    let sweep = jobs.iter().find(|job| job.name == "sweep-blobs").unwrap();
-    assert!(sweep.can_be_dry && sweep.last_run.is_some());
-}
-
-async fn impossible_manual_run_is_refused(setup: TestEngine) {
-    let operator = &setup.engine.operator;
-    let unknown = operator.jobs.run("make-coffee", false).await;
-    assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
-    let unknown = operator.jobs.runs("make-coffee", &PageRequest::default()).await;
-    assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
-    let wet = operator.jobs.run("drain-deletions", true).await;
-    assert!(
-        matches!(wet, Err(EngineError::Invalid { field: "dry_run", .. })),
-        "{wet:?}"
-    );
-    let now = setup.clock.now();
-    let until = now.plus(Duration::from_mins(1));
-    let claimed = setup
-        .index
-        .job_runs
-        .claim("prune", now, Uuid::nil(), now, until)
-        .await;
-    assert!(claimed.unwrap().is_some());
-    let busy = operator.jobs.run("prune", false).await;
-    assert!(matches!(busy, Err(EngineError::Conflict(_))), "{busy:?}");
-    let audit = operator.operator_audit(&PageRequest::default()).await.unwrap();
-    assert!(!audit.items.iter().any(|entry| entry.action.starts_with("job.")));
 }

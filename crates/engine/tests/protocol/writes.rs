@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{EngineError, FairShares, Held, holding};
 use keepsake_index::{Audited, Auditor, ExpiryChange, Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::test_engine::{TestEngine, create, insert, tool_call, view};
+use crate::test_engine::{TestEngine, create, insert, tool_call};
 
-crate::on_every_backend! {
-    replica_that_lost_a_race_claims_the_memory,
-    repeated_block_is_applied_once_with_the_same_answer,
-    byte_limit_of_a_tenant_is_exact,
-    directory_is_deleted_as_a_whole_or_not_at_all,
+crate::on_both_databases! {
+    repeated_block_is_forgotten_after_a_day,
 }
 
 crate::with_object_store! {
@@ -283,39 +280,6 @@ pub(crate) async fn move_head(
     blobs.put(&key, content.bytes().clone()).await.unwrap();
 }
 
-async fn replica_that_lost_a_race_claims_the_memory(setup: TestEngine) {
-    setup.create("/memories/a.txt", "one\n").await;
-    let other = setup.replica();
-    let mut edits = Vec::new();
-    for engine in [&setup.engine, &other] {
-        for number in 0..20 {
-            let (engine, principal, store_id) =
-                (engine.clone(), Arc::clone(&setup.principal), setup.store_id);
-            edits.push(tokio::spawn(async move {
-                let call = tool_call(None, insert("/memories/a.txt", 0, &format!("line {number}")));
-                engine
-                    .tools
-                    .memory
-                    .call(&principal, store_id, call)
-                    .await
-                    .unwrap()
-            }));
-        }
-    }
-    for edit in edits {
-        let answer = edit.await.unwrap();
-        assert!(!answer.is_error, "{}", answer.content);
-    }
-    assert_eq!(setup.text_at(&other, "/memories/a.txt").await.lines().count(), 41);
-    // Every put beyond one an edit was a race lost; a claim keeps them few.
-    assert!(
-        setup.blobs.calls().put <= 1 + 40 * 3,
-        "{} puts",
-        setup.blobs.calls().put
-    );
-    assert_eq!(setup.blobs_there().await.len(), 41);
-}
-
 async fn blob_condemned_before_its_commit_is_written_again(setup: TestEngine) {
     let (index, clock) = (setup.index.clone(), Arc::clone(&setup.clock));
     let condemned = Arc::new(AtomicU32::new(0));
@@ -396,114 +360,22 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
     assert!(setup.head("/a.txt").await.is_some());
 }
 
-async fn repeated_block_is_applied_once_with_the_same_answer(setup: TestEngine) {
-    setup.create("/memories/a.txt", "one\ntwo\n").await;
-    let other = setup.replica();
-    let edit =
-        json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "two", "new_str": "two two"});
-    let first = setup
-        .call_on(&setup.engine, Some("toolu_1"), edit.clone())
-        .await
-        .unwrap();
+async fn repeated_block_is_forgotten_after_a_day(setup: TestEngine) {
+    setup.create("/memories/a.txt", "one\n").await;
+    let block = insert("/memories/a.txt", 1, "two");
+    let send = async || {
+        setup
+            .call_on(&setup.engine, Some("toolu_1"), block.clone())
+            .await
+            .unwrap()
+    };
+    let first = send().await;
     setup
         .call(json!({"command": "delete", "path": "/memories/a.txt"}))
         .await;
-    let again = setup
-        .call_on(&other, Some("toolu_1"), edit.clone())
-        .await
-        .unwrap();
-    assert_eq!(first, again);
-    assert_eq!(setup.head("/a.txt").await, None, "and nothing was done again");
-    let changed =
-        json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "one", "new_str": "1"});
-    assert!(
-        setup
-            .call_on(&other, Some("toolu_1"), changed)
-            .await
-            .unwrap()
-            .is_error,
-        "another input, another call"
-    );
-
-    setup.clock.advance(std::time::Duration::from_secs(24 * 3600 + 1));
-    assert!(
-        setup
-            .call_on(&other, Some("toolu_1"), edit)
-            .await
-            .unwrap()
-            .is_error,
-        "a day later it is forgotten"
-    );
-}
-
-async fn byte_limit_of_a_tenant_is_exact(setup: TestEngine) {
-    let limits = LimitOverrides {
-        bytes_per_tenant: Some(1_000),
-        ..LimitOverrides::default()
-    };
-    let (principal, first) = setup.tenant_with(limits).await;
-    let second = setup
-        .engine
-        .operator
-        .create_store(principal.tenant_id, "more")
-        .await
-        .unwrap()
-        .store_id;
-    let call = |store_id, path: &'static str, bytes: usize| {
-        let (engine, principal) = (setup.engine.clone(), Arc::clone(&principal));
-        async move {
-            let input = create(path, &"x".repeat(bytes));
-            engine
-                .tools
-                .memory
-                .call(&principal, store_id, tool_call(None, input))
-                .await
-                .unwrap()
-        }
-    };
-    // The first store is granted everything, and must give back what it does not use.
-    assert!(!call(first, "/memories/a", 600).await.is_error);
-    let refused = call(second, "/memories/b", 401).await;
-    assert!(
-        refused.is_error && refused.content.contains("1000 bytes"),
-        "{}",
-        refused.content
-    );
-    assert!(!call(second, "/memories/b", 400).await.is_error);
-    assert!(call(first, "/memories/c", 1).await.is_error);
-    let delete = tool_call(None, json!({"command": "delete", "path": "/memories/b"}));
-    assert!(
-        !setup
-            .engine
-            .tools
-            .memory
-            .call(&principal, second, delete)
-            .await
-            .unwrap()
-            .is_error
-    );
-    assert!(!call(first, "/memories/c", 400).await.is_error);
-}
-
-async fn directory_is_deleted_as_a_whole_or_not_at_all(setup: TestEngine) {
-    for number in 0..30 {
-        setup.create(&format!("/memories/d/{number}/x.txt"), "x").await;
-    }
-    let other = setup.replica();
-    let (principal, store_id) = (Arc::clone(&setup.principal), setup.store_id);
-    let late = tokio::spawn(async move {
-        let call = tool_call(None, create("/memories/d/late.txt", "late"));
-        other.tools.memory.call(&principal, store_id, call).await.unwrap()
-    });
-    setup
-        .call(json!({"command": "delete", "path": "/memories/d"}))
-        .await;
-    late.await.unwrap();
-    let left = setup.try_call(view("/memories")).await.unwrap().content;
-    // Either the late file was deleted with the others, or it is the only one left.
-    assert!(!left.contains("/memories/d/0/"), "{left}");
-    let survivors = left.lines().filter(|line| line.ends_with("txt")).count();
-    assert!(survivors <= 1, "{left}");
+    assert_eq!(send().await, first);
+    setup.clock.advance(Duration::from_secs(24 * 3600 + 1));
+    assert!(send().await.is_error, "the file is gone");
 }
 
 /// With one connection in the pool, a look at the index in the middle of a

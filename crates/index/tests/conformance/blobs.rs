@@ -1,7 +1,7 @@
 //! The queue of blobs that are to be removed.
 
 use keepsake_core::{BlobKey, VersionId};
-use keepsake_index::DeletionReason::{Gone, Orphan, Redacted};
+use keepsake_index::DeletionReason::{Gone, Orphan};
 use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, Refusal, RunFence};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
@@ -13,6 +13,12 @@ fn orphan(place: &Place) -> BlobKey {
 
 async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
     place.queue().due(after_seconds(seconds), 100).await.unwrap()
+}
+
+/// Answers whether the blob is in the queue now, due at that time.
+async fn condemn(place: &Place, key: &BlobKey, seconds: i64) -> bool {
+    let condemned = place.queue().condemn_orphan(key, after_seconds(seconds));
+    condemned.await.unwrap()
 }
 
 const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeletion {
@@ -57,189 +63,22 @@ async fn queue_purged(place: &Place, key: &BlobKey) {
         .await;
 }
 
-pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let key = orphan(&place);
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&key, after_seconds(60))
-            .await
-            .unwrap()
-    );
-    assert_eq!(due(&place, 59).await, []);
-    assert_eq!(due(&place, 60).await, [entry(key, 0, Orphan)]);
-}
-
-pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let key = orphan(&place);
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&key, after_seconds(60))
-            .await
-            .unwrap()
-    );
-    let before = place.rows().await;
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&key, after_seconds(90))
-            .await
-            .unwrap()
-    );
-    assert_eq!(place.rows().await, before);
-}
-
-pub(crate) async fn blob_of_a_version_is_not_condemned(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let first = place.create("/a", 1).await;
-    place.change(vec![edited(&first, 2)]).await;
-    let second = place.memory("/a").await;
-    place.change(vec![deleted(&second)]).await;
-    // Versions that are no longer a head still name their blobs.
-    for head in [first, second] {
-        assert!(
-            !place
-                .queue()
-                .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
-                .await
-                .unwrap()
-        );
-    }
-    assert_eq!(due(&place, 1000).await, []);
-}
-
-pub(crate) async fn blob_shared_by_a_rename_is_not_condemned(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let head = place.create("/a", 1).await;
-    place.change(vec![renamed(&head, "/b")]).await;
-    // The version that introduced the blob is removed; a version that shares it stays.
-    place
-        .raw
-        .execute(
-            "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 1",
-            &place.ids(),
-        )
-        .await;
-    let key = place.blob(head.blob_id);
-    assert!(
-        !place
-            .queue()
-            .condemn_orphan(&key, after_seconds(60))
-            .await
-            .unwrap()
-    );
-    // The id of the rename's own version never named a blob.
-    let unused = place.memory("/b").await.version_id;
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&place.blob(unused), after_seconds(60))
-            .await
-            .unwrap()
-    );
-    place
-        .raw
-        .execute(
-            "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 2",
-            &place.ids(),
-        )
-        .await;
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&key, after_seconds(60))
-            .await
-            .unwrap()
-    );
-}
-
-pub(crate) async fn blob_of_a_redacted_version_is_an_orphan(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let head = place.create("/a", 1).await;
-    place
-        .raw
-        .execute(
-            "UPDATE version SET blob_id = NULL WHERE tenant_id = $1 AND store_id = $2",
-            &place.ids(),
-        )
-        .await;
-    assert!(
-        place
-            .queue()
-            .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
-            .await
-            .unwrap()
-    );
-}
-
-pub(crate) async fn deletions_come_oldest_first_and_limited(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let keys = [orphan(&place), orphan(&place), orphan(&place)];
-    for (key, seconds) in keys.iter().zip([30, 10, 20]) {
-        place
-            .queue()
-            .condemn_orphan(key, after_seconds(seconds))
-            .await
-            .unwrap();
-    }
-    let found: Vec<_> = due(&place, 100).await.iter().map(|due| due.key).collect();
-    assert_eq!(found, [keys[1], keys[2], keys[0]]);
-    let found = place.queue().due(after_seconds(100), 2).await.unwrap();
-    assert_eq!(
-        found.iter().map(|due| due.key).collect::<Vec<_>>(),
-        [keys[1], keys[2]]
-    );
-}
-
-pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let (key, other) = (orphan(&place), orphan(&place));
-    for key in [&key, &other] {
-        place.queue().condemn_orphan(key, after_seconds(0)).await.unwrap();
-    }
-    let fence = lease(&place, "failed deletions", 0).await;
-    place
-        .queue()
-        .postpone(&entry(key, 0, Orphan), after_seconds(10), &fence)
-        .await
-        .unwrap();
-    assert_eq!(due(&place, 9).await, [entry(other, 0, Orphan)]);
-    place
-        .queue()
-        .postpone(&entry(key, 1, Orphan), after_seconds(40), &fence)
-        .await
-        .unwrap();
-    assert_eq!(
-        due(&place, 40).await,
-        [entry(other, 0, Orphan), entry(key, 2, Orphan)]
-    );
-}
-
-pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let (key, other) = (orphan(&place), orphan(&place));
-    queue_purged(&place, &key).await;
-    queue_purged(&place, &other).await;
-    done(&place, key, Redacted, 1000).await;
-    assert_eq!(due(&place, 5000).await, [entry(other, 0, Redacted)]);
-    let nothing = place.queue().finish(&[], after_seconds(1000), None).await;
-    assert!(nothing.unwrap());
-    assert_eq!(due(&place, 5000).await.len(), 1);
-}
-
-pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subject) {
+/// Removed orphans stay in the queue as tombstones: writes that put them may be slow.
+pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(subject: &Subject) {
     let place = Place::new(subject).await;
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
-    place
-        .queue()
-        .condemn_orphan(&key, after_seconds(0))
-        .await
-        .unwrap();
+    assert!(condemn(&place, &key, 0).await);
+    let before = place.rows().await;
+    assert!(condemn(&place, &key, 90).await);
+    assert_eq!(place.rows().await, before, "condemned twice, queued once");
+    let listed = due(&place, 0).await;
+    assert_eq!(listed, [entry(key, 0, Orphan)]);
     done(&place, key, Orphan, 3600).await;
+    // The failure that a slower run reports does not end the tombstone early.
+    let fence = lease(&place, "a slower drain", 0).await;
+    let postponed = place.queue().postpone(&listed[0], after_seconds(30), &fence);
+    postponed.await.unwrap();
 
     // The slow write of this blob commits after all.
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
@@ -250,53 +89,44 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     done(&place, key, Gone, 7200).await;
     assert_eq!(due(&place, 9000).await, []);
     assert_eq!(place.try_changes(vec![change]).await, committed(1));
+
+    // A sweep finds that a slow write put a removed blob again.
+    let again = orphan(&place);
+    assert!(condemn(&place, &again, 0).await);
+    done(&place, again, Orphan, 30 * 24 * 3600).await;
+    assert_eq!(due(&place, 1000).await, [], "it is gone, and stays condemned");
+    assert!(condemn(&place, &again, 500).await);
+    assert_eq!(due(&place, 499).await, []);
+    assert_eq!(due(&place, 500).await.len(), 1);
 }
 
-pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
-    let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
-    let change = created("/a", 1);
-    mine.index
-        .blob_deletions
-        .condemn_orphan(&mine.blob(change.version_id), after_seconds(0))
-        .await
-        .unwrap();
-    // The same id under another store is another blob.
-    assert_eq!(theirs.try_changes(vec![change.clone()]).await, committed(1));
-    let (fence, other) = (
-        lease(&mine, "queues", 0).await,
-        entry(theirs.blob(change.version_id), 0, Orphan),
-    );
-    mine.index
-        .blob_deletions
-        .postpone(&other, after_seconds(500), &fence)
-        .await
-        .unwrap();
-    done(&mine, other.key, Orphan, 500).await;
-    let expected = entry(mine.blob(change.version_id), 0, Orphan);
-    assert_eq!(due(&mine, 0).await, [expected]);
-}
-
-/// Two drains list the same orphan; the slower one reports it removed after the
-/// faster one did.
-pub(crate) async fn orphan_removed_by_two_runs_keeps_its_tombstone(subject: &Subject) {
+pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject) {
     let place = Place::new(subject).await;
-    let change = created("/late", 1);
-    let key = place.blob(change.version_id);
-    place
-        .queue()
-        .condemn_orphan(&key, after_seconds(0))
-        .await
-        .unwrap();
-    let listed = due(&place, 0).await;
-    assert_eq!(listed, [entry(key, 0, Orphan)]);
-    for until in [3600, 9000] {
-        let done = place.queue().finish(&listed, after_seconds(until), None);
-        assert!(done.await.unwrap());
+    let is_condemned = async |blob_id| condemn(&place, &place.blob(blob_id), 60).await;
+    let of_version = async |statement: &str, seq: i64| {
+        let statement = format!("{statement} WHERE tenant_id = $1 AND store_id = $2 AND seq = {seq}");
+        place.raw.execute(&statement, &place.ids()).await;
+    };
+    let first = place.create("/a", 1).await;
+    place.change(vec![edited(&first, 2)]).await;
+    let second = place.memory("/a").await;
+    place.change(vec![deleted(&second)]).await;
+    // Versions that are no longer a head still name their blobs.
+    for head in [&first, &second] {
+        assert!(!is_condemned(head.blob_id).await);
     }
-    let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
-    assert_eq!(place.try_changes(vec![change]).await, refused);
-    assert_eq!(due(&place, 3599).await, []);
-    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
+    let head = place.create("/b", 1).await;
+    place.change(vec![renamed(&head, "/c")]).await;
+    // The version that introduced the blob is removed; a version that shares it stays.
+    of_version("DELETE FROM version", 4).await;
+    assert!(!is_condemned(head.blob_id).await);
+    assert_eq!(due(&place, 1000).await, []);
+    // The id of the rename's own version never named a blob.
+    assert!(is_condemned(place.memory("/c").await.version_id).await);
+    of_version("DELETE FROM version", 5).await;
+    assert!(is_condemned(head.blob_id).await);
+    of_version("UPDATE version SET blob_id = NULL", 1).await;
+    assert!(is_condemned(first.blob_id).await, "redacted");
 }
 
 pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) {
@@ -327,25 +157,4 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
     let reported = place.queue().finish(&listed, until, Some(&current)).await;
     assert!(reported.unwrap());
     assert_eq!(due(&place, 3600).await, [entry(orphan, 0, Gone)]);
-}
-
-/// The failure that a slower run reports does not end a tombstone early.
-pub(crate) async fn failed_removal_does_not_end_a_tombstone(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let key = orphan(&place);
-    place
-        .queue()
-        .condemn_orphan(&key, after_seconds(0))
-        .await
-        .unwrap();
-    let listed = due(&place, 0).await;
-    let fence = lease(&place, "a slower drain", 0).await;
-    done(&place, key, Orphan, 3600).await;
-    place
-        .queue()
-        .postpone(&listed[0], after_seconds(30), &fence)
-        .await
-        .unwrap();
-    assert_eq!(due(&place, 3599).await, []);
-    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
 }

@@ -1,10 +1,9 @@
-//! A replica that lost a race asks the others to let it go first.
+//! What replicas settle between themselves: claims of edits, and secrets in another form.
 
-use keepsake_core::MemoryId;
-use keepsake_index::Claim;
+use keepsake_index::{Claim, ServerSecret};
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, REPLICA, after_seconds, committed, edited, next_uuid, renamed};
+use crate::place::{NOW, Place, REPLICA, after_seconds};
 use crate::subject::Subject;
 
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -47,41 +46,21 @@ pub(crate) async fn claim_goes_to_the_first_replica_until_it_ends(subject: &Subj
     );
 }
 
-pub(crate) async fn claim_ends_with_the_commit_of_its_replica(subject: &Subject) {
-    let place = Place::new(subject).await;
-    place.create("/a", 1).await;
-    assert!(claim(&place, "/a", OTHER, 0).await);
-    // A claim is only a hint: a replica without it may commit, and the claim stays.
-    let head = place.memory("/a").await;
-    assert_eq!(place.try_changes(vec![edited(&head, 2)]).await, committed(2));
-    let head = place.memory("/a").await;
-    assert_eq!(head.claim.map(|claim| claim.replica), Some(OTHER));
-    let mut commit = place.commit_of(vec![renamed(&head, "/b")]);
-    commit.replica = OTHER;
-    assert_eq!(place.run(&commit).await, committed(3));
-    assert_eq!(place.memory("/b").await.claim, None);
-    assert!(claim(&place, "/b", REPLICA, 1).await);
-}
-
-pub(crate) async fn claim_covers_one_memory(subject: &Subject) {
-    let place = Place::new(subject).await;
-    place.create("/a", 1).await;
-    let other = place.create("/b", 1).await;
-    assert!(claim(&place, "/a", REPLICA, 0).await);
-    assert_eq!(place.memory("/b").await, other);
-    assert!(claim(&place, "/b", OTHER, 0).await);
-}
-
-pub(crate) async fn claim_on_a_missing_memory_is_refused(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let nothing = MemoryId::from_uuid(next_uuid());
-    let claim = place.index.memories.claim_edit(
-        place.tenant_id,
-        place.store_id,
-        nothing,
-        REPLICA,
-        NOW,
-        after_seconds(10),
-    );
-    assert!(!claim.await.unwrap());
+pub(crate) async fn secret_is_rewrapped_only_if_unchanged_since_the_read(subject: &Subject) {
+    let secrets = &subject.index.secrets;
+    let secret = |byte| ServerSecret {
+        kid: "cursor".to_owned(),
+        purpose: "cursor".to_owned(),
+        wrapped_key: vec![byte; 61],
+        not_before: NOW,
+        retired_at: None,
+    };
+    secrets.add(&secret(1)).await.unwrap();
+    let rewrap =
+        async |kid: &str, from: u8, to: u8| secrets.rewrap(kid, &[from; 61], &[to; 61]).await.unwrap();
+    assert!(!rewrap("cursor", 9, 2).await);
+    assert!(!rewrap("other", 1, 2).await);
+    assert!(rewrap("cursor", 1, 2).await);
+    assert!(!rewrap("cursor", 1, 3).await);
+    assert_eq!(secrets.list("cursor").await.unwrap(), [secret(2)]);
 }

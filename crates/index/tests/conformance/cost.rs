@@ -412,6 +412,7 @@ async fn postgres_plans_made_for_empty_tables_stay_efficient() {
 }
 
 #[tokio::test]
+#[ignore = "a million memories take a while to write; this one runs at night"]
 async fn postgres_pages_of_a_million_memories_cost_the_same() {
     let (mut watched, place, _database) = watched_postgres().await;
     fill_heads(&place, 1_000_000).await;
@@ -493,6 +494,7 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
 }
 
 #[tokio::test]
+#[ignore = "a million memories take a while to write; this one runs at night"]
 async fn sqlite_pages_of_a_million_memories_cost_the_same() {
     let (index, raw, _folder) = sqlite_index().await;
     let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;

@@ -1,17 +1,16 @@
-//! The end of tenants: nothing new at once, nothing left in the end.
+//! The end of tenants, stores and memories: each row is removed and counted once.
 
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use keepsake_core::{TenantId, VersionId};
+use keepsake_core::{ErasureId, TenantId};
 use keepsake_index::{
-    CommitOutcome, DeletionState, KeyCreation, Refusal, StoreCreation, TenantChange, TenantDeletion,
-    TenantStatus, TenantUpdate, VersionCounts,
+    Auditor, DeletionState, ErasedBlobs, Erasure, ErasureCreation, NewErasure, ObjectVersions, Selector,
+    TenantDeletion,
 };
 
 use crate::place::{
-    NOW, PLENTY, Place, after_seconds, audited, by_tenant, created, edited, new_key, new_store, new_tenant,
-    next_uuid,
+    NOW, Place, actor, after_seconds, audited, audited_by, by_tenant, edited, next_uuid, renamed,
 };
 use crate::subject::{Raw, Subject};
 
@@ -141,190 +140,13 @@ async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64)
     }
 }
 
-pub(crate) async fn tenant_marked_for_deletion_accepts_nothing_new(subject: &Subject) {
-    let tenant_id = new_tenant(subject).await;
-    let index = &subject.index;
-    let key = new_key(tenant_id);
-    index
-        .keys
-        .create(&key, &[1; 32], PLENTY, None, &audited())
-        .await
-        .unwrap();
-    let begun = mark(subject, tenant_id).await;
-    assert_eq!((begun.state, begun.requested_at), (DeletionState::Removing, NOW));
-    let credential = index.credentials.authenticate(&[1; 32]).await.unwrap().unwrap();
-    assert_eq!(credential.tenant_status, TenantStatus::Deleting);
-    assert_eq!(
-        index.tenants.find(tenant_id).await.unwrap().unwrap().status,
-        TenantStatus::Deleting
-    );
-    let created = index
-        .keys
-        .create(&new_key(tenant_id), &[2; 32], PLENTY, None, &audited())
-        .await;
-    assert_eq!(created.unwrap(), KeyCreation::NoTenant);
-    let created = index
-        .stores
-        .create(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
-        .await;
-    assert_eq!(created.unwrap(), StoreCreation::NoTenant);
-    let resumed = TenantChange {
-        status: Some(TenantStatus::Active),
-        ..TenantChange::default()
-    };
-    let resumed = index.tenants.update(tenant_id, &resumed, &audited()).await;
-    assert_eq!(resumed.unwrap(), TenantUpdate::Deleting);
-    let revoked = index.keys.revoke(tenant_id, key.api_key_id, &audited()).await;
-    assert_eq!(revoked.unwrap(), None);
+async fn finish(subject: &Subject, tenant_id: TenantId) -> bool {
+    let finished = subject.index.tenant_deletions.finish(tenant_id, after_seconds(9));
+    finished.await.unwrap()
 }
 
-pub(crate) async fn repeated_deletion_request_is_one_deletion(subject: &Subject) {
-    let tenant_id = new_tenant(subject).await;
-    let asked = join_all((0..4).map(|_| mark(subject, tenant_id))).await;
-    assert!(asked.iter().all(|begun| *begun == asked[0]), "{asked:?}");
-    let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
-    let deletes = by_operator.iter().filter(|entry| entry.action == "tenant.delete");
-    assert_eq!(deletes.count(), 1);
-    purge(subject, tenant_id, 100).await;
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
-    let done = deletion(subject, tenant_id).await;
-    assert_eq!(done.state, DeletionState::Done);
-    assert_eq!(mark(subject, tenant_id).await, done);
-    assert_eq!(subject.index.tenants.find(tenant_id).await.unwrap(), None);
-    let nobody = TenantId::from_uuid(next_uuid());
-    assert_eq!(
-        subject
-            .index
-            .tenant_deletions
-            .begin(nobody, &audited())
-            .await
-            .unwrap(),
-        None
-    );
-    assert_eq!(subject.index.tenant_deletions.find(nobody).await.unwrap(), None);
-}
-
-pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
-    let (tenant_id, other) = (
-        tenant_with_everything(subject).await,
-        tenant_with_everything(subject).await,
-    );
-    let before = rows_by_table(&subject.raw, other).await;
-    mark(subject, tenant_id).await;
-    let there = rows_by_table(&subject.raw, tenant_id).await;
-    let (rows, _) = purge(subject, tenant_id, 1000).await;
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, after_seconds(9))
-            .await
-            .unwrap()
-    );
-    let left = rows_by_table(&subject.raw, tenant_id).await;
-    assert!(left.values().all(|many| *many == 0), "{left:?}");
-    assert_eq!(rows_by_table(&subject.raw, other).await, before);
-    let done = deletion(subject, tenant_id).await;
-    assert_eq!(
-        (done.state, done.ended_at),
-        (DeletionState::Done, Some(after_seconds(9)))
-    );
-    assert_eq!(done.rows, there, "the report counts every row");
-    assert_eq!(done.rows.values().sum::<u64>(), rows + 1);
-    let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
-    let of_tenant = by_operator
-        .iter()
-        .filter(|entry| entry.object_id == Some(tenant_id.uuid()));
-    assert_eq!(of_tenant.count(), 2, "made and deleted, for ever");
-}
-
-pub(crate) async fn purge_counts_the_same_in_batches_of_any_size(subject: &Subject) {
-    for limit in [1, 2, 7] {
-        let tenant_id = tenant_with_everything(subject).await;
-        mark(subject, tenant_id).await;
-        let mut there = rows_by_table(&subject.raw, tenant_id).await;
-        there.remove("tenant");
-        let (rows, batches) = purge(subject, tenant_id, limit).await;
-        assert_eq!(rows, there.values().sum::<u64>());
-        assert!(batches > rows / u64::from(limit), "{batches}");
-        assert_eq!(deletion(subject, tenant_id).await.rows, there);
-    }
-}
-
-pub(crate) async fn concurrent_purges_count_every_row_once(subject: &Subject) {
-    let tenant_id = tenant_with_everything(subject).await;
-    mark(subject, tenant_id).await;
-    let mut there = rows_by_table(&subject.raw, tenant_id).await;
-    there.remove("tenant");
-    join_all((0..3).map(|_| purge(subject, tenant_id, 3))).await;
-    assert_eq!(deletion(subject, tenant_id).await.rows, there);
-}
-
-pub(crate) async fn stores_refuse_commits_before_their_rows_are_removed(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let head = place.create("/a", 1).await;
-    mark(subject, place.tenant_id).await;
-    // A request that began before may still commit until its store has ended.
-    place.change(vec![edited(&head, 2)]).await;
-    let first = subject
-        .index
-        .tenant_deletions
-        .purge(place.tenant_id, NOW, 1000)
-        .await
-        .unwrap();
-    assert_eq!((first.rows, first.is_done), (0, false));
-    let late = place.try_changes(vec![created("/late", 1)]).await;
-    assert_eq!(late, CommitOutcome::Refused(Refusal::NoStore));
-    purge(subject, place.tenant_id, 1000).await;
-    let late = place.try_changes(vec![created("/late", 1)]).await;
-    assert_eq!(late, CommitOutcome::Refused(Refusal::NoStore));
-    assert_eq!(count(&subject.raw, "version", place.tenant_id).await, 0);
-}
-
-pub(crate) async fn stores_of_a_deleted_tenant_are_not_purged_separately(subject: &Subject) {
-    let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
-    for place in [&mine, &theirs] {
-        let by = by_tenant(NOW);
-        let deleted = subject
-            .index
-            .store_deletions
-            .begin(place.tenant_id, place.store_id, &by);
-        assert!(deleted.await.unwrap());
-    }
-    mark(subject, mine.tenant_id).await;
-    assert_eq!(
-        subject.index.store_deletions.due(10).await.unwrap(),
-        [(theirs.tenant_id, theirs.store_id)]
-    );
-}
-
-pub(crate) async fn live_tenant_is_not_purged(subject: &Subject) {
-    let tenant_id = tenant_with_everything(subject).await;
-    let before = rows_by_table(&subject.raw, tenant_id).await;
-    assert_eq!(purge(subject, tenant_id, 1000).await, (0, 1));
-    assert!(
-        !subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
-    assert_eq!(rows_by_table(&subject.raw, tenant_id).await, before);
-    assert_eq!(subject.index.tenant_deletions.due(NOW, 10).await.unwrap(), []);
-}
-
-pub(crate) async fn late_rows_are_removed_before_the_deletion_ends(subject: &Subject) {
-    let tenant_id = new_tenant(subject).await;
-    mark(subject, tenant_id).await;
-    purge(subject, tenant_id, 1000).await;
+/// A row that a request writes which began before the tenant's end.
+async fn write_late(subject: &Subject, tenant_id: TenantId) {
     let late = "INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, created_at) \
                 VALUES ($1, '1', '2', 1)";
     let late = match subject.raw {
@@ -332,148 +154,183 @@ pub(crate) async fn late_rows_are_removed_before_the_deletion_ends(subject: &Sub
         Raw::Sqlite(_) => late.replace("'1', '2'", "x'01', x'02'"),
     };
     subject.raw.execute(&late, &[tenant_id.uuid()]).await;
-    assert!(
-        !subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
-    assert_eq!(purge(subject, tenant_id, 1000).await.0, 1);
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
 }
 
-pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let tenant_id = place.tenant_id;
-    mark(subject, tenant_id).await;
-    let last = place.blob(VersionId::from_uuid(next_uuid()));
-    let counted = async || {
-        subject
-            .index
-            .tenant_deletions
-            .count_blobs(tenant_id, &last, 3, 1 << 40)
+pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
+    let other = tenant_with_everything(subject).await;
+    let others = rows_by_table(&subject.raw, other).await;
+    for limit in [1, 7, 1000] {
+        let tenant_id = tenant_with_everything(subject).await;
+        let before = rows_by_table(&subject.raw, tenant_id).await;
+        assert_eq!(purge(subject, tenant_id, limit).await, (0, 1), "it lives");
+        assert!(!finish(subject, tenant_id).await);
+        assert_eq!(rows_by_table(&subject.raw, tenant_id).await, before);
+        assert_eq!(subject.index.tenant_deletions.due(NOW, 10).await.unwrap(), []);
+
+        mark(subject, tenant_id).await;
+        let mut there = rows_by_table(&subject.raw, tenant_id).await;
+        let (rows, batches) = purge(subject, tenant_id, limit).await;
+        assert!(batches > rows / u64::from(limit), "{batches}");
+        write_late(subject, tenant_id).await;
+        assert!(!finish(subject, tenant_id).await, "a row is left");
+        assert_eq!(purge(subject, tenant_id, limit).await.0, 1);
+        assert!(finish(subject, tenant_id).await);
+        let left = rows_by_table(&subject.raw, tenant_id).await;
+        assert!(left.values().all(|many| *many == 0), "{left:?}");
+        assert_eq!(rows_by_table(&subject.raw, other).await, others);
+        let done = deletion(subject, tenant_id).await;
+        assert_eq!(
+            (done.state, done.ended_at),
+            (DeletionState::Done, Some(after_seconds(9)))
+        );
+        *there.get_mut("idempotency").unwrap() += 1;
+        assert_eq!(done.rows, there, "the report counts every row");
+        assert_eq!(done.rows.values().sum::<u64>(), rows + 2);
+        let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
+        let of_tenant = by_operator
+            .iter()
+            .filter(|entry| entry.object_id == Some(tenant_id.uuid()));
+        assert_eq!(of_tenant.count(), 2, "made and deleted, for ever");
+    }
+    // Stores of a deleted tenant are not purged separately.
+    let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
+    let stores = &subject.index.store_deletions;
+    for place in [&mine, &theirs] {
+        let by = by_tenant(NOW);
+        let deleted = stores.begin(place.tenant_id, place.store_id, &by);
+        assert!(deleted.await.unwrap());
+    }
+    mark(subject, mine.tenant_id).await;
+    let due = stores.due(10).await.unwrap();
+    assert_eq!(due, [(theirs.tenant_id, theirs.store_id)]);
+}
+
+/// Purges a deleted store to the end; returns the number of removed rows and of blobs.
+async fn purge_store(place: Place) -> (u64, u64) {
+    let (mut rows, mut blobs) = (0, 0);
+    loop {
+        let stores = &place.index.store_deletions;
+        let batch = stores
+            .purge(place.tenant_id, place.store_id, NOW, 3)
             .await
             .unwrap();
-    };
-    counted().await;
-    counted().await;
-    let found = deletion(subject, tenant_id).await;
-    assert_eq!(
-        (found.blobs, found.blob_bytes, found.blob_cursor),
-        (6, 2 << 40, Some(last))
-    );
-    purge(subject, tenant_id, 1000).await;
-    subject
-        .index
-        .tenant_deletions
-        .settle(tenant_id, after_seconds(60))
-        .await
-        .unwrap();
-    assert_eq!(
-        deletion(subject, tenant_id).await.blob_cursor,
-        None,
-        "late blobs are counted from the start"
-    );
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
-    counted().await;
-    assert_eq!(deletion(subject, tenant_id).await.blobs, 6);
-}
-
-pub(crate) async fn object_versions_are_noted_until_the_end(subject: &Subject) {
-    let (tenant_id, other) = (new_tenant(subject).await, new_tenant(subject).await);
-    for tenant_id in [tenant_id, other] {
-        let begun = mark(subject, tenant_id).await;
-        assert_eq!(begun.object_versions, VersionCounts::default());
+        (rows, blobs) = (rows + batch.rows, blobs + batch.blobs);
+        if batch.is_done {
+            return (rows, blobs);
+        }
     }
-    let counts = |deleted, not_versioned, kept| VersionCounts {
-        deleted,
-        not_versioned,
-        kept,
-    };
-    let note = async |counts: VersionCounts| {
-        let noted = subject
-            .index
-            .tenant_deletions
-            .note_object_versions(tenant_id, &counts)
-            .await;
-        noted.unwrap();
-        deletion(subject, tenant_id).await.object_versions
-    };
-    assert_eq!(note(counts(1, 2, 3)).await, counts(1, 2, 3));
-    let last = counts(1 << 40, 5, 0);
-    assert_eq!(note(last).await, last, "each is in place of the one before");
-    purge(subject, tenant_id, 1000).await;
-    let due = subject.index.tenant_deletions.due(NOW, 10).await.unwrap();
-    let of_due = |id| due.iter().find(|deletion| deletion.tenant_id == id).unwrap();
-    assert_eq!(of_due(tenant_id).object_versions, last);
-    assert_eq!(of_due(other).object_versions, VersionCounts::default());
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(tenant_id, NOW)
-            .await
-            .unwrap()
-    );
-    assert_eq!(note(counts(9, 9, 9)).await, last);
 }
 
-pub(crate) async fn deletion_is_due_until_it_settles_and_then_once_more(subject: &Subject) {
-    let (first, second) = (new_tenant(subject).await, new_tenant(subject).await);
-    let due = async |seconds, limit| {
-        let due = subject.index.tenant_deletions.due(after_seconds(seconds), limit);
-        let ids = due.await.unwrap().into_iter().map(|deletion| deletion.tenant_id);
-        ids.collect::<Vec<_>>()
+fn below(place: &Place, prefix: &str) -> Selector {
+    Selector::PathPrefix {
+        store_id: place.store_id,
+        below: prefix.to_owned(),
+    }
+}
+
+async fn ask(place: &Place, selector: Selector) -> ErasureId {
+    let erasure = NewErasure {
+        erasure_id: ErasureId::from_uuid(next_uuid()),
+        selector,
+        audited: audited_by(Auditor::Credential(actor()), after_seconds(50)),
     };
-    mark(subject, first).await;
-    assert_eq!(due(0, 10).await, [first]);
-    mark(subject, second).await;
-    assert_eq!(due(0, 10).await.len(), 2);
-    assert_eq!(due(0, 1).await.len(), 1);
-    subject
-        .index
-        .tenant_deletions
-        .settle(first, after_seconds(60))
+    let made = place.index.erasures.create(place.tenant_id, &erasure, None).await;
+    assert_eq!(made.unwrap(), ErasureCreation::Created);
+    erasure.erasure_id
+}
+
+/// Erases all rows, a few in each step.
+async fn erase_rows(place: Place, erasure_id: ErasureId) {
+    let (now, until) = (after_seconds(60), after_seconds(120));
+    let erasures = &place.index.erasures;
+    while !erasures
+        .erase_rows(place.tenant_id, erasure_id, now, until, 8)
         .await
-        .unwrap();
-    // A second settling moves nothing: the time is that of the first.
-    subject
-        .index
-        .tenant_deletions
-        .settle(first, after_seconds(90))
-        .await
-        .unwrap();
-    let settling = deletion(subject, first).await;
-    assert_eq!(
-        (settling.state, settling.settles_at),
-        (DeletionState::Settling, Some(after_seconds(60)))
-    );
-    assert_eq!(due(59, 10).await, [second]);
-    assert_eq!(due(60, 10).await.len(), 2);
-    purge(subject, first, 1000).await;
-    assert!(
-        subject
-            .index
-            .tenant_deletions
-            .finish(first, after_seconds(60))
-            .await
-            .unwrap()
-    );
-    assert_eq!(due(90, 10).await, [second]);
+        .unwrap()
+        .is_done
+    {}
+}
+
+/// Tells every queued blob removed, and ends the erasure.
+async fn end(place: &Place, erasure_id: ErasureId) -> Erasure {
+    let (erasures, tenant_id) = (&place.index.erasures, place.tenant_id);
+    let keys = erasures.queued_blobs(tenant_id, erasure_id, 10_000).await;
+    let blobs = ErasedBlobs {
+        keys: keys.unwrap(),
+        orphans: 0,
+        object_versions: ObjectVersions::NotVersioned,
+    };
+    // Told twice, counted once.
+    for _ in 0..2 {
+        let told = erasures.blobs_erased(tenant_id, erasure_id, &blobs, after_seconds(120));
+        told.await.unwrap();
+    }
+    for is_first in [true, false] {
+        let by = audited_by(Auditor::Job, after_seconds(90));
+        let finished = erasures.finish(tenant_id, erasure_id, &by).await;
+        assert_eq!(finished.unwrap(), is_first);
+    }
+    erasures.find(tenant_id, erasure_id).await.unwrap().unwrap()
+}
+
+pub(crate) async fn workers_that_run_together_count_every_row_once(subject: &Subject) {
+    let tenant_id = tenant_with_everything(subject).await;
+    mark(subject, tenant_id).await;
+    let mut there = rows_by_table(&subject.raw, tenant_id).await;
+    there.remove("tenant");
+    join_all((0..3).map(|_| purge(subject, tenant_id, 3))).await;
+    assert_eq!(deletion(subject, tenant_id).await.rows, there);
+
+    let place = Place::new(subject).await;
+    for number in 0..4 {
+        let head = place.create(&format!("/d/{number}"), 10).await;
+        place.change(vec![edited(&head, 20)]).await;
+    }
+    let (stores, by) = (&place.index.store_deletions, by_tenant(NOW));
+    let deleted = stores.begin(place.tenant_id, place.store_id, &by);
+    assert!(deleted.await.unwrap());
+    let racing = (0..4).map(|_| tokio::spawn(purge_store(place.clone())));
+    let purged = join_all(racing).await.into_iter().map(Result::unwrap);
+    let sum = purged.fold((0, 0), |sum, purged| (sum.0 + purged.0, sum.1 + purged.1));
+    // Eight versions of four memories, two directories and the store.
+    assert_eq!(sum, (15, 8));
+
+    let place = Place::new(subject).await;
+    for number in 0..40 {
+        let head = place.create(&format!("/p/{}/{number}", number % 3), 10).await;
+        // The others are found by one version only.
+        if number % 3 == 0 {
+            place.change(vec![edited(&head, 5)]).await;
+        }
+    }
+    let erasure_id = ask(&place, below(&place, "/p/")).await;
+    let works = [(); 2].map(|()| tokio::spawn(erase_rows(place.clone(), erasure_id)));
+    for number in 0..20 {
+        place.create(&format!("/p/1/new{number}"), 1).await;
+    }
+    for work in works {
+        work.await.unwrap();
+    }
+    let receipt = end(&place, erasure_id).await.receipt;
+    assert_eq!((receipt.memories, receipt.versions), (40, 54));
+    assert_eq!((receipt.blobs, receipt.bytes), (54, 470));
+    assert_eq!(place.paths_below("/").await.len(), 20);
+    place.assert_recount_with_gaps().await;
+}
+
+pub(crate) async fn memories_created_after_the_request_of_an_erasure_are_kept(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let head = place.create("/p/old", 1).await;
+    let outside = place.create("/outside", 2).await;
+    let erasure_id = ask(&place, below(&place, "/p/")).await;
+    place.create("/p/new", 4).await;
+    place.change(vec![renamed(&outside, "/p/moved")]).await;
+    // A memory that is moved away and edited is erased too.
+    place.change(vec![renamed(&head, "/elsewhere")]).await;
+    let moved = place.memory("/elsewhere").await;
+    place.change(vec![edited(&moved, 9)]).await;
+    erase_rows(place.clone(), erasure_id).await;
+    end(&place, erasure_id).await;
+    assert_eq!(place.paths_below("/").await, ["/p/moved", "/p/new"]);
+    place.assert_recount_with_gaps().await;
 }

@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp, VersionId};
 use keepsake_index::{
-    AccessFlush, AccessRow, Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, FORGOTTEN_AFTER,
-    Head, IdleStores, LIVES_FOR, MemoryTarget, Outdated, PeriodOf, Pin, PinOutcome, StoreChange,
-    TenantChange, VersionBatch, VersionsTaken,
+    AccessRow, Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, MemoryTarget,
+    Outdated, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionsTaken,
 };
-use serde_json::json;
 use uuid::Uuid;
 
-use crate::place::{
-    NOW, Place, REPLICA, after_seconds, audited, by_tenant, created, deleted, edited, next_uuid, renamed,
-};
+use crate::place::{NOW, Place, REPLICA, after_seconds, by_tenant, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 const PERIOD_SECS: u64 = 1000;
@@ -127,49 +123,28 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(subject: &Subject) {
     }
     assert_eq!(expire(&place, &ids).await, 0, "sent twice it does nothing");
     place.assert_recount().await;
-}
 
-pub(crate) async fn expiry_by_a_period_that_changed_deletes_nothing(subject: &Subject) {
-    let place = Place::new(subject).await;
-    set_period(&place, Some(PERIOD_SECS)).await;
-    let head = place.create("/a", 3).await;
-    for period in [Some(PERIOD_SECS + 1), None] {
-        set_period(&place, period).await;
-        assert_eq!(expire(&place, &[head.memory_id]).await, 0, "{period:?}");
-    }
-    place
-        .index
-        .store_deletions
-        .begin(place.tenant_id, place.store_id, &by_tenant(NOW))
-        .await
-        .unwrap();
-    assert_eq!(
-        expire(&place, &[head.memory_id]).await,
-        0,
-        "nor in a store that is gone"
-    );
-}
-
-pub(crate) async fn expired_memory_of_another_store_stays(subject: &Subject) {
-    let place = Place::new(subject).await;
+    // A memory of another store stays, and one of another tenant.
     let other = Place::of_tenant(subject, place.tenant_id).await;
-    for place in [&place, &other] {
-        set_period(place, Some(PERIOD_SECS)).await;
-    }
+    set_period(&other, Some(PERIOD_SECS)).await;
     let head = other.create("/a", 3).await;
     assert_eq!(expire(&place, &[head.memory_id]).await, 0);
     let stranger = Place::new(subject).await;
-    let expiration = expiration(&other, &[head.memory_id]);
-    assert_eq!(
-        stranger
-            .index
-            .unused
-            .expire(stranger.tenant_id, &expiration)
-            .await
-            .unwrap(),
-        0
-    );
+    let foreign = expiration(&other, &[head.memory_id]);
+    let expired = stranger.index.unused.expire(stranger.tenant_id, &foreign);
+    assert_eq!(expired.await.unwrap(), 0);
+    // A period that changed meanwhile deletes nothing.
+    for period in [Some(PERIOD_SECS + 1), None] {
+        set_period(&other, period).await;
+        assert_eq!(expire(&other, &[head.memory_id]).await, 0, "{period:?}");
+    }
     assert!(lives(&other, head.memory_id).await);
+    // Nor is anything deleted in a store that is gone.
+    set_period(&other, Some(PERIOD_SECS)).await;
+    let (index, by) = (&other.index, by_tenant(NOW));
+    let gone = index.store_deletions.begin(other.tenant_id, other.store_id, &by);
+    assert!(gone.await.unwrap());
+    assert_eq!(expire(&other, &[head.memory_id]).await, 0);
 }
 
 async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutcome {
@@ -185,51 +160,6 @@ async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutco
         now: NOW,
     };
     place.index.memories.pin(place.tenant_id, &pin).await.unwrap()
-}
-
-/// The ids of memories of a store whose expiry time has come by `until`.
-async fn due(place: &Place, until: Timestamp) -> Vec<MemoryId> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = place.index.unused.due(after, until, 2).await.unwrap();
-        let Some(last) = page.last() else {
-            return found;
-        };
-        after = Some(*last);
-        let of_store = page.iter().filter(|due| due.store_id == place.store_id);
-        found.extend(of_store.map(|due| due.memory_id));
-    }
-}
-
-pub(crate) async fn memories_are_due_at_their_expiry_time_page_by_page(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let mut heads = Vec::new();
-    for number in 0..5 {
-        let head = place.create(&format!("/{number}"), 1).await;
-        let time = after_seconds(10 - number);
-        let done = PinOutcome::Done {
-            is_pinned: false,
-            expires_at: Some(time),
-        };
-        assert_eq!(set_time(&place, &head, ExpiresAt::Time(time)).await, done);
-        heads.push(head);
-    }
-    let ids = |numbers: &[usize]| numbers.iter().map(|at| heads[*at].memory_id).collect::<Vec<_>>();
-    assert_eq!(due(&place, after_seconds(8)).await, ids(&[4, 3, 2]));
-
-    set_time(&place, &heads[3], ExpiresAt::Never).await;
-    let pin = Pin {
-        store_id: place.store_id,
-        memory_id: heads[2].memory_id,
-        expected: heads[2].version_id,
-        expiry: ExpiryChange::pinned(true),
-        idempotency: None,
-        now: NOW,
-    };
-    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
-    place.change(vec![deleted(&heads[1])]).await;
-    place.change(vec![renamed(&heads[0], "/moved")]).await;
-    assert_eq!(due(&place, late()).await, ids(&[4, 0]));
 }
 
 pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &Subject) {
@@ -271,108 +201,22 @@ pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &S
     place.assert_recount().await;
 }
 
-pub(crate) async fn memories_are_paged_with_their_latest_use(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let mut heads = Vec::new();
-    for number in 0..5 {
-        heads.push(place.create(&format!("/{number}"), 1).await);
-    }
-    let read_at = after_seconds(50);
-    place
-        .index
-        .access_times
-        .flush(&[read(&place, heads[1].memory_id, read_at)])
-        .await
-        .unwrap();
-    place.change(vec![deleted(&heads[3])]).await;
-    let mut found = Vec::new();
-    loop {
-        let after = found.last().map(|life: &keepsake_index::Life| life.memory_id);
-        let page = place
-            .index
-            .unused
-            .lives(place.tenant_id, place.store_id, after, 2)
-            .await
-            .unwrap();
-        if page.is_empty() {
-            break;
-        }
-        found.extend(page);
-    }
-    let expected: Vec<_> = [0, 1, 2, 4]
-        .map(|number| (heads[number].memory_id, if number == 1 { read_at } else { NOW }))
-        .into();
-    let found: Vec<_> = found.iter().map(|life| (life.memory_id, life.alive_at)).collect();
-    assert_eq!(found, expected);
-}
-
-pub(crate) async fn stores_are_listed_once_a_memory_may_have_expired(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let of_tenant = Place::of_tenant(subject, place.tenant_id).await;
-    let without = Place::new(subject).await;
-    set_period(&place, Some(PERIOD_SECS)).await;
-    let idle = async |period_of, until| {
-        let wanted = IdleStores {
-            period_of,
-            after: None,
-            until,
-            limit: 100,
-        };
-        let stores = place.index.unused.idle_stores(&wanted).await.unwrap();
-        stores.iter().map(|store| store.store_id).collect::<Vec<_>>()
-    };
-    assert_eq!(idle(PeriodOf::Store, late()).await, [place.store_id]);
-    assert!(idle(PeriodOf::Tenant, late()).await.is_empty());
-    let change = TenantChange {
-        limits: json!({"expires_unused_after": 7}).as_object().unwrap().clone(),
-        ..TenantChange::default()
-    };
-    place
-        .index
-        .tenants
-        .update(place.tenant_id, &change, &audited())
-        .await
-        .unwrap();
-    assert_eq!(idle(PeriodOf::Tenant, late()).await, [of_tenant.store_id]);
-    assert_eq!(
-        idle(PeriodOf::Store, late()).await,
-        [place.store_id],
-        "its own comes first"
-    );
-
-    let set_idle_since = async |at| {
-        let index = &place.index;
-        index
-            .unused
-            .set_idle_since(place.tenant_id, place.store_id, at)
-            .await
-            .unwrap();
-    };
-    set_idle_since(NOW).await;
-    set_idle_since(NOW.minus(Duration::from_secs(9))).await;
-    let period = Duration::from_secs(PERIOD_SECS);
-    let before = NOW.plus(period).minus(Duration::from_micros(1));
-    assert!(
-        idle(PeriodOf::Store, before).await.is_empty(),
-        "it never moves back"
-    );
-    assert_eq!(idle(PeriodOf::Store, NOW.plus(period)).await, [place.store_id]);
-    assert!(!idle(PeriodOf::Tenant, late()).await.contains(&without.store_id));
-}
-
-pub(crate) async fn stores_with_a_period_come_page_by_page(subject: &Subject) {
+pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(subject: &Subject) {
     let first = Place::new(subject).await;
     let mut expected = Vec::new();
     for _ in 0..3 {
         let place = Place::of_tenant(subject, first.tenant_id).await;
         set_period(&place, Some(PERIOD_SECS)).await;
+        let head = place.create("/a", 1).await;
+        place.change(vec![deleted(&head)]).await;
         expected.push((place.tenant_id, place.store_id));
     }
-    let mut found = Vec::new();
+    expected.sort();
+    let (mut with_a_period, mut with_a_history) = (Vec::new(), Vec::new());
     loop {
         let wanted = IdleStores {
             period_of: PeriodOf::Store,
-            after: found.last().copied(),
+            after: with_a_period.last().copied(),
             until: late(),
             limit: 2,
         };
@@ -380,66 +224,19 @@ pub(crate) async fn stores_with_a_period_come_page_by_page(subject: &Subject) {
         if page.is_empty() {
             break;
         }
-        found.extend(page.iter().map(|store| (store.tenant_id, store.store_id)));
+        with_a_period.extend(page.iter().map(|store| (store.tenant_id, store.store_id)));
     }
-    expected.sort();
-    assert_eq!(found, expected);
-}
-
-pub(crate) async fn stores_with_a_history_come_page_by_page(subject: &Subject) {
-    let first = Place::new(subject).await;
-    let mut expected = Vec::new();
-    for _ in 0..3 {
-        let place = Place::of_tenant(subject, first.tenant_id).await;
-        let head = place.create("/a", 1).await;
-        place.change(vec![deleted(&head)]).await;
-        expected.push((place.tenant_id, place.store_id));
-    }
-    let mut found = Vec::new();
+    assert_eq!(with_a_period, expected);
     loop {
-        let page = first.index.retention.histories(found.last().copied(), 2);
+        let page = first.index.retention.histories(with_a_history.last().copied(), 2);
         let page = page.await.unwrap();
         if page.is_empty() {
             break;
         }
         assert!(page.iter().all(|history| history.deleted_at.is_some()));
-        found.extend(page.iter().map(|history| (history.tenant_id, history.store_id)));
+        with_a_history.extend(page.iter().map(|history| (history.tenant_id, history.store_id)));
     }
-    expected.sort();
-    assert_eq!(found, expected);
-}
-
-pub(crate) async fn slowest_replica_determines_how_far_reads_are_written(subject: &Subject) {
-    let index = &subject.index;
-    let flush = async || index.unused.access_flush(late()).await.unwrap();
-    assert_eq!(flush().await, AccessFlush::default());
-    let seconds = |seconds| late().minus(Duration::from_secs(seconds));
-    let beat = async |replica: u128, at, through| {
-        let replica = Uuid::from_u128(replica);
-        index
-            .replicas
-            .beat(replica, "gateway", at, through)
-            .await
-            .unwrap();
-    };
-    beat(1, seconds(10), seconds(20)).await;
-    beat(2, seconds(5), seconds(40)).await;
-    let expected = |through, is_stalled| AccessFlush {
-        through: Some(through),
-        is_stalled,
-    };
-    assert_eq!(flush().await, expected(seconds(40), false));
-    // Silent, but perhaps alive; and one that has surely died.
-    beat(3, seconds(LIVES_FOR.as_secs() + 1), seconds(300)).await;
-    beat(4, seconds(FORGOTTEN_AFTER.as_secs() + 1), seconds(9_000)).await;
-    assert_eq!(flush().await, expected(seconds(300), false));
-    // A live replica that cannot write its reads.
-    beat(2, seconds(5), seconds(LIVES_FOR.as_secs() + 1)).await;
-    assert_eq!(flush().await, expected(seconds(300), true));
-    for replica in 1..=4 {
-        index.replicas.retire(Uuid::from_u128(replica)).await.unwrap();
-    }
-    assert_eq!(flush().await, AccessFlush::default());
+    assert_eq!(with_a_history, expected);
 }
 
 async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTaken> {
@@ -506,22 +303,6 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject:
     }
 }
 
-pub(crate) async fn retention_is_counted_from_the_deletion(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let head = place.create("/a", 10).await;
-    let mut commit = place.commit_of(vec![deleted(&head)]);
-    commit.now = after_seconds(100);
-    place.run(&commit).await;
-    let taken = async |seconds| {
-        let by = after_seconds(seconds);
-        let batches = take(&place, Outdated::Deleted { by }, 100).await;
-        batches.iter().map(|taken| taken.versions).sum::<u64>()
-    };
-    assert_eq!(taken(99).await, 0);
-    assert_eq!(taken(100).await, 2);
-    assert_eq!(taken(101).await, 0);
-}
-
 pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it(subject: &Subject) {
     let place = Place::new(subject).await;
     for (path, seconds) in [("/a", 10), ("/b", 365 * 86_400), ("/c", 12)] {
@@ -539,72 +320,4 @@ pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_aft
     assert_eq!(taken(12).await, 2);
     let versions = "SELECT count(*) FROM version WHERE tenant_id = $1 AND store_id = $2";
     assert_eq!(place.raw.numbers(versions, &place.ids()).await, [[0]]);
-}
-
-pub(crate) async fn current_version_of_a_live_memory_is_never_removed(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let head = place.create("/a", 10).await;
-    place.change(vec![edited(&head, 20)]).await;
-    let current = place.memory("/a").await;
-    let everything = Outdated::Superseded {
-        by: late(),
-        made_by: Some(late()),
-        beyond: Some(1),
-    };
-    for limit in [1, 100] {
-        let batches = take(&place, everything, limit).await;
-        let versions = batches.iter().map(|taken| taken.versions).sum::<u64>();
-        assert_eq!(versions, u64::from(limit == 1), "{batches:?}");
-    }
-    assert_eq!(place.memory("/a").await, current);
-    let counters = "SELECT version_count, version_bytes FROM store WHERE tenant_id = $1 AND store_id = $2";
-    assert_eq!(place.raw.numbers(counters, &place.ids()).await, [[1, 20]]);
-}
-
-pub(crate) async fn usage_lists_unused_memories_with_their_last_reader(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let read_one = place.create("/a", 1).await;
-    let (unread, other) = (place.create("/b", 2).await, place.create("/c", 3).await);
-    let row = read(&place, read_one.memory_id, after_seconds(9));
-    place
-        .index
-        .access_times
-        .flush(std::slice::from_ref(&row))
-        .await
-        .unwrap();
-    let usage = async |limit| {
-        let found = place
-            .index
-            .usage
-            .of_store(place.tenant_id, place.store_id, limit)
-            .await;
-        found.unwrap().unwrap()
-    };
-    let all = usage(10).await;
-    assert_eq!((all.versions, all.version_bytes, all.never_read_count), (3, 6, 2));
-    let ids =
-        |list: &[keepsake_index::UsedMemory]| list.iter().map(|used| used.memory_id).collect::<Vec<_>>();
-    assert_eq!(ids(&all.never_read), [unread.memory_id, other.memory_id]);
-    assert_eq!(
-        ids(&all.idle),
-        [unread.memory_id, other.memory_id, read_one.memory_id]
-    );
-    let used = &all.idle[2];
-    assert_eq!(
-        (used.last_read_at, &used.read_by),
-        (Some(after_seconds(9)), &Some(row.read_by))
-    );
-    assert_eq!(used.written_by, place.commit_of(vec![created("/x", 1)]).actor);
-    let few = usage(1).await;
-    assert_eq!(
-        (ids(&few.never_read), few.idle.len()),
-        (vec![unread.memory_id], 1)
-    );
-    let stranger = Place::new(subject).await;
-    let foreign = stranger
-        .index
-        .usage
-        .of_store(stranger.tenant_id, place.store_id, 10)
-        .await;
-    assert_eq!(foreign.unwrap(), None);
 }

@@ -1,20 +1,17 @@
-//! Access times, signs of life, and the leases of scheduled jobs.
+//! Flushes of access times and of the use of keys, and the leases of scheduled jobs.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp};
-use keepsake_index::{AccessRow, Index};
-use serde_json::json;
+use keepsake_index::{AccessRow, ApiKey, Index, KeyUse};
 use uuid::Uuid;
 
-use crate::place::{Place, after_seconds, by_tenant, created};
+use crate::place::{PLENTY, Place, after_seconds, audited, by_tenant, created, new_key, new_tenant};
 use crate::subject::{Subject, TextRow};
 
 const ONE: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
-const JOB: &str = "sweep";
 
 fn reader(number: i64) -> Actor {
     Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u64_pair(0, number.unsigned_abs())))
@@ -56,7 +53,16 @@ fn access(seconds: i64, read_by: i64) -> TextRow {
     vec![Some(at.clone()), Some(reader(read_by).id()), Some(at)]
 }
 
-pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
+/// Each in its own store, or of its own tenant.
+pub(crate) async fn late_flushes_move_nothing_back(subject: &Subject) {
+    access_time_never_moves_back(subject).await;
+    latest_of_two_reads_in_one_flush_stays(subject).await;
+    reads_of_a_deleted_store_are_dropped(subject).await;
+    activity_later_than_a_read_stays(subject).await;
+    use_of_a_key_never_moves_back(subject).await;
+}
+
+async fn access_time_never_moves_back(subject: &Subject) {
     let place = Place::new(subject).await;
     let [first, second] = memories(&place, 2).await.try_into().unwrap();
     let flush = async |rows: &[AccessRow]| place.index.access_times.flush(rows).await.unwrap();
@@ -68,7 +74,7 @@ pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
     assert_eq!(access_times(&place).await, [access(10, 1), access(15, 2)]);
 }
 
-pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
+async fn activity_later_than_a_read_stays(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = memories(&place, 1).await[0];
     place
@@ -91,7 +97,7 @@ pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     assert_eq!(access_times(&place).await, [expected]);
 }
 
-pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
+async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = memories(&place, 1).await[0];
     let now = after_seconds(1);
@@ -106,7 +112,7 @@ pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     assert!(access_times(&place).await.is_empty());
 }
 
-pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
+async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = memories(&place, 1).await[0];
     let rows = [(10, 1), (30, 3), (20, 2)];
@@ -135,127 +141,127 @@ pub(crate) async fn concurrent_flushes_are_all_stored(subject: &Subject) {
     assert_eq!(access_times(&place).await, vec![access(7, 7); 200]);
 }
 
-pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
-    let beat = async |replica, role, seconds, flushed| {
-        let (now, flushed) = (after_seconds(seconds), after_seconds(flushed));
-        subject
+async fn last_uses(subject: &Subject) -> Vec<Option<i64>> {
+    let query = "SELECT CAST(last_used_at AS TEXT) FROM api_key ORDER BY name";
+    let rows = subject.raw.rows(query, &[]).await;
+    rows.into_iter()
+        .map(|row| row[0].as_ref().map(|micros| micros.parse().unwrap()))
+        .collect()
+}
+
+async fn use_of_a_key_never_moves_back(subject: &Subject) {
+    let index = &subject.index;
+    let (of, foreign) = (new_tenant(subject).await, new_tenant(subject).await);
+    let keys: Vec<_> = (0..3_u8)
+        .map(|number| ApiKey {
+            name: format!("key {number}"),
+            ..new_key(of)
+        })
+        .collect();
+    for (number, key) in (0..).zip(&keys) {
+        let (secret, by) = ([number; 32], audited());
+        let made = index.keys.create(key, &secret, PLENTY, None, &by);
+        made.await.unwrap();
+    }
+    let used = |key: usize, seconds| KeyUse {
+        tenant_id: of,
+        api_key_id: keys[key].api_key_id,
+        used_at: after_seconds(seconds),
+    };
+    let foreign_use = KeyUse {
+        tenant_id: foreign,
+        ..used(2, 50)
+    };
+    let micros = |seconds| Some(after_seconds(seconds).as_micros());
+    let flush = async |uses: &[KeyUse]| index.keys.flush_use(uses).await.unwrap();
+    flush(&[]).await;
+    assert_eq!(last_uses(subject).await, [None, None, None]);
+    flush(&[used(1, 20), used(0, 10), foreign_use]).await;
+    assert_eq!(last_uses(subject).await, [micros(10), micros(20), None]);
+    flush(&[used(0, 5), used(1, 30), used(1, 25)]).await;
+    assert_eq!(last_uses(subject).await, [micros(10), micros(30), None]);
+    let racing = (0..20).map(|round| {
+        let (first, second) = (round % 3, (round + 1) % 3);
+        let seconds = 100 + i64::try_from(round).unwrap();
+        let both = [used(first, seconds), used(second, seconds)];
+        async move { index.keys.flush_use(&both).await.unwrap() }
+    });
+    join_all(racing).await;
+    assert_eq!(last_uses(subject).await, [micros(118), micros(119), micros(119)]);
+}
+
+/// The lease of a job, for a minute each time.
+struct Lease<'a> {
+    index: &'a Index,
+    job: &'static str,
+}
+
+impl Lease<'_> {
+    /// Claims a slot at a time.
+    async fn claim(&self, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
+        let (slot, at, until) = (after_seconds(slot), after_seconds(at), after_seconds(at + 60));
+        let claimed = self.index.job_runs.claim(self.job, slot, owner, at, until);
+        claimed.await.unwrap()
+    }
+
+    async fn finish(&self, slot: i64, fence: i64, at: i64) -> bool {
+        let (slot, at, counts) = (
+            after_seconds(slot),
+            after_seconds(at),
+            serde_json::json!({"removed": 3}),
+        );
+        let ended = self
             .index
-            .replicas
-            .beat(replica, role, now, flushed)
-            .await
-            .unwrap();
-    };
-    beat(ONE, "all", 1, 0).await;
-    beat(OTHER, "serve", 2, 1).await;
-    beat(ONE, "all", 5, 4).await;
-    let replicas = subject
-        .raw
-        .rows(
-            "SELECT role, CAST(heartbeat_at AS TEXT), CAST(access_flushed_through AS TEXT) FROM replica ORDER BY id",
-            &[],
-        )
-        .await;
-    let row = |role: &str, seconds, flushed| {
-        let micros = |seconds| Some(after_seconds(seconds).as_micros().to_string());
-        vec![Some(role.to_owned()), micros(seconds), micros(flushed)]
-    };
-    assert_eq!(replicas, [row("all", 5, 4), row("serve", 2, 1)]);
-    let heartbeats = subject.index.replicas.heartbeats().await.unwrap();
-    let expected = [(ONE, after_seconds(5)), (OTHER, after_seconds(2))];
-    assert_eq!(heartbeats, HashMap::from(expected));
-}
+            .job_runs
+            .finish(self.job, slot, fence, at, &counts, None);
+        ended.await.unwrap()
+    }
 
-pub(crate) async fn gateway_is_live_until_it_ends_or_its_heartbeats_stop(subject: &Subject) {
-    let index = &subject.index;
-    let beat = async |replica, role, seconds| {
-        let now = after_seconds(seconds);
-        index.replicas.beat(replica, role, now, now).await.unwrap();
-    };
-    let live = async |seconds| {
-        index
-            .replicas
-            .live_gateways(after_seconds(seconds))
-            .await
-            .unwrap()
-    };
-    assert_eq!(live(0).await, 0);
-    let worker = Uuid::from_u128(3);
-    beat(ONE, "all", 0).await;
-    beat(OTHER, "gateway", 30).await;
-    beat(worker, "worker", 30).await;
-    assert_eq!([live(30).await, live(89).await], [2, 2]);
-    // The first one was last heard of 90 seconds ago.
-    assert_eq!([live(90).await, live(119).await, live(120).await], [1, 1, 0]);
-    beat(ONE, "all", 100).await;
-    assert_eq!(live(101).await, 2);
-    index.replicas.retire(OTHER).await.unwrap();
-    index.replicas.retire(OTHER).await.unwrap();
-    assert_eq!(live(101).await, 1);
-    // A process whose clock was ahead, and that was killed meanwhile.
-    beat(OTHER, "gateway", 400 * 86_400).await;
-    assert_eq!(live(101).await, 1);
-}
-
-/// Claims a slot at a time for a minute.
-async fn claim(index: &Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
-    let slot = after_seconds(slot);
-    index
-        .job_runs
-        .claim(JOB, slot, owner, after_seconds(at), after_seconds(at + 60))
-        .await
-        .unwrap()
-}
-
-async fn finish(index: &Index, slot: i64, fence: i64, at: i64) -> bool {
-    let counts = json!({"removed": 3});
-    let ended = index
-        .job_runs
-        .finish(JOB, after_seconds(slot), fence, after_seconds(at), &counts, None);
-    ended.await.unwrap()
-}
-
-pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subject) {
-    let index = &subject.index;
-    let first = claim(index, 0, ONE, 0).await.unwrap();
-    assert_eq!(claim(index, 0, OTHER, 59).await, None);
-    assert_eq!(claim(index, 60, OTHER, 59).await, None);
-    assert_eq!(claim(index, 0, ONE, 59).await, None, "the owner holds it already");
-    let second = claim(index, 0, OTHER, 60).await.expect("the first owner died");
-    assert!(second > first);
+    async fn renew(&self, fence: i64, until: i64, cursor: Option<&str>) -> bool {
+        let renewed = self
+            .index
+            .job_runs
+            .renew(self.job, fence, after_seconds(until), cursor);
+        renewed.await.unwrap()
+    }
 }
 
 pub(crate) async fn lease_of_a_clock_that_was_ahead_can_be_taken(subject: &Subject) {
-    let index = &subject.index;
-    let ahead = claim(index, 0, ONE, 400 * 86_400).await.unwrap();
-    let taken = claim(index, 60, OTHER, 60)
+    let lease = Lease {
+        index: &subject.index,
+        job: "sweep",
+    };
+    let ahead = lease.claim(0, ONE, 400 * 86_400).await.unwrap();
+    let taken = lease
+        .claim(60, OTHER, 60)
         .await
         .expect("its owner cannot hold it for a year");
-    assert!(!finish(index, 0, ahead, 61).await, "its lease was lost");
+    assert!(!lease.finish(0, ahead, 61).await, "its lease was lost");
     // A clock that is ahead by less than the length of a lease is believed.
-    assert!(finish(index, 60, taken, 62).await);
-    claim(index, 120, ONE, 179).await.unwrap();
-    assert_eq!(claim(index, 180, OTHER, 121).await, None);
+    assert!(lease.finish(60, taken, 62).await);
+    lease.claim(120, ONE, 179).await.unwrap();
+    assert_eq!(lease.claim(180, OTHER, 121).await, None);
 }
 
-pub(crate) async fn finished_slot_is_not_run_again(subject: &Subject) {
-    let index = &subject.index;
-    let first = claim(index, 0, ONE, 0).await.unwrap();
-    assert!(finish(index, 0, first, 10).await);
-    assert_eq!(claim(index, 0, OTHER, 11).await, None);
-    assert_eq!(claim(index, 0, OTHER, 1000).await, None);
-    // A refused claim does not take the lease.
-    let second = claim(index, 60, ONE, 1000).await.expect("nobody holds the lease");
-    assert!(second > first);
+pub(crate) async fn lease_has_one_owner_until_it_ends(subject: &Subject) {
+    let of = |job| Lease {
+        index: &subject.index,
+        job,
+    };
+    slot_of_a_dead_owner_is_run_again(subject, &of("dead")).await;
+    job_is_claimed_until_its_lease_ends_or_is_released(&of("claimed")).await;
+    renewed_lease_holds_longer(subject, &of("renewed")).await;
+    released_lease_is_not_renewed(&of("released")).await;
+    due_time_is_exact_to_the_microsecond(&of("due")).await;
 }
 
-pub(crate) async fn slot_of_a_dead_owner_is_run_again(subject: &Subject) {
-    let index = &subject.index;
-    let first = claim(index, 0, ONE, 0).await.unwrap();
-    let second = claim(index, 0, OTHER, 61).await.unwrap();
-    assert!(!finish(index, 0, first, 62).await, "its lease was lost");
-    assert!(!renew(index, first, 200, None).await);
-    assert!(finish(index, 0, second, 63).await);
-    assert!(!finish(index, 0, second, 64).await, "it has ended");
+async fn slot_of_a_dead_owner_is_run_again(subject: &Subject, lease: &Lease<'_>) {
+    let first = lease.claim(0, ONE, 0).await.unwrap();
+    let second = lease.claim(0, OTHER, 61).await.unwrap();
+    assert!(!lease.finish(0, first, 62).await, "its lease was lost");
+    assert!(!lease.renew(first, 200, None).await);
+    assert!(lease.finish(0, second, 63).await);
+    assert!(!lease.finish(0, second, 64).await, "it has ended");
     let runs = subject
         .raw
         .rows(
@@ -267,115 +273,71 @@ pub(crate) async fn slot_of_a_dead_owner_is_run_again(subject: &Subject) {
     assert_eq!(runs, [vec![micros(0), micros(61), micros(63), None]]);
 }
 
-pub(crate) async fn job_is_claimed_until_its_lease_ends_or_is_released(subject: &Subject) {
-    let index = &subject.index;
+async fn job_is_claimed_until_its_lease_ends_or_is_released(lease: &Lease<'_>) {
     let is_claimed = async |at| {
         let length = Duration::from_mins(1);
-        let claimed = index.job_runs.is_claimed(JOB, after_seconds(at), length);
+        let claimed = lease
+            .index
+            .job_runs
+            .is_claimed(lease.job, after_seconds(at), length);
         claimed.await.unwrap()
     };
     assert!(!is_claimed(0).await);
-    let fence = claim(index, 0, ONE, 0).await.unwrap();
+    let fence = lease.claim(0, ONE, 0).await.unwrap();
     assert_eq!([is_claimed(59).await, is_claimed(60).await], [true, false]);
-    assert!(renew(index, fence, 1_000, None).await);
+    assert!(lease.renew(fence, 1_000, None).await);
     assert!(!is_claimed(60).await, "a clock was ahead");
-    assert!(renew(index, fence, 100, None).await);
+    assert!(lease.renew(fence, 100, None).await);
     assert_eq!([is_claimed(99).await, is_claimed(100).await], [true, false]);
-    assert!(finish(index, 0, fence, 61).await);
+    assert!(lease.finish(0, fence, 61).await);
     assert!(!is_claimed(62).await);
 }
 
-async fn renew(index: &Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
-    index
-        .job_runs
-        .renew(JOB, fence, after_seconds(until), cursor)
-        .await
-        .unwrap()
+async fn renewed_lease_holds_longer(subject: &Subject, lease: &Lease<'_>) {
+    let fence = lease.claim(0, ONE, 0).await.unwrap();
+    assert!(lease.renew(fence, 600, Some("store-17")).await);
+    assert_eq!(lease.claim(60, OTHER, 599).await, None);
+    let kept = "SELECT cursor FROM job WHERE name = 'renewed'";
+    assert_eq!(subject.raw.rows(kept, &[]).await, [[Some("store-17".to_owned())]]);
+    assert!(!lease.renew(fence + 1, 900, None).await);
+    assert!(!lease.renew(fence - 1, 900, None).await);
+    assert!(lease.claim(60, OTHER, 600).await.unwrap() > fence);
 }
 
-pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
-    let index = &subject.index;
-    let fence = claim(index, 0, ONE, 0).await.unwrap();
-    assert!(renew(index, fence, 600, Some("store-17")).await);
-    assert_eq!(claim(index, 60, OTHER, 599).await, None);
-    let kept = subject.raw.rows("SELECT cursor FROM job", &[]).await;
-    assert_eq!(kept, [[Some("store-17".to_owned())]]);
-    assert!(!renew(index, fence + 1, 900, None).await);
-    assert!(!renew(index, fence - 1, 900, None).await);
-    assert!(claim(index, 60, OTHER, 600).await.unwrap() > fence);
+async fn released_lease_is_not_renewed(lease: &Lease<'_>) {
+    let fence = lease.claim(0, ONE, 0).await.unwrap();
+    assert!(lease.finish(0, fence, 5).await);
+    assert!(!lease.renew(fence, 600, None).await);
+    assert!(lease.claim(60, OTHER, 6).await.is_some());
 }
 
-pub(crate) async fn released_lease_is_not_renewed(subject: &Subject) {
-    let index = &subject.index;
-    let fence = claim(index, 0, ONE, 0).await.unwrap();
-    assert!(finish(index, 0, fence, 5).await);
-    assert!(!renew(index, fence, 600, None).await);
-    assert!(claim(index, 60, OTHER, 6).await.is_some());
-}
-
-pub(crate) async fn run_records_what_it_did(subject: &Subject) {
-    let index = &subject.index;
-    let fence = claim(index, 0, ONE, 0).await.unwrap();
-    let counts = json!({"removed": 3, "errors": {"s3": 1}});
-    let ended_at = after_seconds(9);
-    let ended = index.job_runs.finish(
-        JOB,
-        after_seconds(0),
-        fence,
-        ended_at,
-        &counts,
-        Some("gave up: \"s3\""),
-    );
-    assert!(ended.await.unwrap());
-    let runs = subject
-        .raw
-        .rows("SELECT name, CAST(counts AS TEXT), error FROM job_run", &[])
-        .await;
-    assert_eq!(runs.len(), 1);
-    assert_eq!(runs[0][0].as_deref(), Some(JOB));
-    assert_eq!(
-        serde_json::from_str::<serde_json::Value>(runs[0][1].as_ref().unwrap()).unwrap(),
-        counts
-    );
-    assert_eq!(runs[0][2].as_deref(), Some("gave up: \"s3\""));
-}
-
-pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
-    let index = &subject.index;
-    assert!(claim(index, 0, ONE, 0).await.is_some());
-    let other: Option<i64> = index
+async fn due_time_is_exact_to_the_microsecond(lease: &Lease<'_>) {
+    let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
+    assert!(lease.claim(0, ONE, 0).await.is_some());
+    let early = lease
+        .index
         .job_runs
         .claim(
-            "reconcile",
-            after_seconds(0),
-            OTHER,
-            after_seconds(0),
+            lease.job,
             after_seconds(60),
+            OTHER,
+            just_before,
+            after_seconds(90),
         )
-        .await
-        .unwrap();
-    assert!(other.is_some());
+        .await;
+    assert_eq!(early.unwrap(), None);
+    assert!(lease.claim(60, OTHER, 60).await.is_some());
 }
 
 pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
-    let index = &subject.index;
+    let lease = Lease {
+        index: &subject.index,
+        job: "sweep",
+    };
     for round in 0..4_i64 {
         let at = round * 1000;
-        let claims = join_all((10..18).map(|owner| claim(index, at, Uuid::from_u128(owner), at))).await;
+        let claims = join_all((10..18).map(|owner| lease.claim(at, Uuid::from_u128(owner), at))).await;
         let fences: Vec<_> = claims.into_iter().flatten().collect();
         assert_eq!(fences, [round + 1]);
     }
-}
-
-pub(crate) async fn due_time_of_a_job_is_exact_to_the_microsecond(subject: &Subject) {
-    let index = &subject.index;
-    let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
-    assert!(claim(index, 0, ONE, 0).await.is_some());
-    let early = index
-        .job_runs
-        .claim(JOB, after_seconds(60), OTHER, just_before, after_seconds(90))
-        .await
-        .unwrap();
-    assert_eq!(early, None);
-    assert!(claim(index, 60, OTHER, 60).await.is_some());
 }

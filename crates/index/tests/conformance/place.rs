@@ -11,8 +11,8 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry,
-    ExpiryChange, Grant, Head, HeadChange, Index, MemoryItem, MemoryListing, MemoryPage, NewStore, Refusal,
-    Scope, StoreCreation, Target, Tenant, TenantStatus, Upkeep,
+    ExpiryChange, Grant, Head, HeadChange, Index, MemoryListing, MemoryPage, NewStore, Refusal, Scope,
+    StoreCreation, Target, Tenant, TenantStatus, Upkeep,
 };
 use uuid::Uuid;
 
@@ -88,22 +88,6 @@ pub(crate) fn listing(below: &str, depth: Depth, after: Option<String>, limit: u
         after,
         limit,
     }
-}
-
-pub(crate) fn path_of(item: &MemoryItem) -> String {
-    match item {
-        MemoryItem::Memory { memory, .. } => memory.head.path.as_str().to_owned(),
-        MemoryItem::Prefix(directory) => directory.as_str().to_owned(),
-    }
-}
-
-/// The path of the item that stands for a memory in a listing; `None`: it is not below.
-pub(crate) fn shown_path(path: &str, below: &str, depth: Depth) -> Option<String> {
-    let rest = path.strip_prefix(below)?;
-    Some(match (depth, rest.find('/')) {
-        (Depth::Children, Some(slash)) => path[..=below.len() + slash].to_owned(),
-        _ => path.to_owned(),
-    })
 }
 
 pub(crate) fn actor() -> Actor {

@@ -45,7 +45,7 @@ fn refusal(connected: Result<Index, IndexError>) -> String {
 
 /// Every call of a request and of a job keeps nothing in a session.
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_that_log_in_work_in_transaction_mode() {
+async fn roles_work_in_transaction_mode_and_one_login_in_session_mode() {
     let postgres = postgres().await;
     let pooler = Pooler::start(&postgres.url(), "").await;
     let index = connect(&pooler).await.unwrap();
@@ -66,11 +66,8 @@ async fn roles_that_log_in_work_in_transaction_mode() {
         assert!(backends <= i64::from(POOL_SIZE), "{name}: {backends} connections");
     }
     index.close().await;
-}
+    drop(pooler);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_login_works_in_session_mode() {
-    let postgres = postgres().await;
     let pooler = Pooler::start(&postgres.url(), "pool_mode = session\ndefault_pool_size = 40").await;
     let index = connect_as_owner(&pooler).await.unwrap();
     index.check().await.unwrap();
@@ -78,48 +75,38 @@ async fn one_login_works_in_session_mode() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_login_is_refused_in_transaction_mode() {
+async fn unsuitable_poolers_are_refused_with_what_to_do() {
     let postgres = postgres().await;
     let pooler = Pooler::start(&postgres.url(), "").await;
-    let text = refusal(connect_as_owner(&pooler).await);
-    assert!(
-        text.contains("the login `postgres` cannot keep the role `keepsake_app`"),
-        "{text}"
-    );
-    assert!(text.contains("deploy/postgres/login-roles.sql"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn jobs_need_their_login_in_transaction_mode() {
-    let postgres = postgres().await;
-    let pooler = Pooler::start(&postgres.url(), "").await;
+    let of_one_login = refusal(connect_as_owner(&pooler).await);
     let options = PostgresOptions::new(pooler.url(Login::Requests, "postgres"));
-    let text = refusal(PostgresIndex::connect(&options).await.map(Index::from));
-    assert!(text.contains("cannot keep the role `keepsake_jobs`"), "{text}");
-    assert!(text.contains("index.jobs_url"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn login_without_its_settings_is_refused_in_transaction_mode() {
-    let postgres = postgres().await;
-    let pooler = Pooler::start(&postgres.url(), "").await;
-    postgres.execute("ALTER ROLE keepsake_app RESET work_mem").await;
-    postgres
-        .execute("ALTER ROLE keepsake_app RESET statement_timeout")
-        .await;
-    let text = refusal(connect(&pooler).await);
-    assert!(
-        text.contains(
-            "ALTER ROLE keepsake_app SET work_mem = '16MB'; ALTER ROLE keepsake_app SET statement_timeout = '9s'"
-        ),
-        "{text}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn pooler_that_mixes_up_prepared_statements_is_refused() {
-    let postgres = postgres().await;
+    let of_jobs = refusal(PostgresIndex::connect(&options).await.map(Index::from));
+    drop(pooler);
     let pooler = Pooler::start(&postgres.url(), "max_prepared_statements = 0").await;
-    let text = refusal(connect(&pooler).await);
-    assert!(text.contains("max_prepared_statements"), "{text}");
+    let of_statements = refusal(connect(&pooler).await);
+    drop(pooler);
+    // A fresh one, because connections keep the settings that they began with.
+    let pooler = Pooler::start(&postgres.url(), "").await;
+    for setting in ["work_mem", "statement_timeout"] {
+        postgres
+            .execute(&format!("ALTER ROLE keepsake_app RESET {setting}"))
+            .await;
+    }
+    let of_settings = refusal(connect(&pooler).await);
+    for (text, named) in [
+        (
+            &of_one_login,
+            "the login `postgres` cannot keep the role `keepsake_app`",
+        ),
+        (&of_one_login, "deploy/postgres/login-roles.sql"),
+        (&of_jobs, "cannot keep the role `keepsake_jobs`"),
+        (&of_jobs, "index.jobs_url"),
+        (&of_statements, "max_prepared_statements"),
+        (
+            &of_settings,
+            "ALTER ROLE keepsake_app SET work_mem = '16MB'; ALTER ROLE keepsake_app SET statement_timeout = '9s'",
+        ),
+    ] {
+        assert!(text.contains(named), "{named:?} is not in {text}");
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use futures::future::join_all;
 use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{AccessRow, Idempotency, IndexError, KeyCreation, PostgresIndex};
@@ -334,67 +333,6 @@ async fn audit_is_append_only() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn migrations_run_at_once_and_again() {
-    let database = fresh_database().await;
-    let url = database.url();
-    for migrated in join_all((0..4).map(|_| PostgresIndex::migrate(&url))).await {
-        migrated.unwrap();
-    }
-    PostgresIndex::migrate(&url).await.unwrap();
-    let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
-    let raw = postgres_pool(&url).await;
-    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
-    let head = place.create("/a", 1).await;
-    PostgresIndex::migrate(&url).await.unwrap();
-    assert_eq!(place.memory("/a").await, head);
-    index.close();
-    raw.close().await;
-    database.close().await;
-}
-
-#[tokio::test]
-async fn database_that_was_never_migrated_is_too_old() {
-    let database = fresh_database().await;
-    let refused = PostgresIndex::connect(&PostgresOptions::new(database.url())).await;
-    assert!(
-        matches!(
-            refused,
-            Err(IndexError::SchemaTooOld {
-                found: 0,
-                needed: 1..
-            })
-        ),
-        "{refused:?}"
-    );
-    database.close().await;
-}
-
-#[tokio::test]
-async fn schema_is_compared_with_the_newest_migration() {
-    let (index, raw, database) = postgres_index().await;
-    index.check().await.unwrap();
-    let options = PostgresOptions::new(database.database.url());
-    sqlx::query(
-        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-         VALUES (9999, 'of a later release', true, '', 0)",
-    )
-    .execute(&raw)
-    .await
-    .unwrap();
-    PostgresIndex::connect(&options).await.unwrap();
-    PostgresIndex::migrate(&options.url).await.unwrap();
-
-    let newest = "DELETE FROM _sqlx_migrations WHERE version >= (SELECT max(version) FROM _sqlx_migrations \
-                  WHERE version < 9999)";
-    sqlx::query(newest).execute(&raw).await.unwrap();
-    let refused = index.check().await;
-    let Err(IndexError::SchemaTooOld { found, needed }) = refused else {
-        panic!("{refused:?}");
-    };
-    assert!(0 < found && found < needed, "{found}, {needed}");
-}
-
 /// A role that may log in, and nothing else; dropped with this value.
 struct Login {
     role: String,
@@ -475,20 +413,6 @@ async fn owner_without_superpowers_migrates_and_serves() {
     // The login is in both roles; what serves has the rights of one.
     let mut app = index.app_session().await.unwrap();
     assert_eq!(tenants_seen(&mut app, "memory").await, BTreeSet::new());
-}
-
-#[tokio::test]
-async fn bad_url_is_not_repeated_in_the_error() {
-    for url in [
-        "postgres://user:hunter2@host:port/x",
-        "mysql://user:hunter2@host/x",
-    ] {
-        let refused = PostgresIndex::connect(&PostgresOptions::new(url)).await;
-        let Err(error @ IndexError::BadUrl(_)) = refused else {
-            panic!("{refused:?}");
-        };
-        assert!(!error.to_string().contains("hunter2"), "{error}");
-    }
 }
 
 #[tokio::test]
@@ -581,22 +505,4 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
         .await
         .unwrap();
     assert_eq!(left, 0, "a row names who read a memory that is gone");
-}
-
-#[tokio::test]
-async fn full_disk_is_distinguished_from_an_unreachable_database() {
-    let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
-    place.create("/there", 1).await;
-    // What Postgres answers when it cannot extend a table's file.
-    let fill = "CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-        RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
-        CREATE TRIGGER disk_is_full BEFORE INSERT ON version EXECUTE FUNCTION disk_is_full()";
-    raw.execute(fill).await.unwrap();
-    let commit = place.commit_of(vec![created("/new", 1)]);
-    let refused = place.index.memories.commit(place.tenant_id, &commit).await;
-    assert!(matches!(refused, Err(IndexError::DiskFull(_))), "{refused:?}");
-    assert_eq!(place.paths_below("/").await, ["/there"]);
-    raw.execute("DROP TRIGGER disk_is_full ON version").await.unwrap();
-    place.create("/new", 1).await;
 }

@@ -1,4 +1,4 @@
-//! Facts of SQLite only: a full disk, one file, look-ups that need no connection.
+//! Facts of SQLite only: a full disk, its audit, another process, look-ups that need no connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -7,75 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures::future::join_all;
-use keepsake_index::{CommitOutcome, Depth, IndexError, MemoryItem, Refusal, SqliteIndex, Target};
+use keepsake_index::{CommitOutcome, Depth, IndexError, MemoryItem, Refusal, Target};
 
-use crate::place::{NOW, Place, by_tenant, created, deleted, edited, listing, renamed};
-use crate::subject::{Raw, sqlite_index, sqlite_url};
-
-#[tokio::test]
-async fn audit_is_append_only() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
-    for statement in [
-        "UPDATE audit SET actor = 'nobody'",
-        "DELETE FROM audit",
-        "UPDATE operator_audit SET actor = 'nobody'",
-        "DELETE FROM operator_audit",
-    ] {
-        let refused = sqlx::query(statement)
-            .execute(&raw)
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            refused.contains("the audit is append-only"),
-            "{statement}: {refused}"
-        );
-    }
-    let listing = keepsake_index::AuditListing {
-        limit: 10,
-        ..Default::default()
-    };
-    let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
-    assert_eq!(entries.len(), 2);
-}
-
-#[tokio::test]
-async fn text_that_is_not_utf8_is_damage() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
-    let statement = "UPDATE tenant SET name = CAST(x'61ff62' AS TEXT)";
-    sqlx::query(statement).execute(&raw).await.unwrap();
-    let damage = place.index.upkeep.find_damage().await.unwrap();
-    assert_eq!(damage, ["table tenant: a text of column name is not UTF-8"]);
-}
-
-#[tokio::test]
-async fn writes_of_another_process_are_noticed() {
-    let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
-    place.create("/x/a", 1).await;
-    let size = async || {
-        let page = place.page(&listing("/x/", Depth::All, None, 10)).await;
-        match &page.items[..] {
-            [MemoryItem::Memory { memory, .. }] => memory.head.size_bytes,
-            other => panic!("{other:?}"),
-        }
-    };
-    let write = async |bytes: i64| {
-        let text = "UPDATE memory SET size_bytes = $1 WHERE path = '/x/a'";
-        sqlx::query(text).bind(bytes).execute(&raw).await.unwrap();
-    };
-    assert_eq!([size().await, size().await], [1, 1]);
-    // The next commit finds it, also one elsewhere.
-    write(2).await;
-    place.create("/y/b", 3).await;
-    assert_eq!(size().await, 2);
-    // So does the periodic work.
-    write(4).await;
-    place.index.erasures.empty_log_of_removals().await.unwrap();
-    assert_eq!(size().await, 4);
-}
+use crate::place::{Place, created, deleted, edited, listing, renamed};
+use crate::subject::{Raw, sqlite_index};
 
 /// The most pages that a file may have.
 const MAX_PAGES: u32 = 1_073_741_823;
@@ -116,105 +51,58 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
 }
 
 #[tokio::test]
-async fn data_survives_reopening() {
-    let (index, raw, folder) = sqlite_index().await;
-    let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
-    let head = place.create("/d/kept", 3).await;
-    let before = place.rows().await;
-    raw.close().await;
-    index.close().await;
-    drop((place.index, index));
-
-    let reopened = SqliteIndex::open(&sqlite_url(&folder)).await.unwrap();
-    reopened.check().await.unwrap();
-    let raw = sqlx::SqlitePool::connect(&sqlite_url(&folder)).await.unwrap();
-    let place = Place {
-        index: reopened.into(),
-        raw: Raw::Sqlite(raw),
-        ..place
-    };
-    assert_eq!(place.memory("/d/kept").await, head);
-    assert_eq!(place.rows().await, before);
-    place.create("/d/more", 1).await;
-    place.assert_recount().await;
-}
-
-#[tokio::test]
-async fn closed_index_leaves_one_file() {
-    let (index, raw, folder) = sqlite_index().await;
-    let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
-    place.create("/a", 1).await;
-    // A refusal may have left something open.
-    place
-        .index
-        .stores
-        .create(
-            place.tenant_id,
-            &crate::place::new_store(),
-            1,
-            None,
-            &by_tenant(NOW),
-        )
-        .await
-        .unwrap();
-    raw.close().await;
-    index.close().await;
-    let log = folder.path().join("index.db-wal");
-    let left = std::fs::metadata(&log).map_or(0, |log| log.len());
-    assert_eq!(left, 0, "bytes of the write-ahead log");
-}
-
-#[tokio::test]
-async fn url_of_another_database_is_refused() {
-    let refused = SqliteIndex::open("postgres://user:hunter2@localhost/x").await;
-    let Err(IndexError::BadUrl(message)) = refused else {
-        panic!("not refused as a URL: {refused:?}");
-    };
-    assert!(!message.contains("hunter2"));
-}
-
-#[tokio::test]
-async fn newer_schema_is_accepted() {
-    let (index, raw, folder) = sqlite_index().await;
-    sqlx::query(
-        "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
-         VALUES (9999, 'of a later release', '2030-01-01', 1, x'00', 0)",
-    )
-    .execute(&raw)
-    .await
-    .unwrap();
-    index.check().await.unwrap();
-    SqliteIndex::open(&sqlite_url(&folder))
-        .await
-        .unwrap()
-        .check()
-        .await
-        .unwrap();
-}
-
-/// The file is locked by another program, as an operator's shell.
-#[tokio::test]
-async fn commits_that_cannot_begin_fail_together_and_change_nothing() {
+async fn audit_is_append_only() {
     let (index, raw, _folder) = sqlite_index().await;
     let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
-    let mut shell = raw.acquire().await.unwrap();
-    sqlx::query("BEGIN IMMEDIATE").execute(&mut *shell).await.unwrap();
-    let commits: Vec<_> = (0..20)
-        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
-        .collect();
-    let outcomes = join_all(
-        commits
-            .iter()
-            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
-    );
-    for outcome in outcomes.await {
-        assert!(outcome.as_ref().is_err_and(IndexError::is_passing), "{outcome:?}");
+    for statement in [
+        "UPDATE audit SET actor = 'nobody'",
+        "DELETE FROM audit",
+        "UPDATE operator_audit SET actor = 'nobody'",
+        "DELETE FROM operator_audit",
+    ] {
+        let refused = sqlx::query(statement)
+            .execute(&raw)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("the audit is append-only"),
+            "{statement}: {refused}"
+        );
     }
-    sqlx::query("ROLLBACK").execute(&mut *shell).await.unwrap();
-    drop(shell);
-    assert_eq!(place.directory("/", 0).await.files, 0);
-    place.create("/after", 1).await;
-    place.assert_recount().await;
+    let listing = keepsake_index::AuditListing {
+        limit: 10,
+        ..Default::default()
+    };
+    let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
+    assert_eq!(entries.len(), 2);
+}
+
+#[tokio::test]
+async fn writes_of_another_process_are_noticed() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    place.create("/x/a", 1).await;
+    let size = async || {
+        let page = place.page(&listing("/x/", Depth::All, None, 10)).await;
+        match &page.items[..] {
+            [MemoryItem::Memory { memory, .. }] => memory.head.size_bytes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let write = async |bytes: i64| {
+        let text = "UPDATE memory SET size_bytes = $1 WHERE path = '/x/a'";
+        sqlx::query(text).bind(bytes).execute(&raw).await.unwrap();
+    };
+    assert_eq!([size().await, size().await], [1, 1]);
+    // The next commit finds it, also one elsewhere.
+    write(2).await;
+    place.create("/y/b", 3).await;
+    assert_eq!(size().await, 2);
+    // So does the periodic work.
+    write(4).await;
+    place.index.erasures.empty_log_of_removals().await.unwrap();
+    assert_eq!(size().await, 4);
 }
 
 /// Drops a call after it was polled so often, or when it has ended.

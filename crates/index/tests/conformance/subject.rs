@@ -7,12 +7,10 @@ use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_testkit::{TestDatabase, fresh_database, fresh_database_from};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Executor as _, Row};
+use sqlx::{AssertSqlSafe, Row};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use uuid::Uuid;
-
-use crate::partitioned;
 
 /// The index that a test examines.
 pub(crate) struct Subject {
@@ -54,31 +52,6 @@ impl Subject {
     }
 }
 
-impl Subject {
-    /// On Postgres, with the tables of tenants in partitions.
-    pub(crate) async fn partitioned() -> Self {
-        static TEMPLATE: Template = Template::const_new(Weak::new());
-        let template = template(&TEMPLATE, async |url| {
-            let pool = postgres_pool(&url).await;
-            partitioned::migrate(&pool).await;
-            pool.close().await;
-        });
-        // Jobs and the operator may look at every partition, and the test itself may.
-        let uncounted = "options[track_counts]=off";
-        let (index, raw, database) = postgres_index_from(template.await, |options| {
-            let separator = if options.url.contains('?') { '&' } else { '?' };
-            options.jobs_url = Some(format!("{}{separator}{uncounted}", options.url));
-        })
-        .await;
-        raw.execute("SET track_counts = off").await.unwrap();
-        Self {
-            index: index.into(),
-            raw: Raw::Postgres(raw),
-            _home: Home::Database(database),
-        }
-    }
-}
-
 /// An index on its own file, with a direct connection to the file.
 pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -100,19 +73,9 @@ pub(crate) fn sqlite_url(folder: &TempDir) -> String {
 /// row-level security does not restrict.
 pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
     static TEMPLATE: Template = Template::const_new(Weak::new());
-    let migrated = template(&TEMPLATE, async |url| {
-        PostgresIndex::migrate(&url).await.unwrap();
-    });
-    postgres_index_from(migrated.await, |_| {}).await
-}
-
-async fn postgres_index_from(
-    template: Arc<TestDatabase>,
-    adjust: impl FnOnce(&mut PostgresOptions),
-) -> (PostgresIndex, PgPool, OwnDatabase) {
+    let template = template(&TEMPLATE).await;
     let database = fresh_database_from(template.name()).await;
-    let mut options = PostgresOptions::new(database.url());
-    adjust(&mut options);
+    let options = PostgresOptions::new(database.url());
     let index = PostgresIndex::connect(&options).await.unwrap();
     let raw = postgres_pool(&database.url()).await;
     (
@@ -137,13 +100,13 @@ pub(crate) async fn postgres_pool(url: &str) -> PgPool {
 /// and dropped with the last of them.
 type Template = Mutex<Weak<TestDatabase>>;
 
-async fn template(template: &Template, migrate: impl AsyncFnOnce(String)) -> Arc<TestDatabase> {
+async fn template(template: &Template) -> Arc<TestDatabase> {
     let mut template = template.lock().await;
     if let Some(database) = template.upgrade() {
         return database;
     }
     let database = Arc::new(fresh_database().await);
-    migrate(database.url()).await;
+    PostgresIndex::migrate(&database.url()).await.unwrap();
     *template = Arc::downgrade(&database);
     database
 }

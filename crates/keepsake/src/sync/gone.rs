@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_core::MemoryPath;
 use tokio::time::Instant;
 
 use super::plan::Action;
@@ -42,7 +42,7 @@ impl Gone {
             let since = before.as_ref().map_or(now, |before| before.since);
             // A moved file that was edited since.
             let edited = before.and_then(|before| before.moved_to);
-            let moved_to = target.or(edited.filter(|path| created.contains_key(path)));
+            let moved_to = target.or(edited.filter(|path| created.contains(path)));
             if now < since + GONE_FOR {
                 waiting.insert(path.clone());
                 waiting.extend(moved_to.clone());
@@ -63,7 +63,7 @@ impl Gone {
                 continue;
             };
             let moved_to = self.files.get(path).and_then(|file| file.moved_to.clone());
-            let Some(to) = moved_to.filter(|to| created.contains_key(to)) else {
+            let Some(to) = moved_to.filter(|to| created.contains(to)) else {
                 continue;
             };
             replaced.insert(to.clone(), *memory);
@@ -94,10 +94,10 @@ impl Gone {
     }
 }
 
-/// The paths of new memories, with the contents.
-fn created_by(actions: &[Action]) -> BTreeMap<MemoryPath, ContentHash> {
+/// The paths of new memories.
+fn created_by(actions: &[Action]) -> BTreeSet<MemoryPath> {
     let created = actions.iter().filter_map(|action| match action {
-        Action::Create { path, hash } => Some((path.clone(), *hash)),
+        Action::Create { path, .. } => Some(path.clone()),
         _ => None,
     });
     created.collect()
@@ -105,7 +105,7 @@ fn created_by(actions: &[Action]) -> BTreeMap<MemoryPath, ContentHash> {
 
 #[cfg(test)]
 mod tests {
-    use keepsake_core::{MemoryId, VersionId};
+    use keepsake_core::{ContentHash, MemoryId, VersionId};
     use uuid::Uuid;
 
     use super::super::plan::Known;

@@ -294,7 +294,7 @@ impl Sync {
     /// and an older version was removed on purpose: it was erased, or has expired.
     ///
     /// With a credential that may not read versions, such as a session's token, the store
-    /// is trusted, and the private folder keeps what is removed.
+    /// is trusted, and the private folder keeps the files that are removed.
     async fn store_knows_base_of(
         &mut self,
         path: &MemoryPath,

@@ -7,17 +7,8 @@ use crate::support::script::{self, MCP_PYTHON};
 use crate::support::{Deployment, Pair, repository};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn day_of_an_agent_goes_as_the_docs_show_it_on_postgres_and_s3() {
-    day_goes_as_the_docs_show_it(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn day_of_an_agent_goes_as_the_docs_show_it_on_sqlite() {
-    day_goes_as_the_docs_show_it(Pair::Sqlite).await;
-}
-
-async fn day_goes_as_the_docs_show_it(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
+async fn day_of_an_agent_goes_as_the_docs_show_it() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let repository = repository();

@@ -7,6 +7,7 @@ mod model;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
@@ -18,6 +19,7 @@ use tokio::runtime::Runtime;
 
 use self::model::{Answer, Call, Mode, Model, Precondition, Tool, sha256};
 use crate::support::client::send;
+use crate::support::command::keepsake;
 use crate::support::{Client, Deployment, Pair};
 
 /// Histories that are tried before a change lands; `./tests/nightly` tries more.
@@ -34,6 +36,8 @@ enum Step {
     Redact(Index),
     Restore(Index, Guess),
     Tool(Tool),
+    /// Of all that ever stood below a path.
+    Erase(String),
     /// In a batch, which may be atomic.
     Batched(Box<Step>, bool),
     /// Repeats the last call that had an idempotency key.
@@ -50,7 +54,11 @@ enum Guess {
 }
 
 fn any_path() -> impl Strategy<Value = String> {
-    let segment = prop::sample::select(vec!["a", "b", "é"]);
+    let segment = prop_oneof![
+        3 => prop::sample::select(vec!["a", "b", "é"]),
+        // Beside a directory in the order of bytes, and not listed.
+        1 => prop::sample::select(vec!["a-b", "a0", "B", ".h", "node_modules"]),
+    ];
     prop::collection::vec(segment, 1..=3).prop_map(|segments| format!("/{}", segments.join("/")))
 }
 
@@ -104,6 +112,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => index().prop_map(Step::Redact),
         3 => (index(), any_guess()).prop_map(|(version, guess)| Step::Restore(version, guess)),
         5 => any_tool().prop_map(Step::Tool),
+        1 => any_path().prop_map(Step::Erase),
         3 => Just(Step::Again),
     ]
 }
@@ -121,11 +130,18 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     let call = match step {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
         Step::Tool(tool) => Call::Tool(tool),
-        Step::Batched(step, is_atomic) => Call::Batched {
-            call: Box::new(call_of(*step, model)?),
-            is_atomic,
-            beside: format!("/beside-{}", model.batches),
+        Step::Erase(path) => Call::Erase {
+            prefix: format!("{path}/"),
         },
+        Step::Batched(step, is_atomic) => {
+            let call = Box::new(call_of(*step, model)?);
+            let beside = format!("{}/beside-{}", model.directory_left_by(&call), model.batches);
+            Call::Batched {
+                call,
+                is_atomic,
+                beside,
+            }
+        }
         Step::Update(memory, content, path, pinned, guess) if memories > 0 => {
             let memory = memory.index(memories);
             let precondition =
@@ -242,11 +258,17 @@ impl History {
         if let Some(body) = &body {
             request = request.json(body);
         }
-        let key = key.filter(|_| method == Method::POST);
+        let is_erasure = matches!(call, Call::Erase { .. });
+        let key = key.filter(|_| method == Method::POST && !is_erasure);
         if let Some(key) = &key {
             request = request.header("idempotency-key", key);
         }
-        let answer = send(request).await;
+        let mut answer = send(request).await;
+        if is_erasure {
+            answer = self.ended(&answer.json()).await;
+            // The records of calls about what it erased are gone.
+            self.last_keyed = None;
+        }
         let told = format!("{call:?} by {by}: {} {}", answer.status, answer.text);
         let (status, body) = match &call {
             Call::Batched { .. } => batched::first_answer(answer.status, &answer.json(), &told),
@@ -285,6 +307,14 @@ impl History {
             });
             self.last_keyed = Some((by, key, call, recorded));
         }
+    }
+
+    /// Waits for the end of an erasure.
+    async fn ended(&self, erasure: &Value) -> crate::support::Answer {
+        let path = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
+        let is_done = async || self.clients[0].get(&path).await.json()["state"] == "done";
+        crate::support::eventually("the erasure is done", Duration::from_mins(3), is_done).await;
+        self.clients[0].get(&path).await
     }
 
     fn request_of(&self, call: &Call) -> (Method, String, Option<Value>) {
@@ -345,6 +375,11 @@ impl History {
                 (Method::POST, format!("{store}/memories/batch"), Some(body))
             }
             Call::Tool(tool) => (Method::POST, format!("{store}/tool_calls"), Some(input_of(tool))),
+            Call::Erase { prefix } => {
+                let store_id = store.rsplit('/').next();
+                let body = json!({"memory_store_id": store_id, "path_prefix": prefix});
+                (Method::POST, "/v1/erasures".to_owned(), Some(body))
+            }
         }
     }
 
@@ -354,7 +389,11 @@ impl History {
             assert_eq!(body["type"], "error", "{told}");
         };
         let status_expected = match expected {
-            Answer::Memory(_) | Answer::Deleted(_) | Answer::Redacted(..) | Answer::Tool { .. } => 200,
+            Answer::Memory(_)
+            | Answer::Deleted(_)
+            | Answer::Redacted(..)
+            | Answer::Tool { .. }
+            | Answer::Erased { .. } => 200,
             Answer::NotFound => 404,
             Answer::PreconditionFailed(..) | Answer::PathConflict(_) | Answer::Conflict => 409,
         };
@@ -404,6 +443,11 @@ impl History {
                 assert_eq!(body["content_also_in"], json!(also_in), "{told}");
             }
             Answer::Tool { is_error } => assert_eq!(body["is_error"], *is_error, "{told}"),
+            Answer::Erased { memories, versions } => {
+                let removed = &body["removed"];
+                assert_eq!(removed["memories"], *memories, "{told}");
+                assert_eq!(removed["memory_versions"], *versions, "{told}");
+            }
             Answer::NotFound => refused("not_found_error"),
             Answer::Conflict => refused("conflict_error"),
             Answer::PreconditionFailed(memory, holds) => {
@@ -427,12 +471,10 @@ impl History {
     /// Compares the store and its history with the model.
     async fn check(&mut self, told: &str) {
         let versions = self.all("memory_versions?limit=100").await;
-        assert_eq!(
-            versions.len(),
-            self.model.versions.len(),
-            "number of versions after {told}"
-        );
-        for (number, (shown, version)) in versions.iter().rev().zip(&self.model.versions).enumerate() {
+        let kept = self.model.versions.iter().enumerate();
+        let kept: Vec<_> = kept.filter(|(_, version)| !version.is_erased).collect();
+        assert_eq!(versions.len(), kept.len(), "number of versions after {told}");
+        for (shown, (number, version)) in versions.iter().rev().zip(kept) {
             let at = format!("version {number} after {told}: {shown}");
             let id = shown["id"].as_str().unwrap();
             match self.version_ids.get(number) {
@@ -495,6 +537,38 @@ impl History {
                 .collect();
             assert_eq!(found, expected, "memories with `{word}` after {told}");
         }
+        self.check_directories(told).await;
+    }
+
+    /// Compares what the store counts, and a directory, with the model: in turns the root
+    /// and that of the last change.
+    async fn check_directories(&self, told: &str) {
+        let store = self.clients[0].get(&self.store).await.json();
+        let (count, bytes) = self.model.counts();
+        assert_eq!(
+            (&store["memory_count"], &store["content_bytes"]),
+            (&json!(count), &json!(bytes)),
+            "counts after {told}"
+        );
+        let changed = self.model.directory_of_the_last_change();
+        let directory = changed.filter(|_| self.model.versions.len().is_multiple_of(2));
+        let directory = directory.unwrap_or_default();
+        let view = json!({"command": "view", "path": format!("/memories{directory}")});
+        let shown = self.clients[0]
+            .post(&format!("{}/tool_calls", self.store), &view)
+            .await;
+        let shown = shown.tool_result().content;
+        let (_, shown) = shown.split_once(":\n").unwrap_or(("", shown.as_str()));
+        assert_eq!(shown, self.model.view(directory), "{directory:?} after {told}");
+        let listed = self
+            .all(&format!("memories?depth=1&limit=100&path_prefix={directory}/"))
+            .await;
+        let listed: Vec<_> = listed.iter().map(|item| item["path"].as_str().unwrap()).collect();
+        assert_eq!(
+            listed,
+            self.model.listing(directory),
+            "{directory:?} after {told}"
+        );
     }
 
     /// Every item of a listing, page after page.
@@ -536,7 +610,7 @@ fn input_of(tool: &Tool) -> Value {
 
 fn any_history_is_that_of_the_model(pair: Pair) {
     let runtime = Arc::new(Runtime::new().unwrap());
-    let (deployment, server, clients) = runtime.block_on(async {
+    let (deployment, mut server, clients) = runtime.block_on(async {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let tenant = provision
@@ -569,6 +643,16 @@ fn any_history_is_that_of_the_model(pair: Pair) {
         });
         Ok(())
     });
+    if tried.is_ok() {
+        runtime.block_on(async {
+            server.end().await;
+            let config = server.config_file();
+            let verified = keepsake(&["verify", "--config", config.to_str().unwrap()])
+                .await
+                .ok();
+            assert!(verified.ends_with("all is well\n"), "{verified}");
+        });
+    }
     drop((server, deployment));
     tried.unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -584,11 +668,13 @@ fn any_history_is_that_of_the_model_on_sqlite() {
 }
 
 #[test]
+#[ignore = "the pairs above have both databases and both places of content; this one runs at night"]
 fn any_history_is_that_of_the_model_on_postgres() {
     any_history_is_that_of_the_model(Pair::Postgres);
 }
 
 #[test]
+#[ignore = "as the one above"]
 fn any_history_is_that_of_the_model_on_sqlite_and_s3() {
     any_history_is_that_of_the_model(Pair::SqliteS3);
 }

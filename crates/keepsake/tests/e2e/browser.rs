@@ -1,5 +1,4 @@
-//! The pages in a real browser. Actions are tested on both pairs; layout and
-//! accessibility do not depend on the pair.
+//! The pages in a real browser.
 
 use crate::sdk::SdkServer;
 use crate::support::{Pair, script};
@@ -10,13 +9,8 @@ async fn reference_works_in_a_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_use_the_console_on_sqlite() {
+async fn people_use_the_console() {
     suite_passes(Pair::Sqlite, "console.test.mjs").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn people_use_the_console_on_postgres_and_s3() {
-    suite_passes(Pair::PostgresS3, "console.test.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,9 +12,10 @@ mod stores;
 mod sync;
 
 use keepsake_index::Scope;
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::command::{Run, keepsake_in_terminal, keepsake_reading};
+use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
 use crate::support::{Deployment, Pair, Server, Tenant};
 
 /// A person with a home folder, a server and a key for it.
@@ -49,12 +50,13 @@ impl Person {
         }
     }
 
-    /// The variables that name the server, the key and the store.
-    fn variables(&self) -> Vec<(&str, String)> {
+    /// The variables that name the server, the key, the store and the home folder.
+    fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             ("KEEPSAKE_URL", self.server.url()),
             ("KEEPSAKE_API_KEY", self.tenant.key.clone()),
             ("KEEPSAKE_STORE", self.tenant.store_id.to_string()),
+            ("XDG_CONFIG_HOME", self.home.path().display().to_string()),
         ]
     }
 
@@ -63,34 +65,37 @@ impl Person {
         self.run_with(arguments, &[], "").await
     }
 
-    /// Runs a command in a pipe, with further variables and an input.
-    async fn run_with(&self, arguments: &[&str], more: &[(&str, &str)], input: &str) -> Run {
-        let (variables, home) = (self.variables(), self.home.path().to_string_lossy());
-        let mut all: Vec<_> = variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        all.push(("XDG_CONFIG_HOME", &home));
-        all.extend_from_slice(more);
-        keepsake_reading(arguments, &all, input).await
+    /// Runs the words of a line.
+    async fn line(&self, line: &str) -> Run {
+        self.run(&words(line)).await
     }
 
-    /// Runs a command in a terminal of this width.
-    async fn run_in_terminal(
-        &self,
-        arguments: &[&str],
-        more: &[(&str, &str)],
-        width: u16,
-        input: &str,
-    ) -> Run {
-        let (variables, home) = (self.variables(), self.home.path().to_string_lossy());
-        let mut all: Vec<_> = variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        all.push(("XDG_CONFIG_HOME", &home));
-        all.extend_from_slice(more);
-        keepsake_in_terminal(arguments, &all, width, input).await
+    /// What a line prints, which must succeed.
+    async fn ok(&self, line: &str) -> String {
+        self.line(line).await.ok()
+    }
+
+    async fn json(&self, line: &str) -> Value {
+        self.line(line).await.json()
+    }
+
+    /// Runs a line that must end with this code and tell this.
+    async fn ends(&self, line: &str, code: i32, cause: &str) {
+        self.line(line).await.ends(code, cause);
+    }
+
+    /// Runs a command in a pipe, with further variables and an input.
+    async fn run_with(&self, arguments: &[&str], more: &[(&str, &str)], input: &str) -> Run {
+        let variables = self.variables();
+        let variables = [borrowed(&variables).as_slice(), more].concat();
+        keepsake_reading(arguments, &variables, input).await
+    }
+
+    /// Runs a line in a terminal of this width.
+    async fn run_in_terminal(&self, line: &str, more: &[(&str, &str)], width: u16, input: &str) -> Run {
+        let variables = self.variables();
+        let variables = [borrowed(&variables).as_slice(), more].concat();
+        keepsake_in_terminal(&words(line), &variables, width, input).await
     }
 
     /// Writes a memory.

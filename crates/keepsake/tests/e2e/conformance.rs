@@ -63,16 +63,6 @@ async fn every_step_holds_on_sqlite() {
     run(Pair::Sqlite).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_postgres() {
-    run(Pair::Postgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_sqlite_and_s3() {
-    run(Pair::SqliteS3).await;
-}
-
 async fn run(pair: Pair) {
     let file = File::read();
     let deployment = Deployment::new(pair).await;

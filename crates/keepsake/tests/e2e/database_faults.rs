@@ -1,4 +1,4 @@
-//! Postgres restarts, or its connections go silent or slow.
+//! Postgres restarts, or its connections go silent or slow; SQLite's file is locked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,14 @@ use keepsake_testkit::keepsake_server::free_port;
 use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
 use reqwest::Method;
 use serde_json::json;
+use sqlx::Connection as _;
+use sqlx::sqlite::SqliteConnection;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::support::client::{send, try_send};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
 /// How soon after a fault all requests must succeed.
 const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);
@@ -99,6 +101,62 @@ async fn silent_connections_are_replaced_and_do_not_block_the_shutdown() {
     let took = asked_at.elapsed();
     assert!(took <= Duration::from_secs(2) + END_MARGIN, "{took:?}");
     under_way.await.unwrap();
+}
+
+/// Whether every answer is a refusal that says when to come back.
+#[track_caller]
+fn assert_all_are_refused(answers: &[Answer]) {
+    for answer in answers {
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert_ne!(answer.header("retry-after"), "", "{}", answer.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_refused_soon_while_the_database_does_not_answer() {
+    let deployment = Deployment::new(Pair::Postgres).await;
+    let tenant = deployment.tenant().await;
+    let variables = [
+        ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "1"),
+        ("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2"),
+    ];
+    let (server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
+    let client = server.client(&tenant);
+    let statuses = use_connections(&client, &tenant).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    proxy.silence_all();
+    let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    let asked = join_all((0..40).map(|_| client.get(&store)));
+    let answers = tokio::time::timeout(FULL_SERVICE_WITHIN, asked).await;
+    assert_all_are_refused(&answers.expect("a request waits long"));
+    assert_eq!(readiness(&client).await, 503);
+    proxy.heal().await;
+    eventually("everything works", FULL_SERVICE_WITHIN, async || {
+        readiness(&client).await == 200 && client.get(&store).await.status == 200
+    })
+    .await;
+}
+
+/// The file is locked by another program, as an operator's shell.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_to_a_locked_file_are_refused_and_change_nothing() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+    let bodies: Vec<_> = (0..20)
+        .map(|number| json!({"path": format!("/{number}"), "content": "x"}))
+        .collect();
+    let write = || join_all(bodies.iter().map(|body| client.post(&memories, body)));
+    let mut shell = SqliteConnection::connect(&deployment.index_url()).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut shell).await.unwrap();
+    assert_all_are_refused(&write().await);
+    sqlx::query("ROLLBACK").execute(&mut shell).await.unwrap();
+    shell.close().await.unwrap();
+    assert_eq!(client.get(&memories).await.json()["data"], json!([]));
+    let answers = write().await;
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
 }
 
 /// Reads until it is over; every read must succeed.

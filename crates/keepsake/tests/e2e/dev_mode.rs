@@ -6,13 +6,18 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use keepsake_testkit::ServerCommand;
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::support::client::try_send;
+use crate::support::command::keepsake;
+use crate::support::server::signal as send_signal;
 use crate::support::{Client, Server, binary, eventually, secrets};
 
-fn dev_command(folder: &Path) -> ServerCommand {
+/// `keepsake serve --dev` on a folder.
+pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     let command = ServerCommand::new(binary(), "");
     let listen = format!("127.0.0.1:{}", command.port());
     let folder = folder.display().to_string();
@@ -56,11 +61,8 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     let known = credentials(&folder);
     let fields: Vec<_> = known.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(fields, ["api_key", "base_url", "memory_store_id", "workspace_id"]);
-    let mode = std::fs::metadata(folder.join("dev-credentials.json"))
-        .unwrap()
-        .permissions()
-        .mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let file = std::fs::metadata(folder.join("dev-credentials.json")).unwrap();
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
     assert_eq!(known["base_url"], first.url());
     let key = known["api_key"].as_str().unwrap();
 
@@ -70,18 +72,11 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     assert_eq!(curls.len(), 2, "{printed}");
     let created = paste(&curls[0]).await;
     assert_eq!(created["is_error"], false, "{created}");
-    assert_eq!(
-        created["content"],
-        "File created successfully at: /memories/hello.md"
-    );
+    let told = "File created successfully at: /memories/hello.md";
+    assert_eq!(created["content"], told);
     let viewed = paste(&curls[1]).await;
-    assert!(
-        viewed["content"]
-            .as_str()
-            .unwrap()
-            .contains("     1\tRemember me.\n"),
-        "{viewed}"
-    );
+    let content = viewed["content"].as_str().unwrap();
+    assert!(content.contains("     1\tRemember me.\n"), "{viewed}");
 
     first.terminate().await;
     assert_eq!(first.wait().await.code(), Some(0), "{}", first.output());
@@ -89,32 +84,8 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     let second = Server::start(command).await; // checks that the key is not printed
     assert_eq!(credentials(&folder), known);
     assert_eq!(paste(&curls[1]).await, viewed);
-    assert!(
-        second.output().contains("dev-credentials.json"),
-        "{}",
-        second.output()
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn crash_of_a_development_server_loses_nothing_acknowledged() {
-    let base = TempDir::new().unwrap();
-    let command = dev_command(base.path());
-    let mut server = command.start().await;
-    let known = credentials(base.path());
-    let client = Client::new(&server.url(), known["api_key"].as_str().unwrap());
-    let store = known["memory_store_id"].as_str().unwrap();
-    for n in 0..20 {
-        let input = json!({"command": "create", "path": format!("/memories/{n}"), "file_text": "x"});
-        assert_eq!(client.call(store, &input).await.status, 200);
-    }
-    server.kill9().await;
-    let _again = command.start().await;
-    let listing = client
-        .call(store, &json!({"command": "view", "path": "/memories"}))
-        .await
-        .tool_result();
-    assert_eq!(listing.content.lines().count(), 22, "{}", listing.content);
+    let told = second.output();
+    assert!(told.contains("dev-credentials.json"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,28 +94,18 @@ async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let first = dev_command(base.path()).start().await;
     let mut second = dev_command(base.path()).spawn();
     assert_eq!(second.wait().await.code(), Some(1), "{}", second.output());
-    let told = second.output();
     let folder = base.path().display().to_string();
-    assert!(
-        told.contains(&format!("another process is using the folder {folder}")),
-        "{told}"
-    );
+    let told = format!("another process is using the folder {folder}");
+    assert!(second.output().contains(&told), "{}", second.output());
 
     let operators = ["tenant", "create", "--name", "x", "--data-dir", &folder];
-    let operators = crate::support::command::keepsake(&operators).await;
-    assert_eq!(operators.code, Some(1));
-    assert!(
-        operators.stderr.contains("another process is using"),
-        "{}",
-        operators.stderr
-    );
+    keepsake(&operators).await.ends(1, "another process is using");
 
     let known = credentials(base.path());
     let client = Client::new(&first.url(), known["api_key"].as_str().unwrap());
     let store = known["memory_store_id"].as_str().unwrap();
-    let viewed = client
-        .call(store, &json!({"command": "view", "path": "/memories"}))
-        .await;
+    let view = json!({"command": "view", "path": "/memories"});
+    let viewed = client.call(store, &view).await;
     assert_eq!(viewed.status, 200, "{}", viewed.text);
 }
 
@@ -164,18 +125,12 @@ async fn either_signal_ends_the_server_with_0() {
         let url = credentials(base.path())["base_url"].as_str().unwrap().to_owned();
         let client = Client::new(&url, "");
         let is_live = || async {
-            let live = client.bare(reqwest::Method::GET, "/livez");
-            crate::support::client::try_send(live)
-                .await
-                .is_ok_and(|answer| answer.status == 200)
+            let live = try_send(client.bare(Method::GET, "/livez")).await;
+            live.is_ok_and(|answer| answer.status == 200)
         };
         eventually("the server answers", Duration::from_mins(1), is_live).await;
-        crate::support::server::signal(server.pid().unwrap(), signal).await;
-        assert_eq!(
-            server.wait().await.code(),
-            Some(0),
-            "SIG{signal}: {}",
-            server.output()
-        );
+        send_signal(server.pid().unwrap(), signal).await;
+        let ended = server.wait().await;
+        assert_eq!(ended.code(), Some(0), "SIG{signal}: {}", server.output());
     }
 }

@@ -2,7 +2,6 @@
 //! exactly at the limit.
 
 use futures::future::join_all;
-use keepsake_core::limits::LimitOverrides;
 use serde_json::{Value, json};
 
 use crate::support::client::tool_calls;
@@ -19,12 +18,13 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn new(pair: Pair, limits: &[LimitOverrides]) -> Self {
+    async fn new(pair: Pair, limits: [Value; 5]) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let mut tenants = Vec::new();
         for limits in limits {
-            tenants.push(provision.tenant(limits.clone()).await);
+            let limits = serde_json::from_value(limits).unwrap();
+            tenants.push(provision.tenant(limits).await);
         }
         provision.close().await;
         let mut servers = vec![deployment.start().await];
@@ -63,10 +63,8 @@ impl Fleet {
     }
 
     async fn store(&self, tenant: &Tenant, store_id: &str) -> Value {
-        self.client(tenant, 0)
-            .get(&format!("{STORES}/{store_id}"))
-            .await
-            .json()
+        let path = format!("{STORES}/{store_id}");
+        self.client(tenant, 0).get(&path).await.json()
     }
 }
 
@@ -93,30 +91,14 @@ async fn racing_writers_stop_exactly_at_every_limit_on_sqlite() {
 }
 
 async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
-    let unlimited = LimitOverrides::default;
     let fleet = Fleet::new(
         pair,
-        &[
-            LimitOverrides {
-                memories_per_store: Some(40),
-                ..unlimited()
-            },
-            LimitOverrides {
-                bytes_per_store: Some(400),
-                ..unlimited()
-            },
-            LimitOverrides {
-                bytes_per_tenant: Some(400),
-                ..unlimited()
-            },
-            LimitOverrides {
-                stores_per_tenant: Some(41),
-                ..unlimited()
-            },
-            LimitOverrides {
-                bytes_per_memory: Some(100),
-                ..unlimited()
-            },
+        [
+            json!({"memories_per_store": 40}),
+            json!({"bytes_per_store": 400}),
+            json!({"bytes_per_tenant": 400}),
+            json!({"stores_per_tenant": 41}),
+            json!({"bytes_per_memory": 100}),
         ],
     )
     .await;
@@ -125,19 +107,13 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     };
 
     let store_id = memories.store_id.to_string();
-    assert_eq!(
-        fleet.race(memories, |writer| memory(&store_id, writer, 1)).await,
-        40
-    );
+    let made = fleet.race(memories, |writer| memory(&store_id, writer, 1)).await;
+    assert_eq!(made, 40);
     assert_eq!(fleet.store(memories, &store_id).await["memory_count"], 40);
 
     let store_id = store_bytes.store_id.to_string();
-    assert_eq!(
-        fleet
-            .race(store_bytes, |writer| memory(&store_id, writer, 10))
-            .await,
-        40
-    );
+    let made = fleet.race(store_bytes, |writer| memory(&store_id, writer, 10));
+    assert_eq!(made.await, 40);
     assert_eq!(fleet.store(store_bytes, &store_id).await["content_bytes"], 400);
 
     // Over eight stores of the tenant.
@@ -153,20 +129,16 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     assert_eq!(raced.await, 40);
     let mut held = 0;
     for id in &ids {
-        held += fleet.store(tenant_bytes, id).await["content_bytes"]
-            .as_u64()
-            .unwrap();
+        let store = fleet.store(tenant_bytes, id).await;
+        held += store["content_bytes"].as_u64().unwrap();
     }
     assert_eq!(held, 400);
 
     // One is there already.
     let name = |writer: usize| (STORES.to_owned(), json!({"name": format!("{writer}")}));
     assert_eq!(fleet.race(stores, name).await, 40);
-    let listed = fleet
-        .client(stores, 0)
-        .get(&format!("{STORES}?limit=100"))
-        .await
-        .json();
+    let list = format!("{STORES}?limit=100");
+    let listed = fleet.client(stores, 0).get(&list).await.json();
     assert_eq!(listed["data"].as_array().unwrap().len(), 41);
 
     memory_never_grows_past_its_limit(&fleet, memory_bytes).await;
@@ -206,8 +178,17 @@ async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
 
 async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
     let tenant = fleet.tenants[0].clone();
+    let store_id = tenant.store_id.to_string();
+    let (path, more) = memory(&store_id, 1_000, 1);
+    // A memory that was longer once.
+    let writer = fleet.client(&tenant, 0);
+    let first = writer.get(&format!("{path}?limit=1")).await.json()["data"][0]["id"].clone();
+    let first = format!("{path}/{}", first.as_str().unwrap());
+    let longer = writer.post(&first, &json!({"content": "xyz"})).await.json();
+    assert_eq!(writer.post(&first, &json!({"content": "x"})).await.status, 200);
     let lowered = json!({
         "memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0,
+        "bytes_per_memory": 2,
     });
     let Fleet {
         deployment,
@@ -222,19 +203,19 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
     provision.close().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
-    let store_id = tenant.store_id.to_string();
     let object = client.get(&format!("{STORES}/{store_id}")).await.json();
-    assert_eq!(
-        (&object["memory_count"], &object["content_bytes"]),
-        (&json!(40), &json!(40))
-    );
-    let (path, more) = memory(&store_id, 1_000, 1);
+    assert_eq!(object["memory_count"], 40);
+    assert_eq!(object["content_bytes"], 40);
     over_quota(&client.post(&path, &more).await);
     over_quota(&client.post(STORES, &json!({"name": "more"})).await);
     let listed = client.get(&format!("{path}?limit=100")).await.json();
-    let listed = listed["data"].as_array().unwrap().clone();
-    assert_eq!(listed.len(), 40);
-    let first = format!("{path}/{}", listed[0]["id"].as_str().unwrap());
+    assert_eq!(listed["data"].as_array().unwrap().len(), 40);
+    let version = longer["memory_version_id"].as_str().unwrap();
+    let restore = format!("{STORES}/{store_id}/memory_versions/{version}/restore");
+    let refused = client.post(&restore, &json!({})).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let said = "over the limit of 2 bytes";
+    assert!(refused.text.contains(said), "{}", refused.text);
     over_quota(&client.post(&first, &json!({"content": "xx"})).await);
     // Changing without growing, and shrinking, go on.
     assert_eq!(client.post(&first, &json!({"content": "y"})).await.status, 200);

@@ -1,6 +1,7 @@
 //! A process that is killed during the expiry of unused memories: nothing is expired
 //! twice or wrongly, and the next run completes the work.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,12 @@ async fn killed_expiry_is_resumed_on_postgres_and_s3() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_expiry_is_resumed_on_sqlite() {
     killed_expiry_is_resumed(Pair::Sqlite).await;
+}
+
+async fn assert_all_is_well(config: &Path) {
+    let verify = ["verify", "--config", config.to_str().unwrap()];
+    let well = keepsake(&verify).await.ok();
+    assert!(well.ends_with("all is well\n"), "{well}");
 }
 
 async fn killed_expiry_is_resumed(pair: Pair) {
@@ -100,10 +107,7 @@ async fn killed_expiry_is_resumed(pair: Pair) {
     assert!((1..UNUSED).contains(&expired), "killed too late: {expired}");
     database.execute(fast.to_owned()).await;
     database.close().await;
-    let well = keepsake(&["verify", "--config", config.to_str().unwrap()])
-        .await
-        .ok();
-    assert!(well.ends_with("all is well\n"), "{well}");
+    assert_all_is_well(&config).await;
 
     // After the dead process's lease has expired, when no run waits for its reads.
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(15))));
@@ -128,8 +132,5 @@ async fn killed_expiry_is_resumed(pair: Pair) {
     let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
     assert_eq!(database.number(live).await, 3);
     database.close().await;
-    let well = keepsake(&["verify", "--config", config.to_str().unwrap()])
-        .await
-        .ok();
-    assert!(well.ends_with("all is well\n"), "{well}");
+    assert_all_is_well(&config).await;
 }

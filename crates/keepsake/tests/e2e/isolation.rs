@@ -11,6 +11,7 @@ mod cases;
 mod console;
 mod document;
 mod fixture;
+mod partitions;
 mod session_token;
 mod sweep;
 
@@ -51,7 +52,10 @@ struct Parties {
 
 impl Parties {
     async fn on(pair: Pair) -> Self {
-        let deployment = Deployment::new(pair).await;
+        Self::of(Deployment::new(pair).await).await
+    }
+
+    async fn of(deployment: Deployment) -> Self {
         let provision = deployment.provision().await;
         let owner = provision.tenant(LimitOverrides::default()).await;
         let stranger = provision.tenant(LimitOverrides::default()).await;

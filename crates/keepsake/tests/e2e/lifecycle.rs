@@ -48,6 +48,16 @@ async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
     becomes(200).await;
     set(9_999, newest).await;
     database.close().await;
+
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let database = deployment.database().await;
+    let later = "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
+                 VALUES (9999, 'of a later release', '2030-01-01', 1, x'00', 0)";
+    database.execute(later.to_owned()).await;
+    database.close().await;
+    let server = deployment.start().await;
+    assert_eq!(readiness(&server.client(&tenant)).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,7 @@
 //! A listing costs what it shows, not what the store holds.
 //!
 //! Measured is the CPU time of the server, which does not depend on what else the
-//! machine does. The conformance suite of the index counts the rows and steps of
-//! the database.
+//! machine does. The tests of the index count the rows and steps of the database.
 
 use keepsake_core::limits::LimitOverrides;
 use serde_json::json;

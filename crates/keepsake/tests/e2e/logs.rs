@@ -76,34 +76,25 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
     ] {
         assert_eq!(client.call(tenant.store_id, &input).await.status, 200);
     }
-    client
-        .post(
-            "/v1/memory_stores",
-            &json!({"name": CONTENT, "description": CONTENT}),
-        )
-        .await;
-    client
-        .post("/v1/memory_stores", &json!({"name": CONTENT, "other": CONTENT}))
-        .await;
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     let memory = json!({"path": format!("/{CONTENT}"), "content": CONTENT});
+    let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{CONTENT}/")});
     for (path, body) in [
-        (format!("{store}/memories"), memory.clone()),
-        (format!("{store}/memories"), memory),
         (
-            "/v1/api_keys".to_owned(),
+            "/v1/memory_stores",
+            json!({"name": CONTENT, "description": CONTENT}),
+        ),
+        ("/v1/memory_stores", json!({"name": CONTENT, "other": CONTENT})),
+        (&format!("{store}/memories"), memory.clone()),
+        (&format!("{store}/memories"), memory),
+        (
+            "/v1/api_keys",
             json!({"name": CONTENT, "scopes": ["memory:read"]}),
         ),
-        (
-            "/v1/erasures".to_owned(),
-            json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{CONTENT}/")}),
-        ),
-        (
-            "/v1/erasures".to_owned(),
-            json!({"store_metadata": {CONTENT: CONTENT}}),
-        ),
+        ("/v1/erasures", erasure),
+        ("/v1/erasures", json!({"store_metadata": {CONTENT: CONTENT}})),
     ] {
-        let answer = client.post(&path, &body).await;
+        let answer = client.post(path, &body).await;
         if let Some(key) = answer.json()["api_key"].as_str() {
             secrets::remember(key, "an API key");
         }
@@ -111,17 +102,10 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
     client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
     client.get(&format!("/v1/{CONTENT}?x-api-key={CONTENT}")).await;
     let broken = client.request(Method::POST, &tool_calls(tenant.store_id));
-    send(
-        broken
-            .header("content-type", "application/json")
-            .body(format!("{{\"{CONTENT}")),
-    )
-    .await;
-    let mistyped = format!(
-        "{}{}",
-        &tenant.key[..56],
-        if tenant.key.ends_with('0') { '1' } else { '0' }
-    );
+    let broken = broken.header("content-type", "application/json");
+    send(broken.body(format!("{{\"{CONTENT}"))).await;
+    let last = if tenant.key.ends_with('0') { '1' } else { '0' };
+    let mistyped = format!("{}{last}", &tenant.key[..56]);
     secrets::remember(&mistyped, "a mistyped API key");
     let wrong = Client::new(&server.url(), &mistyped);
     assert_eq!(wrong.get("/v1/memory_stores/x").await.status, 401);
@@ -131,10 +115,8 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
 
 /// The id of what a POST made.
 async fn made(client: &Client, path: &str, body: &Value) -> String {
-    done(&client.post(path, body).await)["id"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    let made = done(&client.post(path, body).await);
+    made["id"].as_str().unwrap().to_owned()
 }
 
 /// The answer to a request that must have been carried out, so that its lines are
@@ -164,15 +146,11 @@ async fn use_memories(client: &Client, store: &str) {
         let answer = send(client.request(Method::PATCH, &at).json(&body)).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.text);
     }
-    let taken = client
-        .post(&memories, &json!({"path": format!("/{CONTENT}"), "content": ""}))
-        .await;
+    let taken = json!({"path": format!("/{CONTENT}"), "content": ""});
+    let taken = client.post(&memories, &taken).await;
     assert_eq!(taken.status, 409, "{}", taken.text);
-    for query in [
-        format!("?path_prefix=/{CONTENT}/&view=full"),
-        "?depth=1".to_owned(),
-        "?limit=1".to_owned(),
-    ] {
+    let below = format!("?path_prefix=/{CONTENT}/&view=full");
+    for query in [below.as_str(), "?depth=1", "?limit=1"] {
         done(&client.get(&format!("{memories}{query}")).await);
     }
     done(&client.get(&at).await);
@@ -209,24 +187,19 @@ async fn use_history(client: &Client, store: &str) {
 /// Every agent tool below a root, with an error of each kind.
 async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
     let file = format!("{root}/{CONTENT} tools.md");
+    let twice = format!("{CONTENT}\n{CONTENT}");
+    let edit = |old: &str| json!({"path": file, "edits": [{"old_str": old, "new_str": CONTENT}]});
+    let new = json!({"path": file, "content": CONTENT, "precondition": {"type": "not_exists"}});
+    let query = format!("{CONTENT} -x \"{CONTENT}\"");
     for (name, input) in [
         (
             "memory_write",
             json!({"path": file, "content": format!("{CONTENT}\n")}),
         ),
-        (
-            "memory_write",
-            json!({"path": file, "content": CONTENT, "precondition": {"type": "not_exists"}}),
-        ),
+        ("memory_write", new),
         ("memory_append", json!({"path": file, "content": CONTENT})),
-        (
-            "memory_edit",
-            json!({"path": file, "edits": [{"old_str": format!("{CONTENT}\n{CONTENT}"), "new_str": CONTENT}]}),
-        ),
-        (
-            "memory_edit",
-            json!({"path": file, "edits": [{"old_str": "not there", "new_str": CONTENT}]}),
-        ),
+        ("memory_edit", edit(&twice)),
+        ("memory_edit", edit("not there")),
         ("memory_read", json!({"path": file})),
         ("memory_read", json!({"path": format!("{root}/../{CONTENT}")})),
         ("memory_list", json!({"path_prefix": root})),
@@ -234,10 +207,7 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
             "memory_list",
             json!({"path_prefix": format!("{root}/{CONTENT}/none")}),
         ),
-        (
-            "memory_search",
-            json!({"query": format!("{CONTENT} -x \"{CONTENT}\""), "path_prefix": root}),
-        ),
+        ("memory_search", json!({"query": query, "path_prefix": root})),
         ("memory_delete", json!({"path": file})),
         ("memory_delete", json!({"path": file})),
         (CONTENT, json!({"path": CONTENT})),
@@ -251,16 +221,9 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
 async fn use_search(client: &Client, store: &str) {
     let search = format!("/v1/memory_stores/{store}/search");
     let found = done(&client.get(&format!("{search}?query={CONTENT}")).await);
-    assert_ne!(
-        found["data"],
-        json!([]),
-        "nothing was found: the hit has no lines"
-    );
-    done(
-        &client
-            .get(&format!("{search}?query={CONTENT}&path_prefix=/{CONTENT}/"))
-            .await,
-    );
+    assert_ne!(found["data"], json!([]), "the hit has no lines");
+    let below = format!("{search}?query={CONTENT}&path_prefix=/{CONTENT}/");
+    done(&client.get(&below).await);
     for wrong in [
         format!("?query={CONTENT}&page=page_{CONTENT}"),
         format!("?query={CONTENT}&path_prefix={CONTENT}"),
@@ -281,17 +244,11 @@ async fn use_session(client: &Client, store: &str) {
     let token = session["token"].as_str().unwrap();
     secrets::remember(token, "a session's token");
     let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
-    done(
-        &client
-            .post(&at, &json!({"title": format!("{CONTENT} again")}))
-            .await,
-    );
+    let title = json!({"title": format!("{CONTENT} again")});
+    done(&client.post(&at, &title).await);
     let instructions = json!({"instructions": format!("{CONTENT} again")});
-    done(
-        &client
-            .post(&format!("{at}/resources/{store}"), &instructions)
-            .await,
-    );
+    let resource = format!("{at}/resources/{store}");
+    done(&client.post(&resource, &instructions).await);
     done(&client.get(&format!("/v1/sessions?agent_id={CONTENT}")).await);
     let holder = client.with_key(token);
     let root = format!("/memories/{}", CONTENT.to_lowercase());
@@ -305,6 +262,7 @@ async fn use_session(client: &Client, store: &str) {
 async fn use_mcp(client: &Client, path: &str, root: &str) {
     let file = format!("{root}/{CONTENT} mcp.md");
     let uri = format!("memory://{}/{CONTENT}%20mcp.md", CONTENT.to_lowercase());
+    let prompt = json!({"name": "memory_protocol", "arguments": {"topic": CONTENT}});
     let tool = |name: &str, input: Value| ("tools/call", json!({"name": name, "arguments": input}));
     for (method, params) in [
         ("tools/list", json!({})),
@@ -319,10 +277,7 @@ async fn use_mcp(client: &Client, path: &str, root: &str) {
             "resources/read",
             json!({"uri": format!("memory://{CONTENT}/none")}),
         ),
-        (
-            "prompts/get",
-            json!({"name": "memory_protocol", "arguments": {"topic": CONTENT}}),
-        ),
+        ("prompts/get", prompt),
         ("prompts/get", json!({"name": CONTENT})),
         (CONTENT, json!({CONTENT: CONTENT})),
         tool("memory_delete", json!({"path": file})),
@@ -332,9 +287,8 @@ async fn use_mcp(client: &Client, path: &str, root: &str) {
         let answer = send(request.header("accept", "application/json, text/event-stream")).await;
         assert!(answer.text.contains("jsonrpc"), "{message}: {}", answer.text);
     }
-    let broken = client
-        .request(Method::POST, path)
-        .header("content-type", "application/json");
+    let broken = client.request(Method::POST, path);
+    let broken = broken.header("content-type", "application/json");
     let broken = broken.header("accept", "application/json, text/event-stream");
     send(broken.body(format!("{{\"{CONTENT}"))).await;
 }

@@ -1,11 +1,13 @@
 //! MCP with third-party clients.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::support::client::send;
@@ -13,52 +15,29 @@ use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
 use crate::support::{Answer, Client, Deployment, Pair, binary, repository, secrets};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_are_served_over_http_on_postgres_and_s3() {
-    clients_are_served_over_http(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_are_served_over_http_on_sqlite() {
-    clients_are_served_over_http(Pair::Sqlite).await;
-}
-
-async fn clients_are_served_over_http(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
+async fn clients_are_served_over_http() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
-    let of_store = Place {
-        reached: Reached::Url(format!("{}/mcp/{}", server.url(), tenant.store_id)),
-        key: tenant.key.clone(),
-        root: "/memories".to_owned(),
-        slug: "notes".to_owned(),
-    };
-    of_store.suites().await;
+    let of_store = Reached::Url(format!("{}/mcp/{}", server.url(), tenant.store_id));
+    Place::new(of_store, &tenant.key, "/memories", "notes")
+        .suites()
+        .await;
 
     let (_, token) = session(&client, &[(&tenant.store_id.to_string(), "read_write")]).await;
-    let of_session = Place {
-        reached: Reached::Url(format!("{}/mcp", server.url())),
-        key: token,
-        root: "/memories/notes".to_owned(),
-        slug: "notes".to_owned(),
-    };
-    of_session.suites().await;
+    let of_session = Reached::Url(format!("{}/mcp", server.url()));
+    let place = Place::new(of_session, &token, "/memories/notes", "notes");
+    place.suites().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn folder_is_served_over_stdio() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |store: &[&str], slug: &str| Place {
-        reached: Reached::Command(
-            ["mcp", "--data", folder.path().to_str().unwrap()]
-                .iter()
-                .chain(store)
-                .map(ToString::to_string)
-                .collect(),
-        ),
-        key: String::new(),
-        root: "/memories".to_owned(),
-        slug: slug.to_owned(),
+    let place = |store: &[&str], slug: &str| {
+        let command = ["mcp", "--data", folder.path().to_str().unwrap()];
+        let command = command.iter().chain(store).map(ToString::to_string).collect();
+        Place::new(Reached::Command(command), "", "/memories", slug)
     };
     place(&["--store", "My Notes"], "my-notes").suites().await;
     place(&[], "dev").typescript().await;
@@ -71,13 +50,10 @@ async fn server_is_bridged_to_stdio() {
     let server = deployment.start().await;
     let store = tenant.store_id.to_string();
     let bridge = ["mcp", "--url", &server.url(), "--store", &store].map(str::to_owned);
-    let place = Place {
-        reached: Reached::Command(bridge.to_vec()),
-        key: tenant.key.clone(),
-        root: "/memories".to_owned(),
-        slug: "notes".to_owned(),
-    };
-    place.suites().await;
+    let bridge = Reached::Command(bridge.to_vec());
+    Place::new(bridge, &tenant.key, "/memories", "notes")
+        .suites()
+        .await;
 }
 
 /// The server under test and the values that a suite needs.
@@ -95,6 +71,15 @@ enum Reached {
 }
 
 impl Place {
+    fn new(reached: Reached, key: &str, root: &str, slug: &str) -> Self {
+        Self {
+            reached,
+            key: key.to_owned(),
+            root: root.to_owned(),
+            slug: slug.to_owned(),
+        }
+    }
+
     async fn suites(&self) {
         self.python().await;
         self.typescript().await;
@@ -195,74 +180,39 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
         ])
     );
     let path = "/memories/notes/log.md";
-    let written = call(
-        &client,
-        &token,
-        "memory_append",
-        json!({"path": path, "content": "x"}),
-    )
-    .await;
+    let appended = json!({"path": path, "content": "x"});
+    let written = call(&client, &token, "memory_append", appended).await;
     assert_eq!(written["isError"], json!(false), "{written}");
-    let refused = json!({"path": "/memories/notes-2/rules.md", "content": "x"});
-    for tool in ["memory_write", "memory_append"] {
-        let refused = call(&client, &token, tool, refused.clone()).await;
-        assert_eq!(refused["isError"], json!(true), "{refused}");
-    }
-    let resources = ask(&client, &token, "/mcp", "resources/list", json!({}))
-        .await
-        .json();
-    let mut uris = Vec::new();
-    let mut page = resources;
+    let (mut uris, mut asked) = (Vec::new(), json!({}));
     loop {
+        let page = ask(&client, &token, "/mcp", "resources/list", asked).await.json();
         let found = page["result"]["resources"].as_array().unwrap().iter();
         uris.extend(found.map(|resource| resource["uri"].as_str().unwrap().to_owned()));
         let Some(cursor) = page["result"]["nextCursor"].as_str() else {
             break;
         };
-        page = ask(
-            &client,
-            &token,
-            "/mcp",
-            "resources/list",
-            json!({"cursor": cursor}),
-        )
-        .await
-        .json();
+        asked = json!({"cursor": cursor});
     }
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
 
     // The session's events have the calls without their content.
-    let events = client
-        .get(&format!("/v1/sessions/{session_id}/events"))
-        .await
-        .json();
-    let names: Vec<_> = events["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| event["name"].clone())
-        .collect();
-    assert_eq!(
-        names,
-        ["memory_list", "memory_append", "memory_write", "memory_append"]
-    );
+    let events = format!("/v1/sessions/{session_id}/events");
+    let events = client.get(&events).await.json();
+    let events = events["data"].as_array().unwrap().iter();
+    let names: Vec<_> = events.map(|event| event["name"].clone()).collect();
+    assert_eq!(names, ["memory_list", "memory_append"]);
+
+    paths_lead_to_mounts(&client, &token).await;
+    search_covers_the_mounts(&client, &token, &[&notes, &handbook]).await;
 
     // A token works for its session; a key must name a store.
     let params = json!({"name": "memory_list", "arguments": {}});
-    let other = ask(
-        &client,
-        &token,
-        &format!("/mcp/{elsewhere}"),
-        "tools/call",
-        params.clone(),
-    )
-    .await;
+    let other = format!("/mcp/{elsewhere}");
+    let other = ask(&client, &token, &other, "tools/call", params.clone()).await;
     assert!(matches!(other.status, 403 | 404), "{}", other.text);
     let key = ask(&client, &reader, "/mcp", "tools/call", params).await;
-    assert_eq!(
-        (key.status, key.json()["error"]["type"].as_str()),
-        (400, Some("invalid_request_error"))
-    );
+    assert_eq!(key.status, 400, "{}", key.text);
+    assert_eq!(key.json()["error"]["type"], "invalid_request_error");
     // A missing scope is a protocol error.
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});
     let told = ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await;
@@ -271,16 +221,67 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     assert!(error.contains("memory:write"), "{error}");
 }
 
+async fn paths_lead_to_mounts(client: &Client, token: &str) {
+    let listed = json!({"path_prefix": "/mnt/memory/notes-2"});
+    let listed = call(client, token, "memory_list", listed).await;
+    let entry = &listed["structuredContent"]["entries"][0];
+    assert_eq!(entry["path"], "/mnt/memory/notes-2/rules.md", "{listed}");
+    let rules = "/memories/notes-2/rules.md";
+    let of = |path: &str| json!({"path": path});
+    let write = |path: &str| json!({"path": path, "content": "x"});
+    let edit = json!({"path": rules, "edits": [{"old_str": "R", "new_str": "r"}]});
+    let (read_only, mounted) = ("attached read-only", "a memory store is mounted there");
+    let (root, outside) = (
+        "Cannot delete the /memories directory itself",
+        "is in no memory store of this session",
+    );
+    for (tool, arguments, why) in [
+        ("memory_write", write(rules), read_only),
+        ("memory_append", write(rules), read_only),
+        ("memory_edit", edit, read_only),
+        ("memory_delete", of(rules), read_only),
+        ("memory_delete", of("/memories/notes"), mounted),
+        ("memory_delete", of("/memories"), root),
+        ("memory_write", write("/memories"), "is a directory"),
+        ("memory_write", write("/memories/notes"), "is a directory"),
+        ("memory_read", of("/memories/elsewhere/a"), outside),
+    ] {
+        let refused = call(client, token, tool, arguments).await;
+        assert_eq!(refused["isError"], json!(true), "{refused}");
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+async fn search_covers_the_mounts(client: &Client, token: &str, stores: &[&str]) {
+    for store in stores {
+        let tea = json!({"path": "/garden/tea.md", "content": "# Drinks\nGreen tea at four.\n"});
+        let memories = format!("/v1/memory_stores/{store}/memories");
+        assert_eq!(client.post(&memories, &tea).await.status, 200);
+    }
+    let found = async |query: Value| {
+        let answer = call(client, token, "memory_search", query).await;
+        let hits = answer["structuredContent"]["hits"].as_array().unwrap().iter();
+        let mut hits: Vec<_> = hits.map(|hit| hit["path"].as_str().unwrap().to_owned()).collect();
+        hits.sort();
+        hits
+    };
+    let both = ["/memories/notes-2/garden/tea.md", "/memories/notes/garden/tea.md"];
+    assert_eq!(found(json!({"query": "tea"})).await, both);
+    let below = json!({"query": "tea", "path_prefix": "/mnt/memory/notes-2"});
+    assert_eq!(found(below).await, ["/mnt/memory/notes-2/garden/tea.md"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_protocol_is_written_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary());
     command.args(["mcp", "--data"]).arg(folder.path());
     command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .kill_on_drop(true);
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.kill_on_drop(true);
     let mut process = command.spawn().unwrap();
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
@@ -288,12 +289,10 @@ async fn only_the_protocol_is_written_to_stdout() {
     let listing = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     let mut stdin = process.stdin.take().unwrap();
     for message in [&initialize, &initialized, &listing] {
-        tokio::io::AsyncWriteExt::write_all(&mut stdin, format!("{message}\n").as_bytes())
-            .await
-            .unwrap();
+        let line = format!("{message}\n");
+        stdin.write_all(line.as_bytes()).await.unwrap();
     }
-    let mut lines =
-        tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(process.stdout.take().unwrap()));
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     for id in [1, 2] {
         let line = lines.next_line().await.unwrap().unwrap();
         let answer: Value = serde_json::from_str(&line).unwrap();
@@ -302,27 +301,18 @@ async fn only_the_protocol_is_written_to_stdout() {
     drop(stdin);
     assert_eq!(lines.next_line().await.unwrap(), None);
     let output = process.wait_with_output().await.unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
 
     // A bridge without a credential, or with a folder beside it, says why.
-    for (arguments, why) in [
-        (&["mcp", "--url", "http://127.0.0.1:1"][..], "KEEPSAKE_API_KEY"),
-        (
-            &["mcp", "--url", "http://127.0.0.1:1", "--data", "x"],
-            "cannot be used with",
-        ),
+    let nothing: &[&str] = &[];
+    for (more, why) in [
+        (nothing, "KEEPSAKE_API_KEY"),
+        (&["--data", "x"], "cannot be used with"),
     ] {
         let mut command = Command::new(binary());
-        let output = command
-            .args(arguments)
-            .env_remove("KEEPSAKE_API_KEY")
-            .output()
-            .await
-            .unwrap();
+        command.args(["mcp", "--url", "http://127.0.0.1:1"]).args(more);
+        let output = command.env_remove("KEEPSAKE_API_KEY").output().await.unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && told.contains(why), "{told}");
     }

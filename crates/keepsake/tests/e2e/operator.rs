@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::jobs::{DeleteTenants, RunOutcome, RunRequest};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
-use keepsake_testkit::keepsake_server::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -28,34 +28,21 @@ const STORES: &str = "/v1/memory_stores";
 const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The operator's side of a deployment.
-struct Operator {
-    token: String,
-    port: u16,
+pub(crate) struct Operator {
+    pub(crate) token: String,
+    pub(crate) url: String,
+    /// Of a server with an operator's listener.
+    pub(crate) config: ServerConfig,
 }
 
 impl Operator {
-    fn new() -> Self {
-        let token = format!("operator-{}-{}", Uuid::new_v4().simple(), "x");
-        secrets::remember(&token, "the operator's token");
-        Self {
-            token,
-            port: free_port(),
-        }
+    pub(crate) fn new() -> Self {
+        let (config, url, token) = ServerConfig::operated();
+        Self { token, url, config }
     }
 
-    fn config(&self) -> ServerConfig {
-        ServerConfig {
-            operator: Some((self.port, self.token.clone())),
-            ..ServerConfig::default()
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
-        let client = Client::new(&self.url(), "");
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let client = Client::new(&self.url, "");
         let request = client.bare(method, path).bearer_auth(&self.token);
         send(match body {
             Some(body) => request.json(body),
@@ -64,7 +51,7 @@ impl Operator {
         .await
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         ok(&self.send(Method::GET, path, None).await)
     }
 
@@ -76,16 +63,9 @@ impl Operator {
     async fn audit(&self, path: &str) -> BTreeSet<(String, String, String)> {
         let listed = self.get(&format!("{path}?limit=100")).await;
         let entries = listed["data"].as_array().unwrap().iter();
-        let field = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
-        entries
-            .map(|entry| {
-                (
-                    field(entry, "actor"),
-                    field(entry, "action"),
-                    field(entry, "object_id"),
-                )
-            })
-            .collect()
+        let fields = ["actor", "action", "object_id"];
+        let entries = entries.map(|entry| fields.map(|name| text(&entry[name])).into());
+        entries.collect()
     }
 }
 
@@ -136,10 +116,8 @@ async fn assert_is_removed(deployment: &Deployment, id: &str) {
     let contents = if deployment.pair.has_s3() { 0 } else { 3 };
     assert_eq!(rows, [3, 1, contents]);
     let (blobs, bytes) = removed_objects(deployment.pair);
-    assert_eq!(
-        (&report["blobs"], &report["bytes"]),
-        (&json!(blobs), &json!(bytes))
-    );
+    assert_eq!(report["blobs"], blobs);
+    assert_eq!(report["bytes"], bytes);
     assert_nothing_is_left(deployment, id).await;
 }
 
@@ -150,7 +128,8 @@ const fn removed_objects(pair: Pair) -> (u64, u64) {
 
 /// A tenant as it was made, which is changed by now.
 async fn made_and_changed(operator: &Operator) -> Value {
-    let body = json!({"name": "Acme", "external_id": "acme", "limits": {"memories_per_store": 7}});
+    let limits = json!({"memories_per_store": 7, "api_keys_per_tenant": 2});
+    let body = json!({"name": "Acme", "external_id": "acme", "limits": limits});
     let tenant = operator.post(TENANTS, &body).await;
     let id = text(&tenant["id"]);
     let path = format!("{TENANTS}/{id}");
@@ -163,52 +142,52 @@ async fn made_and_changed(operator: &Operator) -> Value {
 
     let change = json!({"name": "Acme 2", "external_id": null, "limits": {"max_view_chars": 9, "memories_per_store": null}});
     let changed = ok(&operator.send(Method::PATCH, &path, Some(&change)).await);
-    assert_eq!(changed["limits"], json!({"max_view_chars": 9}));
-    assert_eq!(
-        (&changed["name"], &changed["external_id"]),
-        (&json!("Acme 2"), &Value::Null)
-    );
+    // The limit that is not named stays.
+    let limits = json!({"max_view_chars": 9, "api_keys_per_tenant": 2});
+    assert_eq!(changed["limits"], limits);
+    assert_eq!(changed["name"], "Acme 2");
+    assert_eq!(changed["external_id"], json!(null));
     tenant
+}
+
+/// That a usage counts what [`write`] wrote, and one key.
+fn assert_usage(usage: &Value) {
+    for (name, count) in [
+        ("memory_stores", 1),
+        ("memories", 2),
+        ("content_bytes", 15),
+        ("memory_versions", 3),
+        ("version_bytes", 20),
+        ("api_keys", 1),
+    ] {
+        assert_eq!(usage[name], count, "{name}: {usage}");
+    }
 }
 
 async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let operator = Operator::new();
-    let mut server = deployment.start_with(&operator.config()).await;
+    let mut server = deployment.start_with(&operator.config).await;
     let tenant = made_and_changed(&operator).await;
     let id = text(&tenant["id"]);
     let path = format!("{TENANTS}/{id}");
 
     let new_key =
         json!({"name": "all", "scopes": ["memory:read", "memory:write", "stores:admin", "keys:admin"]});
-    let key = operator.post(&format!("{path}/api_keys"), &new_key).await;
+    let all_keys = format!("{path}/api_keys");
+    let key = operator.post(&all_keys, &new_key).await;
     let secret = text(&key["api_key"]);
     secrets::remember(&secret, "an API key");
     let key_path = format!("{path}/api_keys/{}", text(&key["id"]));
     let shown = operator.get(&key_path).await;
-    assert_eq!(
-        (&shown["id"], shown.get("api_key")),
-        (&key["id"], None),
-        "shown once"
-    );
+    // The secret is shown once.
+    assert_eq!((&shown["id"], shown.get("api_key")), (&key["id"], None));
 
     let client = Client::new(&server.url(), &secret);
     let written = write(&client).await;
     let usage = operator.get(&format!("{path}/usage")).await;
-    let counted = [
-        "memory_stores",
-        "memories",
-        "content_bytes",
-        "memory_versions",
-        "version_bytes",
-        "api_keys",
-    ];
-    assert_eq!(
-        counted.map(|name| usage[name].as_u64().unwrap()),
-        [1, 2, 15, 3, 20, 1]
-    );
+    assert_usage(&usage);
     assert_eq!(usage["limits"]["max_view_chars"], 9);
-
     operator.post(&format!("{path}/suspend"), &json!({})).await;
     is_felt("the suspension", &client, 401).await;
     operator.post(&format!("{path}/resume"), &json!({})).await;
@@ -220,6 +199,8 @@ async fn deleted_tenant_leaves_nothing(pair: Pair) {
     secrets::remember(&own_secret, "an API key");
     let by_own = client.with_key(&own_secret);
     is_felt("the new key", &by_own, 200).await;
+    let third = operator.send(Method::POST, &all_keys, Some(&new_key)).await;
+    refused(&third, 429, "rate_limit_error");
     let own_path = format!("{path}/api_keys/{}/revoke", text(&own["id"]));
     assert!(operator.post(&own_path, &json!({})).await["revoked_at"].is_string());
     is_felt("the revocation", &by_own, 401).await;
@@ -248,8 +229,7 @@ async fn deleted_tenant_leaves_nothing(pair: Pair) {
     is_felt("the deletion", &client, 401).await;
     let unknown = refused(&client.get(STORES).await, 401, "authentication_error");
     assert!(unknown.contains("unknown"), "{unknown}");
-    let resumed = operator.send(Method::POST, &format!("{path}/resume"), None).await;
-    refused(&resumed, 409, "conflict_error");
+    assert_accepts_nothing_new(&operator, &path, &new_key, &begun.json()).await;
 
     expected.insert(by_operator("tenant.delete", &tenant["id"]));
     assert_eq!(operator.audit("/admin/v1/audit").await, expected);
@@ -257,25 +237,42 @@ async fn deleted_tenant_leaves_nothing(pair: Pair) {
 
     assert_is_removed(&deployment, &id).await;
     server.restart().await;
-    refused(
-        &operator.send(Method::GET, &path, None).await,
-        404,
-        "not_found_error",
-    );
+    let gone = operator.send(Method::GET, &path, None).await;
+    refused(&gone, 404, "not_found_error");
     let done = operator.get(&format!("/admin/v1/tenant_deletions/{id}")).await;
     let (blobs, bytes) = removed_objects(pair);
-    assert_eq!(
-        (&done["status"], &done["blobs"], &done["blob_bytes"]),
-        (&json!("done"), &json!(blobs), &json!(bytes))
-    );
+    assert_eq!(done["status"], "done");
+    assert_eq!(done["blobs"], blobs);
+    assert_eq!(done["blob_bytes"], bytes);
     let versions = json!({"deleted": 0, "not_versioned": blobs, "not_deleted": 0});
     assert_eq!(done["object_versions"], versions);
-    assert_eq!(
-        operator.audit("/admin/v1/audit").await,
-        expected,
-        "it outlives the tenant"
-    );
+    assert_is_deleted_once(&operator, &path, &done).await;
+    let outlives = operator.audit("/admin/v1/audit").await;
+    assert_eq!(outlives, expected);
     server.end().await;
+}
+
+async fn assert_accepts_nothing_new(operator: &Operator, path: &str, new_key: &Value, deletion: &Value) {
+    let resumed = operator.send(Method::POST, &format!("{path}/resume"), None).await;
+    refused(&resumed, 409, "conflict_error");
+    let keys = format!("{path}/api_keys");
+    let late = operator.send(Method::POST, &keys, Some(new_key)).await;
+    refused(&late, 404, "not_found_error");
+    assert_is_deleted_once(operator, path, deletion).await;
+}
+
+/// Deletes a tenant again, which answers the first deletion.
+async fn assert_is_deleted_once(operator: &Operator, path: &str, deletion: &Value) {
+    let again = operator.send(Method::DELETE, path, None).await;
+    assert_eq!(again.status, 202, "{}", again.text);
+    let again = again.json();
+    for field in ["id", "requested_at"] {
+        assert_eq!(again[field], deletion[field]);
+    }
+    let audit = operator.get("/admin/v1/audit?limit=100").await;
+    let deletions = audit["data"].as_array().unwrap().iter();
+    let deletions = deletions.filter(|entry| entry["action"] == "tenant.delete");
+    assert_eq!(deletions.count(), 1);
 }
 
 /// Two memories of three versions in a new store, which is answered.
@@ -319,14 +316,8 @@ async fn remove(deployment: &Deployment, id: &str) -> Value {
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let tenant_id: TenantId = id.parse().unwrap();
     for _ in 0..2 {
-        let ran = engine
-            .jobs
-            .run(
-                Arc::new(DeleteTenants),
-                RunRequest::SCHEDULED,
-                &CancellationToken::new(),
-            )
-            .await;
+        let (job, stop) = (Arc::new(DeleteTenants), CancellationToken::new());
+        let ran = engine.jobs.run(job, RunRequest::SCHEDULED, &stop).await;
         assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
         clock.advance(Duration::from_hours(2));
     }
@@ -365,11 +356,12 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();
-    let server = deployment.start_with(&operator.config()).await;
-    let admin = Client::new(&operator.url(), &tenant.key);
+    let server = deployment.start_with(&operator.config).await;
+    let admin = Client::new(&operator.url, &tenant.key);
     let public = server.client(&tenant);
     let wrong = format!("{}y", operator.token);
     secrets::remember(&wrong, "a wrong token");
+    let basic = format!("Basic {}", operator.token);
 
     for path in [TENANTS, "/admin/v1/audit", "/admin/v1/nothing"] {
         for request in [
@@ -377,9 +369,7 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
             admin.request(Method::GET, path),
             admin.bare(Method::GET, path).bearer_auth(&wrong),
             admin.bare(Method::GET, path).bearer_auth(&tenant.key),
-            admin
-                .bare(Method::GET, path)
-                .header("authorization", format!("Basic {}", operator.token)),
+            admin.bare(Method::GET, path).header("authorization", &basic),
         ] {
             refused(&send(request).await, 401, "authentication_error");
         }
@@ -389,13 +379,8 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     }
     let answer = send(public.bare(Method::GET, STORES).bearer_auth(&operator.token)).await;
     refused(&answer, 401, "authentication_error");
-    for path in [
-        STORES,
-        "/v1/api_keys",
-        "/openapi.json",
-        "/docs",
-        "/admin/v1/nothing",
-    ] {
+    let public_only = [STORES, "/v1/api_keys", "/openapi.json", "/docs"];
+    for path in public_only.into_iter().chain(["/admin/v1/nothing"]) {
         let answer = operator.send(Method::GET, path, None).await;
         refused(&answer, 404, "not_found_error");
     }
@@ -407,56 +392,39 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     refused(&wrong_method, 405, "invalid_request_error");
     let request = admin.bare(Method::POST, TENANTS).bearer_auth(&operator.token);
     refused(&send(request.body("{}")).await, 415, "invalid_request_error");
-    for (body, named) in [
-        (json!({"name": ""}), "`name`"),
-        (json!({"name": "a", "external_id": "\u{7}"}), "`external_id`"),
-        (
-            json!({"name": "a", "limits": {"bytes_per_memroy": 1}}),
-            "`bytes_per_memroy`",
-        ),
-        (
-            json!({"name": "a", "limits": {"bytes_per_memory": -1}}),
-            "`bytes_per_memory`",
-        ),
-        (json!({"name": "a", "nmae": "b"}), "`nmae`"),
-    ] {
-        let answer = operator.send(Method::POST, TENANTS, Some(&body)).await;
-        let message = refused(&answer, 400, "invalid_request_error");
-        assert!(message.contains(named), "{message}");
-    }
     let keys = format!("{TENANTS}/{}/api_keys", tenant.id);
-    for (body, named) in [
-        (json!({"name": "k", "scopes": []}), "`scopes`"),
-        (json!({"name": "k", "scopes": ["all"]}), "scopes"),
+    let with = |field: &str, value: Value| {
+        let mut body = json!({"name": "a", "scopes": ["memory:read"]});
+        body[field] = value;
+        body
+    };
+    let tenant_with = |field: &str, value: Value| json!({"name": "a", field: value});
+    let limit = |name: &str, value: i64| tenant_with("limits", json!({name: value}));
+    for (path, body, named) in [
+        (TENANTS, json!({"name": ""}), "`name`"),
         (
-            json!({"name": "k", "scopes": ["memory:read"], "expires_at": "soon"}),
-            "`expires_at`",
+            TENANTS,
+            tenant_with("external_id", json!("\u{7}")),
+            "`external_id`",
         ),
-        (
-            json!({"name": "k", "scopes": ["memory:read"], "expires_at": "2020-01-01"}),
-            "`expires_at`",
-        ),
-        (
-            json!({"name": "k", "scopes": ["memory:read"], "memory_store_ids": []}),
-            "`memory_store_ids`",
-        ),
+        (TENANTS, limit("bytes_per_memroy", 1), "`bytes_per_memroy`"),
+        (TENANTS, limit("bytes_per_memory", -1), "`bytes_per_memory`"),
+        (TENANTS, tenant_with("nmae", json!("b")), "`nmae`"),
+        (&keys, with("scopes", json!([])), "`scopes`"),
+        (&keys, with("scopes", json!(["all"])), "scopes"),
+        (&keys, with("expires_at", json!("soon")), "`expires_at`"),
+        (&keys, with("expires_at", json!("2020-01-01")), "`expires_at`"),
+        (&keys, with("memory_store_ids", json!([])), "`memory_store_ids`"),
     ] {
-        let answer = operator.send(Method::POST, &keys, Some(&body)).await;
+        let answer = operator.send(Method::POST, path, Some(&body)).await;
         let message = refused(&answer, 400, "invalid_request_error");
         assert!(message.contains(named), "{message}");
     }
     let nobody = format!("{TENANTS}/wrkspc_00000000000000000000000001");
-    for path in [
-        nobody.clone(),
-        format!("{nobody}/usage"),
-        format!("{nobody}/audit"),
-        format!("{nobody}/api_keys"),
-    ] {
-        refused(
-            &operator.send(Method::GET, &path, None).await,
-            404,
-            "not_found_error",
-        );
+    for below in ["", "/usage", "/audit", "/api_keys"] {
+        let path = format!("{nobody}{below}");
+        let unknown = operator.send(Method::GET, &path, None).await;
+        refused(&unknown, 404, "not_found_error");
     }
     let page = operator.get(&format!("{TENANTS}?limit=1")).await;
     assert_eq!(page["data"][0]["id"], tenant.id.to_string());
@@ -467,12 +435,29 @@ async fn suspension_takes_effect_on_another_replica() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();
-    let _here = deployment.start_with(&operator.config()).await;
+    let _here = deployment.start_with(&operator.config).await;
     let there = deployment.start().await;
     let client = there.client(&tenant);
     is_felt("the start", &client, 200).await;
     let path = format!("{TENANTS}/{}", tenant.id);
+    let keys = format!("{path}/api_keys");
+    let new_key = json!({"name": "more", "scopes": ["memory:read", "keys:admin"]});
+    let maker = operator.post(&keys, &new_key).await;
+    secrets::remember(&text(&maker["api_key"]), "an API key");
+    let by_maker = client.with_key(&text(&maker["api_key"]));
+    is_felt("the new key", &by_maker, 200).await;
+    // Also a replica that still takes a credential for good makes no key for it.
+    let made_no_key = async |client: &Client| {
+        let refused_key = client.post("/v1/api_keys", &new_key).await;
+        refused(&refused_key, 401, "authentication_error");
+        let listed = operator.get(&format!("{keys}?limit=100")).await;
+        assert_eq!(listed["data"].as_array().unwrap().len(), 2);
+    };
+    let revoke = format!("{keys}/{}/revoke", text(&maker["id"]));
+    operator.post(&revoke, &json!({})).await;
+    made_no_key(&by_maker).await;
     operator.post(&format!("{path}/suspend"), &json!({})).await;
+    made_no_key(&client).await;
     is_felt("the suspension", &client, 401).await;
     let message = refused(&client.get(STORES).await, 401, "authentication_error");
     assert!(message.contains("suspended"), "{message}");
@@ -481,32 +466,93 @@ async fn suspension_takes_effect_on_another_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_that_race_make_one_tenant_and_lose_no_change_on_postgres() {
+    requests_that_race_make_one_tenant_and_lose_no_change(Pair::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_race_make_one_tenant_and_lose_no_change_on_sqlite() {
+    requests_that_race_make_one_tenant_and_lose_no_change(Pair::Sqlite).await;
+}
+
+async fn requests_that_race_make_one_tenant_and_lose_no_change(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let operator = Operator::new();
+    let _server = deployment.start_with(&operator.config).await;
+    let same = json!({"name": "one", "external_id": "same"});
+    let racing = (0..8).map(|_| operator.send(Method::POST, TENANTS, Some(&same)));
+    let answers = join_all(racing).await;
+    let (made, taken): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!(made.len(), 1);
+    for answer in taken {
+        refused(answer, 409, "conflict_error");
+    }
+    let made = made[0].json();
+    let path = format!("{TENANTS}/{}", text(&made["id"]));
+
+    // An external id is no other tenant's; a tenant may be given its own again.
+    let other = operator.post(TENANTS, &json!({"name": "two"})).await;
+    let other_path = format!("{TENANTS}/{}", text(&other["id"]));
+    let change = json!({"name": "three", "external_id": "same"});
+    let taken = operator.send(Method::PATCH, &other_path, Some(&change)).await;
+    refused(&taken, 409, "conflict_error");
+    assert_eq!(operator.get(&other_path).await, other);
+    ok(&operator.send(Method::PATCH, &path, Some(&change)).await);
+
+    let limits = [
+        "bytes_per_memory",
+        "max_view_chars",
+        "memories_per_store",
+        "bytes_per_store",
+    ];
+    let changes = limits.map(|name| json!({"limits": {name: 5}}));
+    let racing = changes
+        .iter()
+        .map(|change| operator.send(Method::PATCH, &path, Some(change)));
+    for answer in join_all(racing).await {
+        ok(&answer);
+    }
+    let stored = operator.get(&path).await["limits"].clone();
+    assert!(limits.iter().all(|name| stored[*name] == 5), "{stored}");
+
+    let whole = operator.get("/admin/v1/audit?limit=100").await;
+    let whole = whole["data"].as_array().unwrap();
+    // Two tenants and five changes.
+    assert_eq!(whole.len(), 7);
+    let (mut paged, mut page) = (Vec::new(), String::new());
+    loop {
+        let mut listed = operator.get(&format!("/admin/v1/audit?limit=3{page}")).await;
+        paged.append(listed["data"].as_array_mut().unwrap());
+        match listed["next_page"].as_str() {
+            Some(next) => page = format!("&page={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(&paged, whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_are_made_and_revoked_by_their_tenant() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
-    let stranger = provision.tenant(LimitOverrides::default()).await;
+    let second = provision.store(tenant.id).await;
     provision.close().await;
     let server = deployment.start().await;
-    let (client, other) = (server.client(&tenant), server.client(&stranger));
+    let client = server.client(&tenant);
+    key_grants_no_more_than_its_own_rights(&client, tenant.store_id, second).await;
     let new = json!({"name": "worker", "scopes": ["memory:read"], "expires_at": "2999-01-01"});
     let post = async |body: &Value| {
-        send(
-            client
-                .request(Method::POST, "/v1/api_keys")
-                .header("idempotency-key", "once")
-                .json(body),
-        )
-        .await
+        let request = client.request(Method::POST, "/v1/api_keys").json(body);
+        send(request.header("idempotency-key", "once")).await
     };
-    let made = ok(&post(&new).await);
+    let answers = join_all((0..8).map(|_| post(&new))).await;
+    let answers: Vec<_> = answers.iter().map(ok).collect();
+    let (made, again): (Vec<_>, Vec<_>) = answers.iter().partition(|key| key["api_key"].is_string());
+    assert_eq!(made.len(), 1, "its secret is shown once");
+    let made = made[0];
     secrets::remember(&text(&made["api_key"]), "an API key");
-    let again = ok(&post(&new).await);
-    assert_eq!(
-        (&again["id"], &again["api_key"]),
-        (&made["id"], &Value::Null),
-        "its secret is shown once"
-    );
+    assert!(again.iter().all(|key| key["id"] == made["id"]));
     let reused = post(&json!({"name": "another", "scopes": ["memory:read"]})).await;
     refused(&reused, 400, "invalid_request_error");
 
@@ -514,29 +560,73 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
     let shown = ok(&client.get(&path).await);
     assert_eq!(shown.get("api_key"), None);
     assert_eq!(shown["workspace_id"], tenant.id.to_string());
-    refused(&other.get(&path).await, 404, "not_found_error");
-    let foreign = other.post(&format!("{path}/revoke"), &json!({})).await;
-    refused(&foreign, 404, "not_found_error");
     let listed = ok(&client.get("/v1/api_keys?limit=1").await);
     assert_eq!(listed["data"], json!([shown]));
     assert!(listed["next_page"].is_string());
 
-    let worker = client.with_key(&text(&made["api_key"]));
-    refused(&worker.get("/v1/api_keys").await, 403, "permission_error");
-    let revoked = ok(&client.post(&format!("{path}/revoke"), &json!({})).await);
+    let revoke = async || ok(&client.post(&format!("{path}/revoke"), &json!({})).await);
+    let revoked = revoke().await;
     assert!(revoked["revoked_at"].is_string());
-    assert_eq!(
-        ok(&client.post(&format!("{path}/revoke"), &json!({})).await),
-        revoked
-    );
-    is_felt("the revocation", &worker, 401).await;
+    assert_eq!(revoke().await, revoked);
+}
+
+/// A key with some of all rights makes keys; `own` is the only store that it sees.
+async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, other: StoreId) {
+    let keys = "/v1/api_keys";
+    let good = json!({
+        "name": "made", "scopes": ["memory:read"], "memory_store_ids": [own], "expires_at": "2999-01-01",
+    });
+    let with = |field: &str, value: Value| {
+        let mut body = good.clone();
+        body[field] = value;
+        body
+    };
+    let make = async |maker: &Client, body: &Value| {
+        let secret = text(&ok(&maker.post(keys, body).await)["api_key"]);
+        secrets::remember(&secret, "an API key");
+        client.with_key(&secret)
+    };
+    let maker = make(client, &with("scopes", json!(["keys:admin", "memory:read"]))).await;
+    let reader = make(&maker, &good).await;
+    let message = refused(&reader.post(keys, &good).await, 403, "permission_error");
+    assert!(message.contains("keys:admin"), "{message}");
+
+    let list = format!("{keys}?limit=100");
+    let count = async || ok(&client.get(&list).await)["data"].as_array().unwrap().len();
+    let before = count().await;
+    let nobodys = "memstore_00000000000000000000000001";
+    let later = "2999-01-01T00:00:00.000001Z";
+    for (field, value, status, told) in [
+        (
+            "scopes",
+            json!(["memory:read", "memory:write"]),
+            403,
+            "memory:write",
+        ),
+        ("scopes", json!([]), 400, "`scopes`"),
+        ("memory_store_ids", json!(null), 400, "`memory_store_ids`"),
+        ("memory_store_ids", json!([own, other]), 404, "memory store"),
+        ("memory_store_ids", json!([own, nobodys]), 404, "memory store"),
+        ("expires_at", json!(null), 400, "`expires_at`"),
+        ("expires_at", json!(later), 400, "`expires_at`"),
+        ("expires_at", json!("2020-01-01"), 400, "`expires_at`"),
+    ] {
+        let kind = match status {
+            403 => "permission_error",
+            404 => "not_found_error",
+            _ => "invalid_request_error",
+        };
+        let message = refused(&maker.post(keys, &with(field, value)).await, status, kind);
+        assert!(message.contains(told), "{field}: {message}");
+    }
+    assert_eq!(count().await, before, "no key was made");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_are_not_counted_as_done() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let operator = Operator::new();
-    let mut server = deployment.start_with(&operator.config()).await;
+    let mut server = deployment.start_with(&operator.config).await;
     let ran = async || {
         let page = operator.send(Method::GET, "/metrics", None).await.text;
         let series = r#"keepsake_job_runs_total{job="reconcile-usage",outcome="succeeded"} "#;

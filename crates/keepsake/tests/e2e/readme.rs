@@ -236,3 +236,35 @@ async fn readme_works_block_by_block() {
     }
     assert!(printed.is_empty(), "no such blocks: {printed:?}");
 }
+
+/// Names of four words or more, such as those of tests; `…` stands for the rest of one.
+#[test]
+fn every_name_of_the_docs_is_in_the_code() {
+    let mut folders = vec![repository().join("crates"), repository().join("tools")];
+    let mut code = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                code.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    for page in ["security.md", "architecture.md", "reliability.md"] {
+        let text = fs::read_to_string(repository().join("docs").join(page)).unwrap();
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let name = quoted.trim_end_matches('…').rsplit("::").next().unwrap();
+            let is_name = name
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+            if is_name && name.matches('_').count() >= 3 {
+                assert!(
+                    code.contains(name),
+                    "{page} names `{quoted}`, which does not exist"
+                );
+            }
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! A release, made from the debug build, as `deploy/release` makes it from the optimised one.
+//! A release, made from the debug build, as `tools/release/make` makes it from the optimised one.
 
 use std::path::Path;
 use std::process::Output;
@@ -12,7 +12,7 @@ use crate::support::{binary, repository};
 /// Makes the release of a commit that has the files of this work tree.
 async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let mut release = Command::new(tree.join("deploy/release"));
+    let mut release = Command::new(tree.join("tools/release/make"));
     release
         .args([version, "--out"])
         .arg(folder)
@@ -28,7 +28,7 @@ async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
 
 /// Tests the release in a folder; the command has not run.
 fn smoke(tree: &Path, folder: &Path, public_key: &Path) -> Command {
-    let mut smoke = Command::new(tree.join("deploy/smoke"));
+    let mut smoke = Command::new(tree.join("tools/release/smoke"));
     smoke
         .arg(folder)
         .arg("--public-key")
@@ -90,7 +90,7 @@ async fn release_is_the_same_each_time_and_works() {
     }
 
     let said = script::run(&mut smoke(&tree, &first, &public_key)).await;
-    assert!(said.contains("deploy/smoke: passed\n"), "{said}");
+    assert!(said.contains("tools/release/smoke: passed\n"), "{said}");
 
     // A changed file is noticed, with its changed checksum too.
     let recipe = first.join("image/Dockerfile");
@@ -112,7 +112,7 @@ async fn release_is_the_same_each_time_and_works() {
 #[tokio::test]
 async fn release_of_another_version_is_refused() {
     let base = TempDir::new().unwrap();
-    let mut release = Command::new(repository().join("deploy/release"));
+    let mut release = Command::new(repository().join("tools/release/make"));
     let refused = release
         .args(["9.9.9", "--out"])
         .arg(base.path().join("dist"))

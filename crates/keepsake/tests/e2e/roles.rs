@@ -5,42 +5,30 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::client::send;
-use crate::support::command::{Run, keepsake_with};
+use crate::operator::Operator;
+use crate::support::command::{keepsake_with, words};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, eventually, now_secs, secrets};
+use crate::support::{Client, Deployment, Pair, Tenant, eventually, now_secs, secrets};
 
 /// A schedule wakes each minute's jobs at one of three seconds.
 const RUN_WITHIN: Duration = Duration::from_secs(90);
-
-/// Asks an operator's listener; answers status and body.
-async fn ask(url: &str, token: &str, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
-    let request = Client::new(url, "")
-        .bare(method, &format!("/admin/v1{path}"))
-        .bearer_auth(token);
-    let answer = send(match body {
-        Some(body) => request.json(body),
-        None => request,
-    })
-    .await;
-    (answer.status, answer.json())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_run_every_job_and_gateways_none() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let (of_gateway, gateway_url, gateway_token) = ServerConfig::operated();
-    let (of_worker, worker_url, worker_token) = ServerConfig::operated();
+    let (of_gateway, of_worker) = (Operator::new(), Operator::new());
     let gateway = deployment
-        .command(&of_gateway)
+        .command(&of_gateway.config)
         .env("KEEPSAKE_ROLE", "gateway")
         .start()
         .await;
-    let command = deployment.command(&of_worker).env("KEEPSAKE_ROLE", "worker");
+    let command = deployment
+        .command(&of_worker.config)
+        .env("KEEPSAKE_ROLE", "worker");
     let mut worker = command.spawn();
     let is_ready = async || {
-        let request = Client::new(&worker_url, "").bare(Method::GET, "/readyz");
+        let request = Client::new(&of_worker.url, "").bare(Method::GET, "/readyz");
         matches!(request.send().await, Ok(answer) if answer.status().is_success())
     };
     eventually("the worker is ready", Duration::from_secs(30), is_ready).await;
@@ -68,9 +56,8 @@ async fn workers_run_every_job_and_gateways_none() {
     assert_eq!(database.number(gateways).await, 1, "it flushes for itself");
     database.close().await;
     // Each replica shows the runs.
-    for (url, token) in [(&gateway_url, &gateway_token), (&worker_url, &worker_token)] {
-        let (status, jobs) = ask(url, token, Method::GET, "/jobs", None).await;
-        assert_eq!(status, 200, "{jobs}");
+    for operator in [&of_gateway, &of_worker] {
+        let jobs = operator.get("/admin/v1/jobs").await;
         let jobs = jobs["data"].as_array().unwrap();
         let drain = jobs.iter().find(|job| job["name"] == "drain-deletions").unwrap();
         assert_eq!(drain["last_run"]["status"], "done", "{drain}");
@@ -89,132 +76,116 @@ async fn sqlite_refuses_split_roles() {
             .env("KEEPSAKE_ROLE", role);
         let mut refused = command.spawn();
         assert_eq!(refused.wait().await.code(), Some(1));
-        let output = refused.output();
-        assert!(
-            output.contains("role") && output.contains("must be all"),
-            "{output}"
-        );
+        let told = refused.output();
+        assert!(told.contains("role") && told.contains("must be all"), "{told}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_run_by_hand_on_postgres_and_s3() {
-    jobs_run_by_hand(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn jobs_run_by_hand_on_sqlite() {
-    jobs_run_by_hand(Pair::Sqlite).await;
-}
-
-async fn jobs_run_by_hand(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let (config, url, token) = ServerConfig::operated();
-    let mut server = deployment.start_with(&config).await;
-    let job = async |arguments: &[&str]| {
-        let asked = [&["job"], arguments, &["--server", &url]].concat();
-        keepsake_with(&asked, &[("KEEPSAKE_OPERATOR_TOKEN", &token)]).await
+async fn jobs_run_by_hand() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenants = [deployment.tenant().await, deployment.tenant().await];
+    let operator = Operator::new();
+    let mut server = deployment.start_with(&operator.config).await;
+    write(&server.client(&tenants[0]), &tenants[0]).await;
+    let job = async |line: &str| {
+        let line = format!("job {line} --server {}", operator.url);
+        keepsake_with(&words(&line), &[("KEEPSAKE_OPERATOR_TOKEN", &operator.token)]).await
     };
-    let listed = job(&["list"]).await.ok();
+    let listed = job("list").await.ok();
     for name in ["drain-deletions", "sweep-blobs", "reconcile-usage", "prune"] {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{listed}");
     }
-    for words in [
-        "JOB",
-        "SCHEDULE",
-        "every minute, next ",
-        "daily at 00:05 UTC, next in ",
+    let dry = job("run sweep-blobs --dry-run -o json").await.json();
+    for (field, value) in [
+        ("status", json!("done")),
+        ("dry_run", json!(true)),
+        ("asked_for_by", json!("operator")),
     ] {
-        assert!(listed.contains(words), "{words}: {listed}");
+        assert_eq!(dry[field], value, "{dry}");
     }
-    let dry = job(&["run", "sweep-blobs", "--dry-run", "-o", "json"])
-        .await
-        .json();
-    assert_eq!(
-        (&dry["status"], &dry["dry_run"]),
-        (&json!("done"), &json!(true)),
-        "{dry}"
-    );
-    assert_eq!(dry["asked_for_by"], "operator");
-    let shown = job(&["run", "prune"]).await.ok();
-    assert!(
-        shown.contains("status        done") && shown.contains("idempotency_records=0"),
-        "{shown}"
-    );
-    let history = job(&["history", "sweep-blobs", "-o", "json", "--limit", "1"])
-        .await
-        .json();
+    let shown = job("run prune").await.ok();
+    for part in ["status        done", "idempotency_records=0"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    let history = job("history sweep-blobs -o json --limit 1").await.json();
     assert_eq!(history["data"][0]["job"], "sweep-blobs", "{history}");
-    refused(3, &job(&["run", "make-coffee"]).await, "the job was not found");
-    refused(
-        3,
-        &job(&["history", "make-coffee"]).await,
-        "the job was not found",
-    );
-    refused(
-        1,
-        &job(&["run", "drain-deletions", "--dry-run"]).await,
-        "`dry_run` must not be true",
-    );
+    job("run make-coffee").await.ends(3, "the job was not found");
+    job("history make-coffee").await.ends(3, "the job was not found");
+    job("run drain-deletions --dry-run")
+        .await
+        .ends(1, "`dry_run` must not be true");
 
-    let ask =
-        async |method, path: &str, body: Option<Value>| ask(&url, &token, method, path, body.as_ref()).await;
-    let (status, begun) = ask(Method::POST, "/jobs/reconcile-usage/run", None).await;
-    assert_eq!((status, &begun["status"]), (202, &json!("running")), "{begun}");
-    let (status, error) = ask(Method::POST, "/jobs/prune/run", Some(json!({"dry": true}))).await;
-    assert_eq!(status, 400, "{error}");
-    let (_, audit) = ask(Method::GET, "/audit?limit=100", None).await;
+    let run = async |job: &str, body: Option<&Value>| {
+        let path = format!("/admin/v1/jobs/{job}/run");
+        operator.send(Method::POST, &path, body).await
+    };
+    let begun = run("reconcile-usage", None).await;
+    assert_eq!((begun.status, &begun.json()["status"]), (202, &json!("running")));
+    let unknown = run("prune", Some(&json!({"dry": true}))).await;
+    assert_eq!(unknown.status, 400, "{}", unknown.text);
+    let audit = operator.get("/admin/v1/audit?limit=100").await;
     let audit = audit["data"].as_array().unwrap();
-    for action in [
-        "job.dry_run.sweep-blobs",
-        "job.run.prune",
-        "job.run.reconcile-usage",
-    ] {
+    for action in ["dry_run.sweep-blobs", "run.prune", "run.reconcile-usage"] {
+        let action = format!("job.{action}");
         let entries: Vec<_> = audit.iter().filter(|entry| entry["action"] == action).collect();
         assert_eq!(entries.len(), 1, "{action} {audit:?}");
         assert_eq!(entries[0]["actor"], "operator");
     }
 
-    // Another replica has the lease.
+    // A run that fails says why.
     let database = deployment.database().await;
-    let held = async || {
-        let until = (now_secs() + 60) * 1_000_000;
-        let take = format!(
-            "UPDATE job SET lease_until = {until}, fence = fence + 1, owner = name_owner WHERE name = 'prune'"
-        );
-        let owner = if pair.has_postgres() {
-            "gen_random_uuid()"
-        } else {
-            "randomblob(16)"
-        };
-        database.execute(take.replace("name_owner", owner)).await;
+    let rename = async |from: &str, to: &str| {
+        let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+        database.execute(rename).await;
     };
-    held().await;
-    let (status, error) = ask(Method::POST, "/jobs/prune/run", None).await;
-    assert_eq!(
-        (status, &error["error"]["type"]),
-        (409, &json!("conflict_error")),
-        "{error}"
+    rename("redeemed_code", "away").await;
+    job("run prune").await;
+    let runs = operator.get("/admin/v1/jobs/prune/runs?limit=1").await;
+    let failed = &runs["data"][0];
+    assert_eq!(failed["status"], "failed", "{runs}");
+    assert!(failed["error"].is_string(), "{runs}");
+    rename("away", "redeemed_code").await;
+
+    // Another replica has the lease.
+    let until = (now_secs() + 60) * 1_000_000;
+    let take = format!(
+        "UPDATE job SET lease_until = {until}, fence = fence + 1, owner = randomblob(16) WHERE name = 'prune'"
     );
-    refused(4, &job(&["run", "prune"]).await, "the job is running already");
+    database.execute(take).await;
+    let held = run("prune", None).await;
+    assert_eq!(
+        (held.status, &held.json()["error"]["type"]),
+        (409, &json!("conflict_error"))
+    );
+    job("run prune").await.ends(4, "the job is running already");
     database.close().await;
     server.end().await;
 
     run_beside_the_database(server.config_file().to_str().unwrap()).await;
 }
 
-/// Runs a job once no server has the database.
-async fn run_beside_the_database(config: &str) {
-    let beside = ["job", "run", "sweep-blobs", "-o", "json", "--config", config];
-    let ran = keepsake_with(&beside, &[]).await.json();
-    assert_eq!(
-        (&ran["status"], &ran["counts"]["missing"]),
-        (&json!("done"), &json!(0)),
-        "{ran}"
-    );
+/// Two memories of three versions.
+async fn write(client: &Client, tenant: &Tenant) {
+    let create = |path: &str| json!({"command": "create", "path": path, "file_text": "text\n"});
+    let insert = json!({"command": "insert", "path": "/memories/a", "insert_line": 1, "insert_text": "more"});
+    for call in [create("/memories/a"), create("/memories/b"), insert] {
+        client.tool_ok(tenant, &call).await;
+    }
 }
 
-fn refused(code: i32, run: &Run, why: &str) {
-    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
-    assert!(run.stderr.contains(why), "{}", run.stderr);
+/// Runs jobs once no server has the database.
+async fn run_beside_the_database(config: &str) {
+    let run = async |job: &str| {
+        let line = format!("job run {job} -o json --config {config}");
+        keepsake_with(&words(&line), &[]).await.json()
+    };
+    let ran = run("count-totals").await;
+    let expected = json!({
+        "stores": 2, "memories": 2, "versions": 3, "memory_bytes": 15, "version_bytes": 20,
+    });
+    assert_eq!(ran["counts"]["totals"], expected, "{ran}");
+    let ran = run("sweep-blobs").await;
+    assert_eq!(ran["status"], "done");
+    assert_eq!(ran["counts"]["missing"], 0);
 }

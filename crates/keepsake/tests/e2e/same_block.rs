@@ -1,6 +1,7 @@
 //! A block that is sent again, or at the same time, takes effect once.
 
 use futures::future::join_all;
+use keepsake_core::ContentHash;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Deployment, Pair, Tenant};
@@ -18,7 +19,10 @@ async fn same_block_sent_to_two_servers_at_once_takes_effect_once() {
     let database = deployment.database().await;
     let versions = database.versions(tenant.store_id).await;
     let operations: Vec<_> = versions.iter().map(|version| version.op.as_str()).collect();
-    let round = ["created", "modified", "modified", "modified", "deleted"];
+    let round = [
+        "created", "modified", "modified", "modified", "deleted", "created", "modified", "modified",
+        "deleted", "created",
+    ];
     assert_eq!(operations, round.repeat(ROUNDS));
     database.close().await;
 }
@@ -40,21 +44,15 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
         let commands = [
             json!({"command": "create", "path": path, "file_text": "one\n"}),
             json!({"command": "insert", "path": path, "insert_line": 1, "insert_text": "two"}),
-            json!({"command": "str_replace", "path": path, "old_str": "o", "new_str": "oo"}),
+            json!({"command": "str_replace", "path": path, "old_str": "one", "new_str": "one\none"}),
             json!({"command": "rename", "old_path": path, "new_path": moved}),
             json!({"command": "delete", "path": moved}),
         ];
-        // `o` occurs twice once the insert has happened.
-        let commands = commands.map(|mut command| {
-            if command["command"] == "str_replace" {
-                command["old_str"] = json!("one");
-                command["new_str"] = json!("one\none");
-            }
-            command
-        });
+        let mut calls: Vec<_> = commands.into_iter().map(|command| ("memory", command)).collect();
+        calls.extend(calls_of_agent_tools(&format!("/memories/{round}.md")));
         let mut told = Vec::new();
-        for (step, input) in commands.iter().enumerate() {
-            let block = json!({"type": "tool_use", "id": format!("toolu_{round}_{step}"), "name": "memory", "input": input});
+        for (step, (name, input)) in calls.iter().enumerate() {
+            let block = json!({"type": "tool_use", "id": format!("toolu_{round}_{step}"), "name": name, "input": input});
             let answer = send_at_once(clients, tenant, &block).await;
             assert_eq!(answer["is_error"], false, "{input}: {answer}");
             if step == 2 {
@@ -71,7 +69,30 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
         let mut other = told[4].0.clone();
         other["input"]["path"] = json!("/memories/never");
         assert_eq!(send_at_once(clients, tenant, &other).await["is_error"], true);
+        // So is the same id and input of another tool.
+        let (mut other, appended) = told[6].clone();
+        other["name"] = json!("memory_write");
+        let answer = send_at_once(clients, tenant, &other).await;
+        assert_eq!(answer["is_error"], false, "{answer}");
+        assert_ne!(answer["content"], appended["content"]);
     }
+}
+
+/// Calls that begin and end without the file.
+fn calls_of_agent_tools(path: &str) -> [(&'static str, Value); 4] {
+    let last = ContentHash::of(b"1\ntwo\n").to_string();
+    [
+        ("memory_write", json!({"path": path, "content": "one\n"})),
+        ("memory_append", json!({"path": path, "content": "two"})),
+        (
+            "memory_edit",
+            json!({"path": path, "edits": [{"old_str": "one", "new_str": "1"}]}),
+        ),
+        (
+            "memory_delete",
+            json!({"path": path, "expected_content_sha256": last}),
+        ),
+    ]
 }
 
 /// Sends a block from all senders; returns the answer that all of them got.

@@ -22,12 +22,7 @@ const PYTHON_MODULES: [&str; 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_runner_of_the_sdk_works_on_postgres_and_s3() {
-    tool_runner_works(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tool_runner_of_the_sdk_works_on_sqlite() {
+async fn tool_runner_of_the_sdk_works() {
     tool_runner_works(Pair::Sqlite).await;
 }
 
@@ -45,24 +40,13 @@ async fn python_sdk_works_on_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_syncs_a_session_on_postgres_and_s3() {
-    let server = SdkServer::new(Pair::PostgresS3).await;
-    server.python(&["session_memory_stores"]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_syncs_a_session_on_sqlite() {
+async fn python_sdk_syncs_a_session() {
     let server = SdkServer::new(Pair::Sqlite).await;
     server.python(&["session_memory_stores"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript_sdk_works_on_postgres_and_s3() {
-    SdkServer::new(Pair::PostgresS3).await.typescript().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_sdk_works_on_sqlite() {
+async fn typescript_sdk_works() {
     SdkServer::new(Pair::Sqlite).await.typescript().await;
 }
 

@@ -27,7 +27,7 @@ const MEMORIES: [(&str, &str); 8] = [
     ("/zh/hans.md", "我们在星期二部署了数据库服务。\n"),
 ];
 
-const QUERIES: [&str; 16] = [
+const QUERIES: [&str; 17] = [
     "when do we deploy?",
     "retry count",
     "http server",
@@ -44,6 +44,7 @@ const QUERIES: [&str; 16] = [
     "a.b.c",
     "\"",
     "-nothing",
+    "w14599",
 ];
 
 fn search_path(tenant: &Tenant, query: &str, rest: &str) -> String {
@@ -87,6 +88,12 @@ async fn both_pairs_find_the_same_in_the_same_order() {
         let mut server = deployment.start().await;
         let client = server.client(&tenant);
         fill(&client, &tenant).await;
+        // As many words as a memory can have.
+        let words: Vec<_> = (0..14_600).map(|number| format!("w{number:05}")).collect();
+        let large = json!({"path": "/large.md", "content": words.join(" ")});
+        let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+        let made = client.post(&memories, &large).await;
+        assert_eq!(made.status, 200, "{}", made.text);
         let mut answers = Vec::new();
         for query in QUERIES {
             answers.push(shown(&search(&client, &tenant, query).await));
@@ -109,6 +116,7 @@ async fn both_pairs_find_the_same_in_the_same_order() {
         ("キャッシュの再起動", "/ja/cache.md"),
         ("怎麼部署資料庫", "/zh/hant.md"),
         ("如何部署数据库", "/zh/hans.md"),
+        ("w14599", "/large.md"),
     ] {
         let place = QUERIES.iter().position(|known| *known == query).unwrap();
         assert_eq!(found[0][place][0].0, path, "{query}");
@@ -167,6 +175,7 @@ async fn answers_and_refusals_are_those_of_the_document() {
         .await
         .json();
     assert_ne!(first["data"][0]["path"], second["data"][0]["path"]);
+    let elsewhere = format!("&path_prefix=/projects/&page={page}");
     for (path, field) in [
         (search_path(&tenant, "deploy", "&limit=51"), "limit"),
         (search_path(&tenant, "deploy", "&limit=0"), "limit"),
@@ -175,6 +184,7 @@ async fn answers_and_refusals_are_those_of_the_document() {
             "path_prefix",
         ),
         (search_path(&tenant, "deploys", &format!("&page={page}")), "page"),
+        (search_path(&tenant, "deploy", &elsewhere), "page"),
         (search_path(&tenant, &"x".repeat(1_001), ""), "query"),
         (format!("/v1/memory_stores/{}/search", tenant.store_id), "query"),
         ("/v1/search".to_owned(), "query"),
@@ -187,5 +197,108 @@ async fn answers_and_refusals_are_those_of_the_document() {
         assert_eq!(refused.status, 400, "{}", refused.text);
         let message = refused.json()["error"]["message"].to_string();
         assert!(message.contains(&format!("`{field}`")), "{message}");
+    }
+}
+
+/// The hits of all pages.
+async fn all_hits(client: &Client, path: &str) -> Vec<Value> {
+    let (mut hits, mut page) = (Vec::new(), String::new());
+    loop {
+        let answer = client.get(&format!("{path}{page}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let answer = answer.json();
+        hits.extend(answer["data"].as_array().unwrap().clone());
+        match answer["next_page"].as_str() {
+            Some(next) => page = format!("&page={next}"),
+            None => return hits,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_any_size_have_the_same_hits_and_ties_are_ordered_by_store_and_path() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let mut stores = vec![tenant.store_id.to_string()];
+    for name in ["second", "third"] {
+        stores.push(new_store(&client, name).await);
+    }
+    for store in &stores {
+        for (path, times) in [("/y", 0), ("/z", 0), ("/x", 1), ("/w", 2), ("/v", 3)] {
+            let content = format!("tea{}", " and cake".repeat(times));
+            let memory = json!({"path": path, "content": content});
+            let memories = format!("/v1/memory_stores/{store}/memories");
+            let made = client.post(&memories, &memory).await;
+            assert_eq!(made.status, 200, "{}", made.text);
+        }
+    }
+    let place = |hit: &Value| {
+        let text = |field: &str| hit[field].as_str().unwrap().to_owned();
+        (text("memory_store_id"), text("path"))
+    };
+    let whole = all_hits(&client, "/v1/search?query=tea&limit=50").await;
+    assert_eq!(whole.len(), 15, "{whole:?}");
+    for pair in whole.windows(2) {
+        let [before, after] = [&pair[0], &pair[1]];
+        let [higher, lower] = [before, after].map(|hit| hit["score"].as_f64().unwrap());
+        let is_tie = higher.to_bits() == lower.to_bits();
+        assert!(
+            higher >= lower && (!is_tie || place(before) < place(after)),
+            "{whole:?}"
+        );
+    }
+    stores.sort();
+    let mut tied = Vec::new();
+    for store in &stores {
+        tied.extend(["/y", "/z"].map(|path| (store.clone(), path.to_owned())));
+    }
+    let first: Vec<_> = whole[..6].iter().map(place).collect();
+    assert_eq!(first, tied, "of the same content in each store");
+    for limit in [1, 4, 7] {
+        let paged = all_hits(&client, &format!("/v1/search?query=tea&limit={limit}")).await;
+        assert_eq!(paged, whole, "{limit} a page");
+    }
+    stores.reverse();
+    let chosen = stores.join("&memory_store_ids[]=");
+    let chosen = format!("/v1/search?query=tea&limit=4&memory_store_ids[]={chosen}");
+    let chosen = all_hits(&client, &chosen).await;
+    assert_eq!(chosen, whole, "in whatever order the stores are named");
+}
+
+async fn new_store(client: &Client, name: &str) -> String {
+    let made = client.post("/v1/memory_stores", &json!({"name": name})).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    made.json()["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_hundred_stores_are_not_searched_at_once() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let mut stores = vec![tenant.store_id.to_string()];
+    for _ in 0..100 {
+        stores.push(new_store(&client, "one of many").await);
+    }
+    let chosen = |many: usize| {
+        let named = stores[..many].join("&memory_store_ids[]=");
+        format!("/v1/search?query=a&memory_store_ids[]={named}")
+    };
+    for (path, status) in [
+        ("/v1/search?query=a".to_owned(), 400),
+        (chosen(100), 200),
+        (chosen(101), 400),
+    ] {
+        let answer = client.get(&path).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_eq!(
+            answer.text.contains("`memory_store_ids`"),
+            status == 400,
+            "{}",
+            answer.text
+        );
     }
 }

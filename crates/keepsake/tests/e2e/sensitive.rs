@@ -129,6 +129,7 @@ impl<'a> Place<'a> {
             .client
             .request(Method::POST, &memories)
             .header("idempotency-key", kind);
+        self.batch_leaves_out(kind, &content, part).await;
         for refused in [
             self.client.post(&memories, &new).await,
             send(upsert.json(&over)).await,
@@ -152,8 +153,47 @@ impl<'a> Place<'a> {
         }
     }
 
+    async fn set_policy(&self, policy: &str) {
+        let edit = json!({"sensitive_data_policy": policy});
+        let answer = self.client.post(&self.path, &edit).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+
+    async fn batch_leaves_out(&self, kind: &str, content: &str, part: &str) {
+        let batch = async |is_atomic: bool| {
+            let body = json!({"atomic": is_atomic, "operations": [
+                {"type": "create", "path": "/new.md", "content": content},
+                {"type": "create", "path": format!("/clean/{kind}.md"), "content": "clean"},
+                {"type": "upsert", "path": "/kept-by-its-path.md", "content": content},
+            ]});
+            let path = format!("{}/memories/batch", self.path);
+            let answer = self.client.post(&path, &body).await;
+            assert!(!answer.text.contains(part), "the answer has a {kind}");
+            answer
+        };
+        let refused = batch(true).await;
+        assert_eq!(refused.status, 400, "{kind}: {}", refused.text);
+        assert_eq!(refused.json()["error"]["operation"], 0, "{kind}");
+        let made = batch(false).await;
+        assert_eq!(made.status, 200, "{kind}: {}", made.text);
+        let data = made.json()["data"].clone();
+        let statuses = [0_usize, 1, 2].map(|position| data[position]["status"].clone());
+        assert_eq!(statuses, ["failed", "created", "failed"], "{kind}: {data}");
+        for failed in [&data[0], &data[2]] {
+            let message = failed["error"]["message"].as_str().unwrap();
+            assert!(
+                message.ends_with(&format!("refuses: {kind} in line 2")),
+                "{message}"
+            );
+        }
+    }
+
     async fn call(&self, input: &Value) -> Answer {
-        let block = json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": input});
+        self.call_tool("memory", input).await
+    }
+
+    async fn call_tool(&self, name: &str, input: &Value) -> Answer {
+        let block = json!({"type": "tool_use", "id": "toolu_1", "name": name, "input": input});
         let answer = self
             .client
             .post(&format!("{}/tool_calls", self.path), &block)
@@ -164,21 +204,33 @@ impl<'a> Place<'a> {
 
     async fn tool_refuses(&self, kind: &str, secret: &str, part: &str) {
         let file = "/memories/kept-by-its-path.md";
-        for (input, line) in [
+        let edits = json!([{"old_str": "here\n", "new_str": format!("\n\n{secret}")}]);
+        for (tool, input, line) in [
             (
+                "memory",
                 json!({"command": "create", "path": "/memories/new.md", "file_text": secret}),
                 1,
             ),
             (
+                "memory",
                 json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": secret}),
                 2,
             ),
             (
+                "memory",
                 json!({"command": "str_replace", "path": file, "old_str": "here\n", "new_str": format!("\n\n{secret}")}),
                 3,
             ),
+            (
+                "memory_write",
+                json!({"path": file, "content": format!("\n{secret}")}),
+                2,
+            ),
+            // The line of the text that is appended.
+            ("memory_append", json!({"path": file, "content": secret}), 1),
+            ("memory_edit", json!({"path": file, "edits": edits}), 3),
         ] {
-            let answer = self.call(&input).await;
+            let answer = self.call_tool(tool, &input).await;
             assert!(!answer.text.contains(part), "the answer has a {kind}");
             let result = answer.tool_result();
             assert!(
@@ -204,12 +256,27 @@ impl<'a> Place<'a> {
                 .redact_change(None, secret)
                 .map_or(marker.clone(), |redacted| redacted.text)
         };
-        for input in [
-            json!({"command": "create", "path": file, "file_text": format!("a\n{secret}\nb\n")}),
-            json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": secret}),
-            json!({"command": "str_replace", "path": file, "old_str": "b\n", "new_str": format!("{secret}\n")}),
+        let agents_file = format!("/memories/agents/{kind}.md");
+        let whole = format!("a\n{secret}\nb\n");
+        let edits = json!([{"old_str": "b\n", "new_str": format!("{secret}\n")}]);
+        for (tool, input) in [
+            (
+                "memory",
+                json!({"command": "create", "path": file, "file_text": whole}),
+            ),
+            (
+                "memory",
+                json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": secret}),
+            ),
+            (
+                "memory",
+                json!({"command": "str_replace", "path": file, "old_str": "b\n", "new_str": format!("{secret}\n")}),
+            ),
+            ("memory_write", json!({"path": agents_file, "content": whole})),
+            ("memory_append", json!({"path": agents_file, "content": secret})),
+            ("memory_edit", json!({"path": agents_file, "edits": edits})),
         ] {
-            let answer = self.call(&input).await;
+            let answer = self.call_tool(tool, &input).await;
             assert!(!answer.text.contains(part), "the answer has a {kind}");
             let result = answer.tool_result();
             assert!(!result.is_error, "{}", result.content);
@@ -218,21 +285,104 @@ impl<'a> Place<'a> {
                 "{}",
                 result.content
             );
-            assert_eq!(self.call(&input).await.tool_result(), result, "sent again");
+            let again = self.call_tool(tool, &input).await;
+            assert_eq!(again.tool_result(), result, "sent again");
         }
-        let content = format!("{0}\na\n{0}\n{0}\n", shown(secret));
-        let view = self
-            .call(&json!({"command": "view", "path": file}))
-            .await
-            .tool_result();
-        let lines: Vec<_> = view
-            .content
-            .lines()
-            .skip(1)
-            .map(|line| line.split_once('\t').unwrap().1)
-            .collect();
-        assert_eq!(lines.join("\n"), content);
+        let secret = shown(secret);
+        for (file, content) in [
+            (file, format!("{secret}\na\n{secret}\n{secret}\n")),
+            (agents_file, format!("a\n{secret}\n{secret}\n{secret}\n")),
+        ] {
+            let view = json!({"command": "view", "path": file});
+            let view = self.call(&view).await.tool_result();
+            let lines: Vec<_> = view
+                .content
+                .lines()
+                .skip(1)
+                .map(|line| line.split_once('\t').unwrap().1)
+                .collect();
+            assert_eq!(lines.join("\n"), content);
+        }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let (_, token, _) = secrets_of_each_kind().remove(0);
+    let place = Place::new(&client, "off").await;
+    let content = async || client.get(&place.memory).await.json()["content"].clone();
+    let first = format!("head\n{token}\n");
+    let written = client
+        .post(&place.memory, &json!({"content": first}))
+        .await
+        .json();
+    assert_eq!(content().await, first, "no policy refuses it");
+
+    place.set_policy("reject").await;
+    let file = "/memories/kept-by-its-path.md";
+    let insert = |line: usize, text: &str| json!({"command": "insert", "path": file, "insert_line": line, "insert_text": text});
+    let other = json!({"command": "str_replace", "path": file, "old_str": "head", "new_str": "other head"});
+    for input in [insert(0, "new"), other] {
+        assert!(!place.call(&input).await.tool_result().is_error, "{input}");
+    }
+    let kept = format!("all new\n{token}\n");
+    let edited = client.post(&place.memory, &json!({"content": kept})).await;
+    assert_eq!(edited.status, 200, "{}", edited.text);
+    let touched = json!({"command": "str_replace", "path": file, "old_str": "ghp_", "new_str": "x ghp_"});
+    assert!(
+        place.call(&touched).await.tool_result().is_error,
+        "the line is new"
+    );
+    let copied = json!({"content": format!("{kept}{token}\n")});
+    let copied = client.post(&place.memory, &copied).await;
+    assert_eq!(copied.status, 400, "{}", copied.text);
+    assert!(copied.text.contains("github_token in line 3"), "{}", copied.text);
+
+    place.set_policy("redact").await;
+    let redacted = insert(2, &token);
+    let told = place.call(&redacted).await.tool_result();
+    assert!(told.content.contains("1 secret replaced"), "{told:?}");
+    for policy in ["reject", "off", "redact"] {
+        place.set_policy(policy).await;
+        let again = place.call(&redacted).await.tool_result();
+        assert_eq!(again, told, "the same call under {policy}");
+    }
+    assert_eq!(content().await, format!("{kept}[redacted:github_token]\n"));
+
+    // A restored version is new as a whole.
+    let clean = client.post(&place.memory, &json!({"content": "clean"})).await;
+    assert_eq!(clean.status, 200, "{}", clean.text);
+    let version = written["memory_version_id"].as_str().unwrap();
+    let restore = format!("{}/memory_versions/{version}/restore", place.path);
+    for (policy, status, left) in [
+        ("reject", 400, "clean"),
+        ("redact", 400, "clean"),
+        ("off", 200, first.as_str()),
+    ] {
+        place.set_policy(policy).await;
+        let answer = client.post(&restore, &json!({})).await;
+        assert_eq!(answer.status, status, "{policy}: {}", answer.text);
+        let is_named = answer.text.contains("github_token in line 2");
+        assert_eq!(is_named, status == 400, "{policy}: {}", answer.text);
+        assert_eq!(content().await, left, "{policy}");
+    }
+
+    // The limit is of what is stored: this is too long before its redaction only.
+    place.set_policy("redact").await;
+    let long = format!("{}\n{token}\n", "x".repeat(102_400 - token.len()));
+    let create = json!({"command": "create", "path": "/memories/long/a.md", "file_text": long});
+    let told = place.call(&create).await.tool_result();
+    assert!(!told.is_error, "{told:?}");
+    let listed = client
+        .get(&format!("{}/memories?path_prefix=/long/&view=full", place.path))
+        .await
+        .json();
+    let stored = long.replace(&token, "[redacted:github_token]");
+    assert!(listed["data"][0]["content"] == stored, "{told:?}");
 }
 
 /// Whether any row of any table, or any page of the file, has the text.

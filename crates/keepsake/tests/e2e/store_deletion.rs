@@ -1,4 +1,4 @@
-//! A store with a hundred thousand memories is deleted: at once for every
+//! A store with many memories is deleted: at once for every
 //! reader, in batches for the databases, and to the end whatever dies meanwhile.
 
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::support::client::send;
-use crate::support::{Client, Deployment, Pair, bulk, eventually};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, bulk, eventually, secrets};
 
-const MEMORIES: u64 = 100_000;
 const DIRECTORIES: u64 = 10;
 /// Memories of the many whose blobs are really there.
 const BLOBS: u128 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_postgres_and_s3() {
-    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::PostgresS3).await;
+    // Each has an object to remove.
+    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::PostgresS3, 5_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite() {
-    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::Sqlite).await;
+    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::Sqlite, 100_000).await;
 }
 
-async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
+async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair, memories: u64) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment
         .tenant_with(LimitOverrides {
-            memories_per_store: Some(MEMORIES),
+            memories_per_store: Some(memories),
             ..LimitOverrides::default()
         })
         .await;
-    bulk::fill(&deployment, &tenant, MEMORIES, DIRECTORIES).await;
+    bulk::fill(&deployment, &tenant, memories, DIRECTORIES).await;
     let blobs = deployment.blobs().await;
     for number in 1..=BLOBS {
         let key = BlobKey {
@@ -59,11 +59,16 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
         .await
         .json();
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    use_in_a_session(&client, &tenant).await;
+    // The end writes the events of sessions.
+    server.end().await;
+    server.restart().await;
     let deleted = send(client.request(Method::DELETE, &store)).await;
     assert_eq!(
         deleted.json(),
         json!({"id": tenant.store_id.to_string(), "type": "memory_store_deleted"})
     );
+    delete_with_a_blob_of_a_redacted_version(&client).await;
     assert_is_gone(&client, &store, other["id"].as_str().unwrap()).await;
     server.kill9().await;
 
@@ -73,7 +78,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     // Its connections are made, and die, with the runtime that it runs on.
     let engine = engine_on(&deployment, Arc::clone(&clock)).await;
     dying.spawn(async move { run_once(&engine, PurgeStores).await });
-    let is_under_way = async || rows_left(&deployment).await < 2 * MEMORIES - 10_000;
+    let is_under_way = async || rows_left(&deployment).await < 2 * memories - memories / 10;
     eventually("the purge gets going", Duration::from_mins(1), is_under_way).await;
     dying.shutdown_background();
     assert!(
@@ -85,16 +90,51 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     clock.advance(Duration::from_mins(2));
     let engine = engine_on(&deployment, Arc::clone(&clock)).await;
     let purged = run_once(&engine, PurgeStores).await;
-    assert_eq!(purged["stores"], 1, "{purged}");
+    assert_eq!(purged["stores"], 2, "{purged}");
     assert_eq!(rows_left(&deployment).await, 0);
     let database = deployment.database().await;
     let others = database.number("SELECT (SELECT count(*) FROM store) + (SELECT count(*) FROM directory)");
     assert_eq!(others.await, 2, "the other store and its root");
+    let of_sessions = "SELECT (SELECT count(*) FROM session_event) + (SELECT count(*) FROM session_resource)";
+    assert_eq!(database.number(of_sessions).await, 0);
     database.close().await;
     clock.advance(Duration::from_mins(2));
     let drained = run_once(&engine, DrainDeletions).await;
-    assert_eq!(drained["removed"], MEMORIES, "{drained}");
+    assert_eq!(drained["removed"], memories + 1, "{drained}");
     assert_eq!(blobs.list(None, None, 100).await.unwrap(), []);
+}
+
+async fn use_in_a_session(client: &Client, tenant: &Tenant) {
+    let resource = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
+    let new = json!({"agent": "a", "environment_id": "e", "resources": [resource]});
+    let made = client.post("/v1/sessions", &new).await.json();
+    secrets::remember(made["token"].as_str().unwrap(), "a session's token");
+    let calls = format!("/v1/sessions/{}/tool_calls", made["id"].as_str().unwrap());
+    let view = json!({"command": "view", "path": made["resources"][0]["mount_path"]});
+    let called = client.post(&calls, &view).await;
+    assert_eq!(called.status, 200, "{}", called.text);
+}
+
+/// Deletes a store in which only the version of a rename names the blob, whose id is that
+/// of the redacted one.
+async fn delete_with_a_blob_of_a_redacted_version(client: &Client) {
+    let ok = |answer: Answer| {
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    };
+    let made = ok(client
+        .post("/v1/memory_stores", &json!({"name": "redacted"}))
+        .await);
+    let store = format!("/v1/memory_stores/{}", made["id"].as_str().unwrap());
+    let new = json!({"path": "/a", "content": "x"});
+    let memory = ok(client.post(&format!("{store}/memories"), &new).await);
+    let at = format!("{store}/memories/{}", memory["id"].as_str().unwrap());
+    ok(client.post(&at, &json!({"path": "/b"})).await);
+    ok(send(client.request(Method::DELETE, &at)).await);
+    let version = memory["memory_version_id"].as_str().unwrap();
+    let redact = format!("{store}/memory_versions/{version}/redact");
+    ok(client.post(&redact, &json!({})).await);
+    ok(send(client.request(Method::DELETE, &store)).await);
 }
 
 async fn assert_is_gone(client: &Client, store: &str, other: &str) {

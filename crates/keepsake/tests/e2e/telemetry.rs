@@ -291,6 +291,7 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     .await;
     let text = read().await;
     check_with_promtool(&text).await;
+    assert_totals(&text);
     // Commits write the content where there is no object store, and the view above
     // finds it in the cache.
     let is_of_other_pair = |name: &str| {
@@ -353,6 +354,22 @@ async fn prometheus_reads_every_metric(pair: Pair) {
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() < 0.1, "{found}, not {expected}");
+}
+
+/// A store with a memory of one version and four bytes.
+fn assert_totals(text: &str) {
+    for (name, count, expected) in [
+        ("keepsake_stored_stores", 1, 1.0),
+        ("keepsake_stored_memories", 1, 1.0),
+        ("keepsake_stored_versions", 1, 1.0),
+        ("keepsake_stored_size_bytes", 2, 4.0),
+    ] {
+        let values: Vec<_> = samples(text, name).map(|(_, value)| value).collect();
+        assert_eq!(values.len(), count, "{name}:\n{text}");
+        for value in values {
+            assert_near(value, expected);
+        }
+    }
 }
 
 /// The samples of one name: labels and value.

@@ -6,11 +6,12 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_testkit::{IssuerKey, JwksServer, issuer};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 
 use crate::support::client::{send, tool_calls};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, now_secs, secrets};
+
+const STORES: &str = "/v1/memory_stores";
 
 /// An issuer of people's tokens with keys behind HTTP, and one of workloads'
 /// tokens with a key in a file.
@@ -90,9 +91,7 @@ async fn with_token(
     token: &str,
     body: Option<&Value>,
 ) -> Answer {
-    let mut request = client
-        .bare(method, path)
-        .header("authorization", format!("Bearer {token}"));
+    let mut request = client.bare(method, path).bearer_auth(token);
     if let Some(body) = body {
         request = request.json(body);
     }
@@ -100,15 +99,11 @@ async fn with_token(
 }
 
 async fn view(client: &Client, tenant: &Tenant, token: &str) -> Answer {
-    let input = json!({"command": "view", "path": "/memories"});
-    with_token(
-        client,
-        Method::POST,
-        &tool_calls(tenant.store_id),
-        token,
-        Some(&input),
-    )
-    .await
+    let (path, input) = (
+        tool_calls(tenant.store_id),
+        json!({"command": "view", "path": "/memories"}),
+    );
+    with_token(client, Method::POST, &path, token, Some(&input)).await
 }
 
 fn assert_401(answer: &Answer, why: &str) {
@@ -118,9 +113,10 @@ fn assert_401(answer: &Answer, why: &str) {
     assert!(body["error"]["message"].as_str().unwrap().contains(why), "{body}");
 }
 
-async fn writes_are_attributed_to_the_tokens_subject(pair: Pair) {
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_are_attributed_to_the_tokens_subject() {
     let issuers = Issuers::new().await;
-    let deployment = Deployment::new(pair).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start_with(&issuers.config()).await;
     let client = server.client(&tenant);
@@ -138,25 +134,14 @@ async fn writes_are_attributed_to_the_tokens_subject(pair: Pair) {
         assert_eq!(answer.status, 200, "{number}: {}", answer.text);
         assert_eq!(answer.header("anthropic-workspace-id"), id);
         // The scope of another service gives no right here.
-        let stores = with_token(
-            &client,
-            Method::POST,
-            "/v1/memory_stores",
-            token,
-            Some(&json!({"name": "a"})),
-        )
-        .await;
+        let new = json!({"name": "a"});
+        let stores = with_token(&client, Method::POST, STORES, token, Some(&new)).await;
         assert_eq!(stores.status, 403, "{}", stores.text);
     }
     let versions = format!("/v1/memory_stores/{}/memory_versions", tenant.store_id);
     let listed = client.get(&versions).await.json();
-    let actors: Vec<_> = listed["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .rev()
-        .map(|version| version["created_by"].clone())
-        .collect();
+    let listed = listed["data"].as_array().unwrap().iter().rev();
+    let actors: Vec<_> = listed.map(|version| version["created_by"].clone()).collect();
     let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
     let ci = json!({"type": "service_account_actor", "service_account_id": "ci"});
     assert_eq!(actors, [ada.clone(), ada.clone(), ada, ci.clone()]);
@@ -169,14 +154,24 @@ async fn writes_are_attributed_to_the_tokens_subject(pair: Pair) {
     assert_eq!(issuers.jwks.requests(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn writes_are_attributed_to_the_tokens_subject_on_postgres_and_s3() {
-    writes_are_attributed_to_the_tokens_subject(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn writes_are_attributed_to_the_tokens_subject_on_sqlite() {
-    writes_are_attributed_to_the_tokens_subject(Pair::Sqlite).await;
+/// Tenants with external ids, of which only `acme`, whose id is answered, is served.
+async fn make_named_tenants(operator_url: &str, operator_token: &str) -> String {
+    let operator = Client::new(operator_url, "");
+    let tenants = "/admin/v1/tenants";
+    let mut ids = Vec::new();
+    for external_id in ["acme", "suspended", "deleting"] {
+        let new = json!({"name": "tests", "external_id": external_id});
+        let made = with_token(&operator, Method::POST, tenants, operator_token, Some(&new)).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        ids.push(made.json()["id"].as_str().unwrap().to_owned());
+    }
+    let suspended = format!("{tenants}/{}/suspend", ids[1]);
+    let answer = with_token(&operator, Method::POST, &suspended, operator_token, None).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let deleted = format!("{tenants}/{}", ids[2]);
+    let answer = with_token(&operator, Method::DELETE, &deleted, operator_token, None).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    ids.swap_remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,39 +181,45 @@ async fn invalid_token_is_401_with_a_reason() {
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
-    let server = deployment.start_with(&issuers.config()).await;
+    let (operated, operator_url, operator_token) = ServerConfig::operated();
+    let config = ServerConfig {
+        operator: operated.operator,
+        ..issuers.config()
+    };
+    let server = deployment.start_with(&config).await;
+    let acme = make_named_tenants(&operator_url, &operator_token).await;
     let client = server.client(&tenant);
     let id = tenant.id.to_string();
     let unsigned = issuer::unsigned(r#"{"alg":"none"}"#, "{}");
+    let own = |kid: &str| {
+        let header = json!({"alg": "EdDSA", "typ": "keepsake+jwt", "kid": kid}).to_string();
+        remembered(issuers.keys[2].1.token_with(&header, "{}"))
+    };
+    let with = |changes: Value| issuers.person(2, &id, &changes);
+    let of = |tenant: &str| issuers.person(2, tenant, &json!({}));
+    let claims = json!({"iss": "https://people.example", "aud": "keepsake"});
+    let unknown_key = remembered(issuers.keys[2].1.token("nobody", &claims));
+    let forged = format!("{}A", issuers.person(0, &id, &json!({})));
     for (token, why) in [
-        (
-            issuers.person(2, &id, &json!({"exp": now_secs() - 100})),
-            "expired",
-        ),
-        (
-            issuers.person(2, &id, &json!({"nbf": now_secs() + 100})),
-            "not valid yet",
-        ),
-        (issuers.person(2, &id, &json!({"aud": "other"})), "audience"),
-        (
-            issuers.person(2, &id, &json!({"iss": "https://evil.example"})),
-            "issuer is unknown",
-        ),
-        (
-            issuers.person(2, &id, &json!({"tenant": null})),
-            "names no tenant",
-        ),
-        (issuers.person(2, &id, &json!({"sub": null})), "`sub`"),
-        (issuers.person(2, "acme", &json!({})), "tenant is unknown"),
-        (
-            remembered(issuers.keys[2].1.token(
-                "nobody",
-                &json!({"iss": "https://people.example", "aud": "keepsake"}),
-            )),
-            "key is unknown",
-        ),
+        (with(json!({"exp": now_secs() - 100})), "expired"),
+        (with(json!({"nbf": now_secs() + 100})), "not valid yet"),
+        (with(json!({"aud": "other"})), "audience"),
+        (with(json!({"iss": "https://evil.example"})), "issuer is unknown"),
+        (with(json!({"tenant": null})), "names no tenant"),
+        (with(json!({"sub": null})), "`sub`"),
+        (of(""), "names no tenant"),
+        (of("ACME"), "tenant is unknown"),
+        (of("acme%"), "tenant is unknown"),
+        (of("acme' OR 1=1"), "tenant is unknown"),
+        (of("Acme"), "tenant is unknown"),
+        (of("deleting"), "tenant is unknown"),
+        (of("suspended"), "tenant is suspended"),
+        (own("token-9"), "key is unknown"),
+        (own("cursor"), "key is unknown"),
+        (own(""), "key is unknown"),
+        (unknown_key, "key is unknown"),
         (format!("{unsigned}."), "algorithm"),
-        (format!("{}A", issuers.person(0, &id, &json!({}))), "signature"),
+        (forged, "signature"),
         (format!("a.{}.c", "b".repeat(8200)), "longer than 8192"),
         ("a.b.c".to_owned(), "malformed"),
     ] {
@@ -226,16 +227,34 @@ async fn invalid_token_is_401_with_a_reason() {
     }
     let good = issuers.person(2, &id, &json!({}));
     assert_eq!(view(&client, &tenant, &good).await.status, 200);
-    let as_key = client
-        .bare(Method::GET, "/v1/memory_stores")
-        .header("x-api-key", &good);
+    let by_name = issuers.person(2, "acme", &json!({}));
+    let listed = with_token(&client, Method::GET, STORES, &by_name, None).await;
+    assert_eq!(listed.status, 200, "{}", listed.text);
+    assert_eq!(listed.header("anthropic-workspace-id"), acme);
+    let as_key = client.bare(Method::GET, STORES).header("x-api-key", &good);
     assert_401(&send(as_key).await, "malformed");
-    let both = client
-        .request(Method::GET, "/v1/memory_stores")
-        .header("authorization", format!("Bearer {good}"));
+    let both = client.request(Method::GET, STORES).bearer_auth(&good);
     assert_401(&send(both).await, "two different credentials");
     let no_rights = issuers.person(2, &id, &json!({"scope": "openid"}));
     assert_eq!(view(&client, &tenant, &no_rights).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_past_its_end_is_served_a_minute_and_obtains_no_other() {
+    let issuers = Issuers::new().await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start_with(&issuers.config()).await;
+    let client = server.client(&tenant);
+    let claims = json!({"exp": now_secs() - 5, "scope": "sessions:write memory:read"});
+    let ended = issuers.person(2, &tenant.id.to_string(), &claims);
+    let sessions = "/v1/sessions";
+    let new = json!({"agent": "a", "environment_id": "e"});
+    let refused = with_token(&client, Method::POST, sessions, &ended, Some(&new)).await;
+    assert_401(&refused, "expired");
+    let listed = with_token(&client, Method::GET, sessions, &ended, None).await;
+    assert_eq!(listed.status, 200, "{}", listed.text);
+    assert_eq!(listed.json()["data"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,7 +266,7 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
         deployment.start_with(&issuers.config()).await,
         deployment.start_with(&issuers.config()).await,
     ];
-    let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
+    let database = deployment.database().await;
     let token = issuers.person(0, &tenant.id.to_string(), &json!({}));
     let is_served = async |server: &Server, credential: &str| {
         view(&server.client(&tenant), &tenant, credential).await.status == 200
@@ -268,18 +287,14 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
             for server in &servers {
                 assert_eq!(is_served(server, credential).await, status == "suspended");
             }
-            sqlx::query("UPDATE tenant SET status = $1")
-                .bind(status)
-                .execute(&mut database)
-                .await
-                .unwrap();
+            let update = format!("UPDATE tenant SET status = '{status}'");
+            database.execute(update).await;
             all_become(credential, status == "active").await;
         }
     }
-    sqlx::query("UPDATE api_key SET revoked_at = 1")
-        .execute(&mut database)
-        .await
-        .unwrap();
+    let revoke = "UPDATE api_key SET revoked_at = 1";
+    database.execute(revoke.to_owned()).await;
+    database.close().await;
     all_become(&tenant.key, false).await;
     all_become(&token, true).await;
 }
@@ -292,18 +307,12 @@ async fn last_use_of_a_key_is_recorded_for_reads() {
         let mut server = deployment.start().await;
         let begun = now_secs();
         for _ in 0..5 {
-            assert_eq!(server.client(&tenant).get("/v1/memory_stores").await.status, 200);
+            assert_eq!(server.client(&tenant).get(STORES).await.status, 200);
         }
         server.end().await;
-        let last = "SELECT last_used_at FROM api_key";
-        let last: i64 = if pair.has_postgres() {
-            let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
-            sqlx::query(last).fetch_one(&mut database).await.unwrap().get(0)
-        } else {
-            let url = format!("sqlite://{}", deployment.sqlite_file().display());
-            let mut database = SqliteConnection::connect(&url).await.unwrap();
-            sqlx::query(last).fetch_one(&mut database).await.unwrap().get(0)
-        };
+        let database = deployment.database().await;
+        let last = database.number("SELECT last_used_at FROM api_key").await;
+        database.close().await;
         let last_secs = u64::try_from(last / 1_000_000).unwrap();
         assert!((begun..=now_secs()).contains(&last_secs), "{last}");
     }
@@ -319,25 +328,28 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     }
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
-    let mut sizes = async || {
-        let rows = sqlx::query("SELECT octet_length(wrapped_key) FROM server_secret")
-            .fetch_all(&mut database)
-            .await
-            .unwrap();
-        rows.iter().map(|row| row.get::<i32, _>(0)).collect::<Vec<_>>()
+    let database = deployment.database().await;
+    let stored_bytes = async || {
+        let sum = "SELECT sum(octet_length(wrapped_key)) FROM server_secret";
+        database.number(sum).await
     };
     let open = deployment.start().await;
-    assert!(
-        open.output().contains("secrets.master_key is not set"),
-        "{}",
-        open.output()
+    let output = open.output();
+    assert!(output.contains("secrets.master_key is not set"), "{output}");
+    let client = open.client(&tenant);
+    client.post(STORES, &json!({"name": "second"})).await;
+    let listing = client.get("/v1/memory_stores?limit=1").await.json();
+    let page = format!(
+        "/v1/memory_stores?page={}",
+        listing["next_page"].as_str().unwrap()
     );
-    let listing = open.client(&tenant).get("/v1/memory_stores?limit=1").await;
-    assert_eq!(listing.status, 200);
+    let new = json!({"agent": "a", "environment_id": "e"});
+    let session = client.post("/v1/sessions", &new).await.json();
+    let token = remembered(session["token"].as_str().unwrap().to_owned());
+    let session = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     drop(open);
     // For tokens of sessions, cursors of pages, and cookies of the console.
-    assert_eq!(sizes().await, [32; 3]);
+    assert_eq!(stored_bytes().await, 3 * 32);
     let command = |variables: &[(&str, &str)]| {
         let command = deployment.command(&ServerConfig::default());
         variables
@@ -349,12 +361,13 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     let previous = ("KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY", FIRST_KEY);
     for variables in [&[first][..], &[second, previous], &[second]] {
         let server = Server::start(command(variables)).await;
-        assert!(
-            !server.output().contains("secrets.master_key"),
-            "{}",
-            server.output()
-        );
-        assert_eq!(sizes().await, [61; 3]);
+        let output = server.output();
+        assert!(!output.contains("secrets.master_key"), "{output}");
+        assert_eq!(stored_bytes().await, 3 * 61);
+        // The secrets are the same: cursors and tokens stay valid.
+        let client = server.client(&tenant);
+        assert_eq!(client.get(&page).await.status, 200);
+        assert_eq!(client.with_key(&token).get(&session).await.status, 200);
     }
     for variables in [&[first][..], &[]] {
         // Kept in a variable, because it owns the configuration file.
@@ -368,6 +381,7 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
         );
         secrets::assert_none_in(&output, "a server that does not start");
     }
+    database.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -414,12 +428,8 @@ async fn mcp_clients_find_where_to_sign_in() {
     );
     let other = Deployment::new(Pair::Sqlite).await;
     let others = other.tenant().await;
-    let server = Server::start(
-        other
-            .command(&ServerConfig::default())
-            .env("KEEPSAKE_SERVER_PUBLIC_URL", url),
-    )
-    .await;
+    let command = other.command(&ServerConfig::default());
+    let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", url)).await;
     let client = server.client(&others);
     let unknown = send(client.bare(Method::GET, &metadata)).await;
     assert_eq!(unknown.status, 404, "{}", unknown.text);

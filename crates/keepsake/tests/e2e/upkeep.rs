@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use keepsake_blobs::BlobStore;
 use keepsake_core::BlobKey;
-use keepsake_engine::jobs::{DrainDeletions, Job, RunOutcome, RunRequest, SweepBlobs};
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::jobs::{DrainDeletions, Job, Prune, RunOutcome, RunRequest, SweepBlobs};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{tool_calls, try_send};
 use crate::support::command::{Run, keepsake};
 use crate::support::history::{Database, orphans};
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
 /// How long to wait for a step of a write.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
@@ -181,6 +182,102 @@ async fn verify_with(server: &Server, more: &[&str]) -> Run {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ended_sessions_are_pruned_and_make_room_on_postgres() {
+    ended_sessions_are_pruned_and_make_room(Pair::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_sessions_are_pruned_and_make_room_on_sqlite() {
+    ended_sessions_are_pruned_and_make_room(Pair::Sqlite).await;
+}
+
+async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let limits = LimitOverrides {
+        sessions_per_tenant: Some(2),
+        ..LimitOverrides::default()
+    };
+    let tenant = deployment.tenant_with(limits).await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    let store = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
+    let new = json!({"agent": "a", "environment_id": "e", "resources": [store]});
+    let make = async || {
+        let made = client.post("/v1/sessions", &new).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        let made = made.json();
+        secrets::remember(made["token"].as_str().unwrap(), "a session's token");
+        let path = format!("/v1/sessions/{}", made["id"].as_str().unwrap());
+        let view = json!({"command": "view", "path": "/memories"});
+        let called = client.post(&format!("{path}/tool_calls"), &view).await;
+        assert_eq!(called.status, 200, "{}", called.text);
+        path
+    };
+    let deleted = make().await;
+    let delete = client.request(Method::DELETE, &deleted);
+    assert_eq!(try_send(delete).await.unwrap().status, 200);
+    let (archived, live) = (make().await, make().await);
+    let archive = client.post(&format!("{archived}/archive"), &json!({})).await;
+    assert_eq!(archive.status, 200, "{}", archive.text);
+    assert_eq!(client.post("/v1/sessions", &new).await.status, 429);
+    server.end().await;
+
+    prune(&deployment, 29, false).await;
+    assert_eq!(session_rows(&deployment).await, [2, 2, 2], "but the deleted one");
+    for is_dry in [true, false] {
+        let counts = prune(&deployment, 31, is_dry).await;
+        assert_eq!(
+            (&counts["sessions"], &counts["session_resources"]),
+            (&json!(1), &json!(1)),
+            "{counts}"
+        );
+    }
+    assert_eq!(session_rows(&deployment).await, [1, 1, 0]);
+
+    server.restart().await;
+    assert_eq!(client.get(&archived).await.status, 404);
+    assert_eq!(client.get(&live).await.status, 200);
+    make().await;
+    assert_eq!(client.post("/v1/sessions", &new).await.status, 429);
+    server.end().await;
+}
+
+/// Sessions, their attachments and their events.
+async fn session_rows(deployment: &Deployment) -> [i64; 3] {
+    let database = deployment.database().await;
+    let mut rows = [0; 3];
+    for (rows, table) in rows
+        .iter_mut()
+        .zip(["session", "session_resource", "session_event"])
+    {
+        *rows = database.number(&format!("SELECT count(*) FROM {table}")).await;
+    }
+    database.close().await;
+    rows
+}
+
+/// Runs the job as in so many days; answers what it counted.
+async fn prune(deployment: &Deployment, days: u64, is_dry: bool) -> Value {
+    let later = SystemClock.now().plus(Duration::from_hours(24 * days));
+    let options = EngineOptions {
+        clock: Arc::new(ManualClock::new(later)),
+        ..EngineOptions::default()
+    };
+    let index = deployment.index().await;
+    let engine = Engine::new(index.clone(), deployment.object_store().await, options);
+    let stopping = CancellationToken::new();
+    let ran = engine
+        .jobs
+        .run(Arc::new(Prune::default()), RunRequest::manual(is_dry), &stopping)
+        .await;
+    index.close().await;
+    match ran.unwrap() {
+        RunOutcome::Ran(counts) => counts,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn verification_finds_what_is_wrong_on_postgres_and_s3() {
     verification_finds_what_is_wrong(Pair::PostgresS3).await;
 }
@@ -200,7 +297,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    for name in ["secret-path-a", "secret-path-b", "c"] {
+    for name in ["secret-path-a", "secret-path-b", "d/c"] {
         client
             .tool_ok(
                 &tenant,
@@ -208,26 +305,43 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
             )
             .await;
     }
+    // A deleted store counts no longer, also while it waits for its purge; then its blobs
+    // may be missing.
+    let made = client.post("/v1/memory_stores", &json!({"name": "gone"})).await;
+    let gone = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
+    let memory = json!({"path": "/a", "content": "of a deleted store"});
+    let made = client.post(&format!("{gone}/memories"), &memory).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let deleted = try_send(client.request(Method::DELETE, &gone)).await.unwrap();
+    assert_eq!(deleted.status, 200, "{}", deleted.text);
     server.end().await;
+    let blobs = deployment.blobs().await;
+    let (kept, of_gone): (Vec<_>, Vec<_>) = blobs_of(&*blobs, &tenant)
+        .await
+        .into_iter()
+        .partition(|key| key.store_id == tenant.store_id);
+    for key in of_gone {
+        blobs.delete(&key).await.unwrap();
+    }
     let well = verify_with(&server, &[]).await.ok();
     assert!(
         well.ends_with("3 blobs of 39 B, 3 versions, 1 memory store, 1 tenant: all is well\n"),
         "{well}"
     );
 
-    let blobs = deployment.blobs().await;
-    let [missing, damaged, _] = blobs_of(&*blobs, &tenant).await.try_into().unwrap();
+    let [missing, damaged, _] = kept.try_into().unwrap();
     for key in [missing, damaged] {
         blobs.delete(&key).await.unwrap();
     }
-    blobs
-        .put(&damaged, bytes::Bytes::from_static(b"another"))
-        .await
-        .unwrap();
+    let another = match pair {
+        Pair::Postgres => "Content of it",
+        Pair::PostgresS3 | Pair::SqliteS3 => "shorter",
+        Pair::Sqlite => "longer than its row says",
+    };
+    let found_bytes = another.len();
+    blobs.put(&damaged, another.into()).await.unwrap();
     let database = deployment.database().await;
-    database
-        .execute("UPDATE store SET memory_count = 7; UPDATE directory SET files = 9; UPDATE tenant SET store_count = 5".to_owned())
-        .await;
+    database.execute(DRIFT.to_owned()).await;
 
     let run = verify_with(&server, &[]).await;
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
@@ -238,11 +352,13 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
         "PROBLEM TENANT MEMORY STORE MEMORY VERSION DETAILS".to_owned(),
         format!("missing_blob {ids} {}", missing.blob_id),
         format!(
-            "damaged_blob {ids} {} expected_bytes=13, found_bytes=7",
+            "damaged_blob {ids} {} expected_bytes=13, found_bytes={found_bytes}",
             damaged.blob_id
         ),
-        format!("store_count {ids} - memory_count=7 (counted 3), wrong_directories=1"),
-        format!("tenant_count {} - - store_count=5 (counted 1)", tenant.id),
+        format!("store_count {ids} - "),
+        "memory_count=7 (counted 3)".to_owned(),
+        format!("tenant_count {} - - ", tenant.id),
+        "store_count=5 (counted 1)".to_owned(),
     ] {
         let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&told), "{told}\n{}", run.stdout);
@@ -265,14 +381,47 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
             .unwrap()
     };
     let path = of_kind("missing_blob")["path"].as_str().unwrap();
-    assert!(path.starts_with("/secret-path") || path == "/c.txt", "{path}");
-    assert_eq!(of_kind("store_count")["directories"], json!(["/"]));
+    assert!(path.starts_with("/secret-path") || path == "/d/c.txt", "{path}");
+    assert_drift_is_told(&tenant, of_kind("store_count"), of_kind("tenant_count"));
 
     assert_job_mends_what_was_counted(&server).await;
     database.close().await;
 }
 
-/// The job corrects the counters; missing blobs stay missing.
+/// Every counter is wrong, a directory has no row and another too many, the store holds
+/// more than it was granted, and the head of a memory is no version.
+const DRIFT: &str = "UPDATE store SET memory_count = 7, live_bytes = 38, version_count = 0, version_bytes = 44, \
+        granted_bytes = 0; \
+    UPDATE tenant SET store_count = 5, granted_bytes = 1; \
+    UPDATE directory SET files = 9; \
+    DELETE FROM directory WHERE path = '/d/'; \
+    INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
+        SELECT tenant_id, store_id, '/nowhere/', '/', 'nowhere', 1, 1, 1 FROM store WHERE deleted_at IS NULL; \
+    UPDATE memory SET head_seq = 99 WHERE path = '/d/c.txt'";
+
+/// What [`DRIFT`] did to a store with 3 memories of 39 bytes.
+#[track_caller]
+fn assert_drift_is_told(tenant: &Tenant, of_store: &Value, of_tenant: &Value) {
+    let drifted = |recorded: u64, counted: u64| json!({"recorded": recorded, "counted": counted});
+    assert_eq!(
+        *of_store,
+        json!({
+            "problem": "store_count", "tenant": tenant.id, "memory_store": tenant.store_id,
+            "memory_count": drifted(7, 3), "live_bytes": drifted(38, 39), "version_count": drifted(0, 3),
+            "version_bytes": drifted(44, 39), "wrong_directories": 3, "lost_heads": 1, "overdrawn_bytes": 39,
+            "directories": ["/", "/d/", "/nowhere/"],
+        })
+    );
+    assert_eq!(
+        *of_tenant,
+        json!({
+            "problem": "tenant_count", "tenant": tenant.id,
+            "store_count": drifted(5, 1), "granted_bytes": drifted(1, 0),
+        })
+    );
+}
+
+/// The job corrects the counters; what is missing stays missing.
 async fn assert_job_mends_what_was_counted(server: &Server) {
     let config = server.config_file();
     let config = config.to_str().unwrap();
@@ -289,8 +438,8 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
     .await
     .json();
     assert_eq!(
-        (&told["counts"]["drifted_stores"], &told["counts"]["mended"]),
-        (&json!(1), &json!(0)),
+        ["drifted_stores", "lost_heads", "mended"].map(|name| told["counts"][name].as_u64().unwrap()),
+        [1, 1, 0],
         "{told}"
     );
     let ran = keepsake(&["job", "run", "reconcile-usage", "-o", "json", "--config", config])
@@ -303,7 +452,14 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
     );
     let run = verify_with(server, &["-o", "json"]).await;
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(report["problem_count"], 2, "{report}");
+    assert_eq!(report["problem_count"], 3, "{report}");
+    let problems = report["problems"].as_array().unwrap();
+    let counted = problems
+        .iter()
+        .find(|problem| problem["problem"] == "store_count");
+    let mut fields: Vec<_> = counted.unwrap().as_object().unwrap().keys().collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["lost_heads", "memory_store", "problem", "tenant"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -317,6 +473,13 @@ async fn verification_repeats_what_sqlite_says_about_damage() {
     server.end().await;
     let file = deployment.sqlite_file();
     let mut connection = SqliteConnection::connect(&deployment.index_url()).await.unwrap();
+    for (name, is_damage) in [("CAST(x'61ff62' AS TEXT)", true), ("'tests'", false)] {
+        let update = AssertSqlSafe(format!("UPDATE tenant SET name = {name}"));
+        sqlx::query(update).execute(&mut connection).await.unwrap();
+        let run = verify_with(&server, &["-o", "json"]).await;
+        let told = "table tenant: a text of column name is not UTF-8";
+        assert_eq!(run.stdout.contains(told), is_damage, "{}", run.stdout);
+    }
     let page = "SELECT (rootpage - 1) * 4096 FROM sqlite_schema WHERE name = 'version_actor'";
     let page: i64 = sqlx::query_scalar(page).fetch_one(&mut connection).await.unwrap();
     connection.close().await.unwrap();
@@ -344,6 +507,53 @@ async fn verification_repeats_what_sqlite_says_about_damage() {
         "{}",
         run.stderr
     );
+}
+
+/// Each damage leaves a valid row.
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_finds_damaged_search_terms() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+    let mut made = Vec::new();
+    for (path, content) in [
+        ("/terms", "apples and pears"),
+        ("/analyser", "quinces"),
+        ("/length", "plums"),
+        ("/memory_id", "cherries"),
+        ("/sound", "grapes"),
+    ] {
+        let new = json!({"path": path, "content": content});
+        made.push(client.post(&memories, &new).await.json()["id"].clone());
+    }
+    server.end().await;
+    verify_with(&server, &[]).await.ok();
+    let at = |path: &str| format!("memory_id = (SELECT memory_id FROM memory WHERE path = '{path}')");
+    let others = format!("terms = (SELECT terms FROM search_doc WHERE {})", at("/sound"));
+    let damages = [
+        ("/terms", others.as_str()),
+        ("/analyser", "analyser = ~analyser"),
+        ("/length", "length = ~length"),
+        ("/memory_id", "memory_id = x'00000000000000000000000000000007'"),
+    ];
+    let damages = damages.map(|(path, damage)| format!("UPDATE search_doc SET {damage} WHERE {}", at(path)));
+    let database = deployment.database().await;
+    database.execute(damages.join("; ")).await;
+    database.close().await;
+
+    let run = verify_with(&server, &["-o", "json"]).await;
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let problems = report["problems"].as_array().unwrap();
+    assert_eq!((run.code, problems.len()), (Some(1), 4), "{report}");
+    for problem in problems {
+        assert_eq!(problem["problem"], "damaged_search_terms", "{report}");
+        assert_eq!(problem["memory_store"], tenant.store_id.to_string());
+    }
+    let named = |memory: &Value| problems.iter().any(|problem| problem["memory"] == *memory);
+    assert!(made[..3].iter().all(named), "{report}");
+    assert!(!made[3..].iter().any(named), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use keepsake_index::Access;
+use keepsake_index::{Access, Scope};
 use serde_json::json;
 
 use super::call;
 use crate::expiry::{DAY, PERIOD, SECOND, expire, restore, run_on, short_of, with_period};
-use crate::test_engine::{TestEngine, view};
+use crate::test_engine::{TestEngine, principal_of, view};
 
 crate::on_both_databases! {
     store_in_use_by_a_session_keeps_its_memories,
@@ -18,6 +18,8 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     let memory = setup.make("/a.md", "x").await;
     let stores = [(setup.store_id, Access::ReadOnly)];
     let [used, archived] = [setup.open(&stores).await, setup.open(&stores).await];
+    let scopes = [Scope::MemoryRead, Scope::SessionsWrite];
+    let reader = principal_of(&setup.engine, setup.principal.tenant_id, &scopes).await;
     setup.clock.advance(short_of(PERIOD, SECOND));
     // A listing reads no memory.
     let replica = setup.replica();
@@ -40,14 +42,12 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     restore(&setup, &memory).await.unwrap();
 
     setup.clock.advance(PERIOD);
+    // Now by tokens that may only read.
     for session in [&used, &archived] {
-        call(
-            &replica,
-            &setup.principal,
-            session.session.session_id,
-            view("/memories"),
-        )
-        .await;
+        let session_id = session.session.session_id;
+        let token = replica.sessions.issue_token(&reader, session_id).await.unwrap();
+        let agent = replica.auth.authenticate(&token).await.unwrap();
+        call(&replica, &agent, session_id, view("/memories")).await;
     }
     assert!(setup.engine_now() > used_at);
     replica.replica.flush().await.unwrap();

@@ -285,7 +285,7 @@ impl Folder {
 
     /// Removes a file that was taken from `path` if it has the expected content;
     /// else keeps it at `path` or beside, and returns `false`.
-    fn drop_if_known(
+    pub(super) fn drop_if_known(
         &self,
         taken: &FolderEntry,
         path: &MemoryPath,

@@ -142,6 +142,29 @@ fn write_and_delete_need_the_content_that_was_seen() {
     assert!(matches!(disk.folder.delete(&gone, seen), Attempt::Lost));
 }
 
+/// `take` does what follows the rename of a file that was edited after the check.
+#[test]
+fn edit_of_the_last_moment_is_put_back_or_kept_beside_the_new_content() {
+    let disk = Disk::new();
+    let take = |content: &str| {
+        disk.put(".keepsake/swap/taken", content);
+        let taken = disk.folder.opened.as_ref().unwrap();
+        let taken = taken.entry(".keepsake/swap/taken").unwrap();
+        let is_dropped = disk.folder.drop_if_known(&taken, &path("/a.md"), hash("seen"));
+        assert!(!is_dropped.unwrap());
+    };
+    take("an edit");
+    assert_eq!(disk.names(), ["a.md"]);
+    take("another");
+    let names = disk.names();
+    assert!(
+        names.len() == 2 && names[0].starts_with("a.conflict-"),
+        "{names:?}"
+    );
+    let contents = [names[0].as_str(), "a.md"].map(|name| disk.content(name).unwrap());
+    assert_eq!(contents, ["another", "an edit"]);
+}
+
 #[test]
 fn replaced_file_keeps_its_mode_and_directories_follow_their_files() {
     let disk = Disk::new();

@@ -1,8 +1,11 @@
 //! A simple model of a store: a list of memories and a list of versions, changed by
 //! one call after the other.
 
+use std::collections::BTreeMap;
+
 use keepsake_core::ContentHash;
-use keepsake_core::tool::{ToolPath, insert, str_replace};
+use keepsake_core::path::is_visible;
+use keepsake_core::tool::{ToolPath, format_size, insert, str_replace};
 
 /// A memory, live or deleted.
 #[derive(Debug, Clone)]
@@ -24,6 +27,7 @@ pub(crate) struct Version {
     pub(crate) content: Option<(String, usize)>,
     pub(crate) by: usize,
     pub(crate) is_redacted: bool,
+    pub(crate) is_erased: bool,
 }
 
 /// A store.
@@ -77,6 +81,10 @@ pub(crate) enum Call {
         precondition: Option<Precondition>,
     },
     Tool(Tool),
+    /// An erasure, which is waited for.
+    Erase {
+        prefix: String,
+    },
     /// The call as an operation of a batch, before another that makes a memory.
     Batched {
         call: Box<Call>,
@@ -107,6 +115,10 @@ pub(crate) enum Answer {
     Tool {
         is_error: bool,
     },
+    Erased {
+        memories: usize,
+        versions: usize,
+    },
     NotFound,
     /// A content precondition does not hold: the memory, and what it holds.
     PreconditionFailed(usize, Option<String>),
@@ -125,6 +137,11 @@ enum Obstacle {
 
 pub(crate) fn sha256(content: &str) -> String {
     ContentHash::of(content.as_bytes()).to_string()
+}
+
+/// The directory of a memory, without a slash at the end.
+fn directory_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 impl Model {
@@ -160,6 +177,81 @@ impl Model {
         below
     }
 
+    /// How many memories are live, and their bytes.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let live = self.memories.iter().filter(|memory| memory.is_live);
+        live.fold((0, 0), |(count, bytes), memory| {
+            (count + 1, bytes + memory.content.len())
+        })
+    }
+
+    /// The directory of a memory that a call deletes: a batch may empty and refill it. The
+    /// root, which is empty here, for other calls.
+    pub(crate) fn directory_left_by(&self, call: &Call) -> &str {
+        match call {
+            Call::Delete { memory, .. } if self.memories[*memory].is_live => {
+                directory_of(&self.memories[*memory].path)
+            }
+            _ => "",
+        }
+    }
+
+    /// The directory where something changed last, if it has memories.
+    pub(crate) fn directory_of_the_last_change(&self) -> Option<&str> {
+        let directory = directory_of(self.versions.last()?.path.as_deref()?);
+        (!self.live_below(directory).is_empty()).then_some(directory)
+    }
+
+    /// What is directly in a directory, by name: whether it is a directory, and its bytes.
+    fn children(&self, directory: &str) -> BTreeMap<&str, (bool, u64)> {
+        let mut children = BTreeMap::new();
+        for memory in self.live_below(directory) {
+            let memory = &self.memories[memory];
+            let rest = &memory.path[directory.len() + 1..];
+            let (name, is_directory) = match rest.split_once('/') {
+                Some((name, _)) => (name, true),
+                None => (rest, false),
+            };
+            children.entry(name).or_insert((is_directory, 0)).1 += memory.content.len() as u64;
+        }
+        children
+    }
+
+    /// The lines that `view` shows of a directory.
+    pub(crate) fn view(&self, directory: &str) -> String {
+        let bytes: u64 = self.children(directory).values().map(|child| child.1).sum();
+        let mut lines = vec![format!("{}\t/memories{directory}", format_size(bytes))];
+        lines.extend(self.lines_below(directory, 2));
+        lines.join("\n")
+    }
+
+    fn lines_below(&self, directory: &str, levels: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (name, (is_directory, bytes)) in self.children(directory) {
+            if !is_visible(name) {
+                continue;
+            }
+            let path = format!("{directory}/{name}");
+            let slash = if is_directory { "/" } else { "" };
+            lines.push(format!("{}\t/memories{path}{slash}", format_size(bytes)));
+            if is_directory && levels > 1 {
+                lines.extend(self.lines_below(&path, levels - 1));
+            }
+        }
+        lines
+    }
+
+    /// The paths of a list of a directory's files and directories, which end with a slash.
+    pub(crate) fn listing(&self, directory: &str) -> Vec<String> {
+        let children = self.children(directory).into_iter();
+        let path = |(name, (is_directory, _)): (&str, (bool, u64))| {
+            format!("{directory}/{name}{}", if is_directory { "/" } else { "" })
+        };
+        let mut paths: Vec<_> = children.map(path).collect();
+        paths.sort();
+        paths
+    }
+
     fn obstacle(&self, path: &str) -> Option<Obstacle> {
         let at = self.live_at(path).map(|memory| Obstacle::Taken {
             memory,
@@ -189,6 +281,7 @@ impl Model {
             content,
             by,
             is_redacted: false,
+            is_erased: false,
         });
     }
 
@@ -249,6 +342,34 @@ impl Model {
             Call::Tool(tool) => Answer::Tool {
                 is_error: self.apply_tool(tool, by).is_none(),
             },
+            Call::Erase { prefix } => self.apply_erase(prefix),
+        }
+    }
+
+    /// Forgets all memories that ever had a path below the prefix, as far as it is known.
+    fn apply_erase(&mut self, prefix: &str) -> Answer {
+        let is_below = |version: &&Version| {
+            let path = version.path.as_deref();
+            path.is_some_and(|path| path.starts_with(prefix))
+        };
+        let below = self.versions.iter().filter(is_below);
+        let mut memories: Vec<_> = below.map(|version| version.memory).collect();
+        memories.sort_unstable();
+        memories.dedup();
+        let mut versions = 0;
+        for version in &mut self.versions {
+            if memories.contains(&version.memory) {
+                versions += 1;
+                version.is_erased = true;
+                (version.path, version.content) = (None, None);
+            }
+        }
+        for &memory in &memories {
+            self.memories[memory].is_live = false;
+        }
+        Answer::Erased {
+            memories: memories.len(),
+            versions,
         }
     }
 
@@ -342,6 +463,9 @@ impl Model {
 
     fn apply_redact(&mut self, version: usize) -> Answer {
         let it = self.versions[version].clone();
+        if it.is_erased {
+            return Answer::NotFound;
+        }
         if it.is_redacted {
             return Answer::Redacted(version, None);
         }
@@ -362,6 +486,9 @@ impl Model {
 
     fn apply_restore(&mut self, version: usize, precondition: Option<&Precondition>, by: usize) -> Answer {
         let it = self.versions[version].clone();
+        if it.is_erased {
+            return Answer::NotFound;
+        }
         let (Some(path), Some((content, blob))) = (it.path, it.content) else {
             return Answer::Conflict;
         };

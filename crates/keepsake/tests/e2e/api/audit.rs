@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::conventions::{assert_fields, assert_id, assert_time};
-use super::support::{Place, STORES, all, delete, invalid, ok, page_of, refused, text};
-use crate::support::secrets;
+use super::support::{
+    Place, SESSIONS, STORES, all, delete, invalid, new_session, ok, page_of, post_with, refused, secret,
+    strings, text,
+};
 
 const AUDIT: &str = "/v1/audit";
-const SESSIONS: &str = "/v1/sessions";
 
 /// Every entry of the tenant, the newest first.
 async fn entries(place: &Place, query: &str) -> Vec<Value> {
@@ -38,18 +39,7 @@ pub(super) async fn deletion_of_a_store_is_in_the_audit(place: Place) {
     let deleted = entries(&place, &query).await;
     assert_eq!(deleted.len(), 1, "it is deleted once");
     let entry = &deleted[0];
-    assert_fields(
-        entry,
-        &[
-            "id",
-            "type",
-            "created_at",
-            "actor",
-            "action",
-            "object",
-            "memory_store_id",
-        ],
-    );
+    assert_fields(entry, "id type created_at actor action object memory_store_id");
     assert_id(&entry["id"], "audit_");
     assert_time(&entry["created_at"]);
     assert_eq!(entry["type"], "audit_entry");
@@ -66,8 +56,7 @@ pub(super) async fn deletion_of_a_store_is_in_the_audit(place: Place) {
 pub(super) async fn every_change_of_a_session_is_in_the_audit(place: Place) {
     let store = place.new_store("attached").await;
     let new = json!({"agent": "agent_1", "environment_id": "env_1"});
-    let session = ok(&place.client.post(SESSIONS, &new).await);
-    secrets::remember(text(&session["token"]), "a session's token");
+    let session = new_session(&place.client, &new).await;
     let path = format!("{SESSIONS}/{}", text(&session["id"]));
     let post = async |path: String, body: Value| ok(&place.client.post(&path, &body).await);
     post(path.clone(), json!({"title": "renamed"})).await;
@@ -76,32 +65,18 @@ pub(super) async fn every_change_of_a_session_is_in_the_audit(place: Place) {
     let resource = format!("{path}/resources/{}", text(&resource["id"]));
     post(resource.clone(), json!({"access": "read_only"})).await;
     let token = post(format!("{path}/token"), json!({})).await;
-    secrets::remember(text(&token["token"]), "a session's token");
+    secret(&token, "token");
     ok(&delete(&place.client, &resource).await);
     post(format!("{path}/archive"), json!({})).await;
     post(format!("{path}/archive"), json!({})).await;
     ok(&delete(&place.client, &path).await);
-    assert_eq!(
-        done_to(&place, &session["id"]).await,
-        [
-            "session.create",
-            "session.update",
-            "session.add_resource",
-            "session.update_resource",
-            "session.issue_token",
-            "session.delete_resource",
-            "session.archive",
-            "session.delete",
-        ]
-    );
+    let expected = "session.create session.update session.add_resource session.update_resource \
+        session.issue_token session.delete_resource session.archive session.delete";
+    assert_eq!(done_to(&place, &session["id"]).await.join(" "), expected);
     for entry in entries(&place, &format!("object_id={}", text(&session["id"]))).await {
         let is_of_resource = text(&entry["action"]).ends_with("_resource");
-        let expected = if is_of_resource {
-            json!(store.id)
-        } else {
-            Value::Null
-        };
-        assert_eq!(entry["memory_store_id"], expected, "{entry}");
+        let expected = is_of_resource.then_some(&store.id);
+        assert_eq!(entry["memory_store_id"], json!(expected), "{entry}");
         assert_eq!(entry["object"]["type"], "session", "{entry}");
     }
 }
@@ -115,32 +90,27 @@ pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) 
     }
     let redacted = &memory["memory_version_id"];
     assert_eq!(done_to(&place, redacted).await, ["memory_version.redact"]);
-    let query = "action=memory_version.redact";
-    assert_eq!(
-        entries(&place, query).await[0]["memory_store_id"],
-        json!(store.id)
-    );
+    let entry = &entries(&place, "action=memory_version.redact").await[0];
+    assert_eq!(entry["memory_store_id"], store.id);
     let post = async |path: String, body: Value| ok(&place.client.post(&path, &body).await);
-    post(
-        store.path.clone(),
-        json!({"sensitive_data_policy": "reject", "name": "same"}),
-    )
-    .await;
+    let policy = json!({"sensitive_data_policy": "reject", "name": "same"});
+    post(store.path.clone(), policy).await;
     post(store.path.clone(), json!({"expires_unused_after": 86_400})).await;
     post(store.path.clone(), json!({"name": "same"})).await;
-    post(store.path.clone(), json!({"description": "changed"})).await;
-    assert_eq!(
-        done_to(&place, &json!(store.id)).await,
-        [
-            "memory_store.create",
-            "memory_store.update_policy",
-            "memory_store.update_policy",
-            "memory_store.update",
-        ]
-    );
+    for description in ["one", "two", "one"] {
+        let described = json!({"description": description});
+        let once = ("idempotency-key", description);
+        ok(&post_with(&place.client, &store.path, &described, once).await);
+    }
+    for _ in 0..2 {
+        store.archive().await;
+    }
+    let expected = "memory_store.create memory_store.update_policy memory_store.update_policy \
+        memory_store.update memory_store.update memory_store.archive";
+    assert_eq!(done_to(&place, &json!(store.id)).await.join(" "), expected);
     let new = json!({"name": "more", "scopes": ["memory:read"]});
     let key = post("/v1/api_keys".to_owned(), new).await;
-    secrets::remember(text(&key["api_key"]), "an API key");
+    secret(&key, "api_key");
     for _ in 0..2 {
         post(format!("/v1/api_keys/{}/revoke", text(&key["id"])), json!({})).await;
     }
@@ -160,12 +130,8 @@ pub(super) async fn audit_is_filtered_and_paged(place: Place) {
     let created = entries(&place, "action=memory_store.create").await;
     let times: Vec<_> = created.iter().map(|entry| text(&entry["created_at"])).collect();
     assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
-    let paged = all(
-        &place.client,
-        &format!("{AUDIT}?action=memory_store.create&limit=2"),
-    )
-    .await;
-    assert_eq!(paged, created);
+    let paged = format!("{AUDIT}?action=memory_store.create&limit=2");
+    assert_eq!(all(&place.client, &paged).await, created);
     let since = format!("action=memory_store.create&created_at[gte]={}", times[1]);
     assert_eq!(entries(&place, &since).await, created[..2]);
     let until = format!("action=memory_store.create&created_at[lte]={}", times[1]);
@@ -176,20 +142,19 @@ pub(super) async fn audit_is_filtered_and_paged(place: Place) {
     let (_, next) = page_of(&get("limit=1&action=memory_store.create").await);
     let next = next.unwrap();
     invalid(&get(&format!("limit=1&page={next}")).await, "page");
-    invalid(&get("limit=0").await, "limit");
-    invalid(&get("limit=101").await, "limit");
-    invalid(&get("action=memory_store.burn").await, "action");
-    invalid(&get("object_id=memory_store").await, "object_id");
-    invalid(&get("created_at[gte]=yesterday").await, "created_at");
+    for (query, named) in [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("action=memory_store.burn", "action"),
+        ("object_id=memory_store", "object_id"),
+        ("created_at[gte]=yesterday", "created_at"),
+    ] {
+        invalid(&get(query).await, named);
+    }
     // Another tenant has its own.
     let theirs = all(&place.stranger, &format!("{AUDIT}?limit=100")).await;
-    let ids = |entries: &[Value]| {
-        entries
-            .iter()
-            .map(|entry| entry["id"].clone())
-            .collect::<Vec<_>>()
-    };
-    assert!(ids(&theirs).iter().all(|id| !ids(&created).contains(id)));
+    let (theirs, ours) = (strings(&theirs, "id"), strings(&created, "id"));
+    assert!(theirs.iter().all(|id| !ours.contains(id)));
 }
 
 pub(super) async fn audit_needs_an_unbound_administrator(place: Place) {
@@ -198,14 +163,9 @@ pub(super) async fn audit_needs_an_unbound_administrator(place: Place) {
         refused(&client.get(AUDIT).await, 403, "permission_error");
     }
     let new = json!({"agent": "agent_1", "environment_id": "env_1"});
-    let session = ok(&place.client.post(SESSIONS, &new).await);
-    let token = text(&session["token"]);
-    secrets::remember(token, "a session's token");
-    refused(
-        &place.client.with_key(token).get(AUDIT).await,
-        403,
-        "permission_error",
-    );
+    let session = new_session(&place.client, &new).await;
+    let holder = place.client.with_key(text(&session["token"]));
+    refused(&holder.get(AUDIT).await, 403, "permission_error");
 }
 
 pub(super) async fn audit_holds_no_names_and_no_content(place: Place) {
@@ -217,8 +177,7 @@ pub(super) async fn audit_holds_no_names_and_no_content(place: Place) {
     let described = json!({"description": mark, "metadata": {"key": mark}});
     ok(&place.client.post(&store.path, &described).await);
     let new = json!({"agent": "agent_1", "environment_id": mark, "title": mark, "metadata": {"key": mark}});
-    let session = ok(&place.client.post(SESSIONS, &new).await);
-    secrets::remember(text(&session["token"]), "a session's token");
+    new_session(&place.client, &new).await;
     let told = json!(entries(&place, "").await).to_string();
     assert!(told.contains("session.create"));
     assert!(!told.contains(mark), "{told}");

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use keepsake_testkit::{FaultProxy, s3_options};
 use reqwest::Method;
 use serde_json::json;
@@ -10,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::support::{Store, ok, refused, text};
+use super::support::{Store, ok, page_of, refused, strings, text};
 use crate::support::client::send;
 use crate::support::command::keepsake;
 use crate::support::deployment::ServerConfig;
@@ -23,11 +24,30 @@ async fn ready(client: &Client) -> Answer {
     send(client.bare(Method::GET, "/readyz")).await
 }
 
+/// What `/readyz` says of the index and the blobs becomes this.
+async fn says(client: &Client, index: &str, blobs: &str) {
+    let expected = json!({"index": index, "blobs": blobs, "upkeep": "ok"});
+    eventually("/readyz says so", BACK_WITHIN, async || {
+        let probe = ready(client).await;
+        probe.status == 200 && probe.json() == expected
+    })
+    .await;
+}
+
+/// Creates a memory by the API and by the tool.
+async fn create_both_ways(store: &Store, name: &str, content: &str) -> [Answer; 2] {
+    let path = format!("/memories/{name}");
+    let input = json!({"command": "create", "path": path, "file_text": content});
+    [
+        store.try_create(&format!("/{name}"), content).await,
+        store.client.call(&store.id, &input).await,
+    ]
+}
+
 #[track_caller]
-fn retry_after(answer: &Answer) -> u8 {
-    let seconds = answer.header("retry-after").parse().unwrap();
+fn retry_after(answer: &Answer) {
+    let seconds: u8 = answer.header("retry-after").parse().unwrap();
     assert!((1..=30).contains(&seconds), "{seconds} seconds");
-    seconds
 }
 
 /// An S3 server that answers every request with one error; answers its address.
@@ -81,36 +101,20 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
     let client = server.client(&tenant);
     let store = Store::new(&client, &tenant.store_id.to_string());
 
-    eventually(
-        "the log says so at the start",
-        Duration::from_secs(10),
-        async || {
-            let output = server.output();
-            output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
-        },
-    )
-    .await;
+    let is_logged = async || {
+        let output = server.output();
+        output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
+    };
+    eventually("the log says so", Duration::from_secs(10), is_logged).await;
     let probe = ready(&client).await;
     assert_eq!(probe.status, 200);
-    assert_eq!(
-        probe.json(),
-        json!({"index": "ok", "blobs": word, "upkeep": "ok"})
-    );
-    for answer in [
-        store.try_create("/a", "one").await,
-        client
-            .call(
-                &store.id,
-                &json!({"command": "create", "path": "/memories/a", "file_text": "one"}),
-            )
-            .await,
-    ] {
+    let said = json!({"index": "ok", "blobs": word, "upkeep": "ok"});
+    assert_eq!(probe.json(), said);
+    for answer in create_both_ways(&store, "a", "one").await {
         let error = refused(&answer, 503, "overloaded_error");
-        assert!(text(&error["message"]).contains(named), "{error}");
-        assert!(
-            text(&error["message"]).contains("the server's operator"),
-            "{error}"
-        );
+        for part in [named, "the server's operator"] {
+            assert!(text(&error["message"]).contains(part), "{error}");
+        }
         retry_after(&answer);
     }
     assert_eq!(store.paths().await, [""; 0]);
@@ -121,10 +125,7 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
         store.try_create("/a", "one").await.status == 200
     })
     .await;
-    eventually("/readyz says so", BACK_WITHIN, async || {
-        ready(&client).await.json() == json!({"index": "ok", "blobs": "ok", "upkeep": "ok"})
-    })
-    .await;
+    says(&client, "ok", "ok").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,33 +145,24 @@ async fn silent_object_store_fails_uncached_calls_with_503_soon() {
     ok(&client.get(&search).await);
 
     proxy.silence_all();
-    let told_soon = async |answer: Answer, began_at: Instant| {
-        refused(&answer, 503, "overloaded_error");
-        retry_after(&answer);
-        // 5 seconds, and some for a machine that is busy.
-        assert!(
-            began_at.elapsed() < Duration::from_secs(8),
-            "{:?}",
-            began_at.elapsed()
-        );
-    };
     let began_at = Instant::now();
     let (reads, writes) = tokio::join!(
         futures::future::join_all((0..4).map(|_| client.get(&uncached_path))),
         futures::future::join_all(["/w1", "/w2", "/w3", "/w4"].map(|path| store.try_create(path, "x"))),
     );
+    // 5 seconds, and some for a machine that is busy.
+    let took = began_at.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
     for answer in reads.into_iter().chain(writes) {
-        told_soon(answer, began_at).await;
+        refused(&answer, 503, "overloaded_error");
+        retry_after(&answer);
     }
     assert_eq!(store.read(&cached).await["content"], "one word");
     assert_eq!(store.paths().await, ["/cached", "/uncached"]);
     ok(&client.get(&search).await);
     let probe = ready(client).await;
-    assert_eq!(probe.status, 200);
-    assert_eq!(
-        probe.json(),
-        json!({"index": "ok", "blobs": "unavailable", "upkeep": "ok"})
-    );
+    let said = json!({"index": "ok", "blobs": "unavailable", "upkeep": "ok"});
+    assert_eq!((probe.status, probe.json()), (200, said));
 
     proxy.heal().await;
     eventually("a write is taken", BACK_WITHIN, async || {
@@ -207,15 +199,7 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     limit_files(&server, "2000").await;
     let outcome = "may or may not have been made";
     for content in ["x".repeat(3_000), "x".to_owned()] {
-        for answer in [
-            store.try_create("/b", &content).await,
-            client
-                .call(
-                    &store.id,
-                    &json!({"command": "create", "path": "/memories/b", "file_text": content}),
-                )
-                .await,
-        ] {
+        for answer in create_both_ways(&store, "b", &content).await {
             let error = refused(&answer, 507, "overloaded_error");
             assert!(text(&error["message"]).contains(outcome), "{error}");
             assert_eq!(answer.header("x-should-retry"), "false");
@@ -224,22 +208,101 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     assert_eq!(store.read(&memory).await["content"], "one word");
     assert_eq!(store.paths().await, ["/a"]);
     ok(&client.get(&format!("{}/search?query=word", store.path)).await);
-    let full = json!({"index": "disk_full", "blobs": "ok", "upkeep": "ok"});
-    eventually("/readyz says so", BACK_WITHIN, async || {
-        let probe = ready(&client).await;
-        probe.status == 200 && probe.json() == full
-    })
-    .await;
+    says(&client, "disk_full", "ok").await;
 
     limit_files(&server, "unlimited").await;
     let made = store.create("/b", &"x".repeat(3_000)).await;
     assert_eq!(store.read(&made).await["content"], "x".repeat(3_000));
-    let well = json!({"index": "ok", "blobs": "ok", "upkeep": "ok"});
-    eventually("/readyz says so", BACK_WITHIN, async || {
-        ready(&client).await.json() == well
-    })
-    .await;
+    says(&client, "ok", "ok").await;
     assert_eq!(store.paths().await, ["/a", "/b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_or_missing_content_is_never_served_on_postgres_and_s3() {
+    damaged_or_missing_content_is_never_served(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_or_missing_content_is_never_served_on_sqlite() {
+    damaged_or_missing_content_is_never_served(Pair::Sqlite).await;
+}
+
+async fn damaged_or_missing_content_is_never_served(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+    let damaged = store.create("/damaged", "zebra one").await;
+    let missing = store.create("/missing", "zebra three").await;
+    store.create("/whole", "zebra eleven").await;
+    server.end().await;
+    let blobs = deployment.blobs().await;
+    let listed = blobs.list(Some(tenant.id), None, 10).await.unwrap();
+    let of_size = |size: u64| listed.iter().find(|blob| blob.size_bytes == size).unwrap().key;
+    let changed = of_size(damaged["content_size_bytes"].as_u64().unwrap());
+    for key in [changed, of_size(missing["content_size_bytes"].as_u64().unwrap())] {
+        blobs.delete(&key).await.unwrap();
+    }
+    blobs
+        .put(&changed, Bytes::from_static(b"zebra 0ne"))
+        .await
+        .unwrap();
+    drop(blobs);
+
+    // Nothing is cached.
+    server.restart().await;
+    let store = store.seen_by(&server.client(&tenant));
+    for memory in [&damaged, &missing] {
+        let path = format!("/memories{}", text(&memory["path"]));
+        let insert = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"});
+        let view = json!({"command": "view", "path": path});
+        for answer in [
+            store.client.get(&store.memory(memory)).await,
+            store.client.get(&store.memory(memory)).await,
+            store.client.call(&store.id, &view).await,
+            store.client.call(&store.id, &insert).await,
+        ] {
+            refused(&answer, 500, "api_error");
+            assert!(!answer.text.contains("zebra"), "{}", answer.text);
+        }
+    }
+    // The hits with content are shown, and no empty page comes before them.
+    for limit in [1, 10] {
+        let search = format!("{}/search?query=zebra&limit={limit}", store.path);
+        let (hits, next) = page_of(&store.client.get(&search).await);
+        assert_eq!(strings(&hits, "path"), ["/whole"]);
+        assert_eq!(next, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_of_postgres_is_507_for_writes_and_reads_continue() {
+    let deployment = Deployment::new(Pair::Postgres).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let store = Store::new(&client, &tenant.store_id.to_string());
+    let memory = store.create("/a", "one word").await;
+    // What Postgres answers when it cannot extend a table's file.
+    let fill = "CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+        RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
+        CREATE TRIGGER disk_is_full BEFORE INSERT ON version EXECUTE FUNCTION disk_is_full(); \
+        CREATE TRIGGER disk_is_full BEFORE INSERT ON replica EXECUTE FUNCTION disk_is_full()";
+    let database = deployment.database().await;
+    database.execute(fill.to_owned()).await;
+
+    let error = refused(&store.try_create("/b", "x").await, 507, "overloaded_error");
+    assert!(text(&error["message"]).contains("nothing was changed"), "{error}");
+    assert_eq!(store.read(&memory).await["content"], "one word");
+    assert_eq!(store.paths().await, ["/a"]);
+    says(&client, "disk_full", "ok").await;
+
+    database
+        .execute("DROP FUNCTION disk_is_full CASCADE".to_owned())
+        .await;
+    database.close().await;
+    store.create("/b", "x").await;
+    says(&client, "ok", "ok").await;
 }
 
 /// What `keepsake config check --connect` says of each step.
@@ -298,12 +361,8 @@ async fn config_check_connects(pair: Pair) {
         let said = steps(&run.stdout);
         assert_eq!(said[0], ALL_OK[0]);
         assert!(said[1].starts_with("blobs.url connect failed "), "{said:?}");
-        assert!(
-            !said
-                .iter()
-                .any(|step| step.starts_with("blobs.url") && step.ends_with(" ok -")),
-            "{said:?}"
-        );
+        let is_well = |step: &String| step.starts_with("blobs.url") && step.ends_with(" ok -");
+        assert!(!said.iter().any(is_well), "{said:?}");
     }
 
     let broken = if pair.has_postgres() {

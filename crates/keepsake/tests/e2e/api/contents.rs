@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::support::{Place, invalid, ok, sha256, text};
+use super::support::{Place, invalid, ok, post_text, sha256, shows, text};
 
 const LIMIT_BYTES: usize = 102_400;
 
@@ -42,10 +42,7 @@ pub(super) async fn content_is_kept_byte_for_byte(place: Place) {
     }
     // A lone surrogate is no text at all.
     let lone = r#"{"path": "/lone", "content": "\ud800"}"#;
-    invalid(
-        &super::support::post_text(&place.client, &store.memories(), lone).await,
-        "",
-    );
+    invalid(&post_text(&place.client, &store.memories(), lone).await, "");
 }
 
 pub(super) async fn content_is_bounded_in_bytes(place: Place) {
@@ -91,9 +88,6 @@ pub(super) async fn content_refused_changes_nothing(place: Place) {
     }
     assert_eq!(store.paths().await, ["/a"]);
     let read = store.read(&made).await;
-    assert_eq!(
-        (&read["content"], &read["pinned"]),
-        (&json!("one"), &json!(false))
-    );
+    shows(&read, &json!({"content": "one", "pinned": false}));
     assert_eq!(store.version_count().await, 1);
 }

@@ -1,10 +1,11 @@
 //! Making memories.
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::conventions::{assert_id, assert_time};
 use super::support::{
-    PREVIEW, Place, holds, invalid, ok, path_conflict, post_with, precondition_failed, refused, sha256,
+    PREVIEW, Place, holds, invalid, ok, path_conflict, post_with, precondition_failed, sha256, shows, strings,
 };
 use crate::support::client::send;
 
@@ -24,12 +25,15 @@ pub(super) async fn created_memory_has_the_given_fields(place: Place) {
             expected[own] = made[own].clone();
         }
         assert_eq!(made, expected);
+        assert_id(&made["id"], "mem_");
+        assert_id(&made["memory_version_id"], "memver_");
+        assert_time(&made["created_at"]);
         assert_eq!(made["created_at"], made["updated_at"]);
         let read = store.read(&made).await;
         assert_eq!(read["content"], content);
-        assert_eq!(
-            (&read["id"], &read["memory_version_id"]),
-            (&made["id"], &made["memory_version_id"])
+        shows(
+            &read,
+            &json!({"id": made["id"], "memory_version_id": made["memory_version_id"]}),
         );
     }
     assert_eq!(
@@ -53,43 +57,38 @@ pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) 
         format!("  {PREVIEW}  "),
         format!(",{PREVIEW},"),
     ];
-    let separate = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
-    let mut cases: Vec<(Vec<String>, bool)> = vec![
+    let cases = [
         (vec![], false),
-        (separate(&[CURRENT]), false),
-        (separate(&["other-2025-01-01"]), false),
-        (separate(&["managed-agents-2026-04-011"]), false),
-        (separate(&["managed-agents"]), false),
-        (separate(&[""]), false),
-        (separate(&[PREVIEW, CURRENT]), false),
-        (separate(&[CURRENT, "other-2025-01-01", PREVIEW]), false),
-        (separate(&["other-2025-01-01", PREVIEW]), true),
-        (separate(&[PREVIEW, "other-2025-01-01"]), true),
-        (separate(&[PREVIEW, PREVIEW]), true),
+        (vec![CURRENT], false),
+        (vec!["other-2025-01-01"], false),
+        (vec!["managed-agents-2026-04-011"], false),
+        (vec!["managed-agents"], false),
+        (vec![""], false),
+        (vec![PREVIEW, CURRENT], false),
+        (vec![CURRENT, "other-2025-01-01", PREVIEW], false),
+        (vec!["other-2025-01-01", PREVIEW], true),
+        (vec![PREVIEW, "other-2025-01-01"], true),
+        (vec![PREVIEW, PREVIEW], true),
     ];
-    cases.extend(both.map(|value| (vec![value], false)));
-    cases.extend(upserts.map(|value| (vec![value], true)));
+    let both = both.each_ref().map(|value| (vec![value.as_str()], false));
+    let upserts = upserts.each_ref().map(|value| (vec![value.as_str()], true));
     let mut content = "0".to_owned();
-    for (number, (headers, is_upsert)) in cases.iter().enumerate() {
+    for (number, (headers, is_upsert)) in cases.into_iter().chain(both).chain(upserts).enumerate() {
         let new = json!({"path": "/a", "content": format!("{}", number + 1)});
         let mut request = place.client.request(Method::POST, &store.memories()).json(&new);
-        for value in headers {
+        for &value in &headers {
             request = request.header("anthropic-beta", value);
         }
         let answer = send(request).await;
-        if *is_upsert {
+        if is_upsert {
             let replaced = ok(&answer);
             assert_eq!(replaced["id"], first["id"], "{headers:?}");
             content = (number + 1).to_string();
         } else {
-            assert_eq!(answer.status, 409, "{headers:?}: {}", answer.text);
             path_conflict(&answer, &first);
         }
-        assert_eq!(
-            store.read(&first).await["content"],
-            content.as_str(),
-            "{headers:?}"
-        );
+        let read = store.read(&first).await;
+        assert_eq!(read["content"], content.as_str(), "{headers:?}");
     }
 }
 
@@ -115,36 +114,21 @@ pub(super) async fn sdk_of_the_preview_never_overwrites(place: Place) {
 
 pub(super) async fn upsert_keeps_the_id_and_writes_a_version(place: Place) {
     let store = place.store();
-    let upsert = async |path: &str, content: &str| {
-        let body = json!({"path": path, "content": content});
-        post_with(
-            &place.client,
-            &store.memories(),
-            &body,
-            ("anthropic-beta", PREVIEW),
-        )
-        .await
-    };
-    let made = ok(&upsert("/d/a", "one").await);
-    let replaced = ok(&upsert("/d/a", "two").await);
-    assert_eq!(
-        (&replaced["id"], &replaced["created_at"]),
-        (&made["id"], &made["created_at"])
+    let made = ok(&store.upsert("/d/a", "one").await);
+    let replaced = ok(&store.upsert("/d/a", "two").await);
+    shows(
+        &replaced,
+        &json!({"id": made["id"], "created_at": made["created_at"]}),
     );
     assert_ne!(replaced["memory_version_id"], made["memory_version_id"]);
     assert_eq!(replaced["content_sha256"], sha256("two"));
-    let operations: Vec<_> = store
-        .history()
-        .await
-        .iter()
-        .map(|version| version["operation"].clone())
-        .collect();
-    assert_eq!(operations, ["modified", "created"]);
+    let history = store.history().await;
+    assert_eq!(strings(&history, "operation"), ["modified", "created"]);
     // A directory is not replaced, nor is a memory made one.
-    path_conflict(&upsert("/d", "x").await, &replaced);
-    path_conflict(&upsert("/d/a/b", "x").await, &replaced);
+    path_conflict(&store.upsert("/d", "x").await, &replaced);
+    path_conflict(&store.upsert("/d/a/b", "x").await, &replaced);
     store.delete(&made).await;
-    let anew = ok(&upsert("/d/a", "three").await);
+    let anew = ok(&store.upsert("/d/a", "three").await);
     assert_ne!(anew["id"], made["id"]);
     assert_eq!(store.version_count().await, 4);
 }
@@ -164,16 +148,9 @@ pub(super) async fn not_exists_makes_every_creation_create_only(place: Place) {
         path_conflict(&create(&format!("/{beta}"), "x").await, &made);
         path_conflict(&create(&format!("{path}/b"), "x").await, &made);
         let on_content = json!({"path": path, "content": "x", "precondition": holds("one")});
-        invalid(
-            &post_with(
-                &place.client,
-                &store.memories(),
-                &on_content,
-                ("anthropic-beta", beta),
-            )
-            .await,
-            "precondition",
-        );
+        let beta = ("anthropic-beta", beta);
+        let answer = post_with(&place.client, &store.memories(), &on_content, beta).await;
+        invalid(&answer, "precondition");
         assert_eq!(store.read(&made).await["content"], "one");
     }
     assert_eq!(store.version_count().await, 2);
@@ -204,11 +181,6 @@ pub(super) async fn conflicting_path_is_named(place: Place) {
     let alone = store.create("/lonely/dir/file", "x").await;
     path_conflict(&store.try_create("/lonely", "x").await, &alone);
     store.delete(&alone).await;
-    store.create("/lonely", "x").await;
-    let error = refused(
-        &store.try_create("/lonely/dir/file", "x").await,
-        409,
-        "memory_path_conflict_error",
-    );
-    assert_eq!(error["conflicting_path"], Value::from("/lonely"));
+    let alone = store.create("/lonely", "x").await;
+    path_conflict(&store.try_create("/lonely/dir/file", "x").await, &alone);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use super::support::{Place, STORES, all, delete, invalid, ok, page_of, strings, text};
+use super::support::{Place, STORES, Store, all, delete, invalid, new_session, ok, page_of, strings, text};
 use crate::support::Client;
 
 /// The cursor behind the first page.
@@ -16,11 +16,14 @@ async fn cursor(client: &Client, list: &str) -> String {
 
 pub(super) async fn page_before_another_one_is_never_empty(place: Place) {
     let (client, store) = (&place.client, place.new_store("pages").await);
-    let mut memories = Vec::new();
+    let (mut memories, mut resources) = (Vec::new(), Vec::new());
     for n in 0..6 {
         memories.push(store.create(&format!("/{n}"), "x").await);
-        place.new_store("one of seven").await;
+        let other = place.new_store("one of seven").await;
+        resources.push(json!({"type": "memory_store", "memory_store_id": other.id}));
     }
+    let session = json!({"agent": "a", "environment_id": "e", "resources": resources});
+    let session = new_session(client, &session).await;
     for list in [
         format!("{}?", store.memories()),
         format!("{}?depth=1&", store.memories()),
@@ -29,6 +32,7 @@ pub(super) async fn page_before_another_one_is_never_empty(place: Place) {
             "{STORES}?created_at[gte]={}&",
             text(&store.object().await["created_at"])
         ),
+        format!("/v1/sessions/{}/resources?", text(&session["id"])),
     ] {
         let whole = all(client, &format!("{list}limit=100")).await;
         for limit in 1..=whole.len() {
@@ -49,10 +53,10 @@ pub(super) async fn page_before_another_one_is_never_empty(place: Place) {
     for memory in &memories {
         store.delete(memory).await;
     }
-    let (items, next) = page_of(&client.get(&format!("{list}&page={next}")).await);
-    assert_eq!((items.len(), next), (0, None));
-    let (items, next) = page_of(&client.get(&list).await);
-    assert_eq!((items.len(), next), (0, None));
+    for page in [format!("{list}&page={next}"), list] {
+        let (items, next) = page_of(&client.get(&page).await);
+        assert_eq!((items.len(), next), (0, None));
+    }
 }
 
 pub(super) async fn cursor_is_valid_with_another_limit(place: Place) {
@@ -134,10 +138,8 @@ pub(super) async fn cursor_is_valid_only_for_its_query(place: Place) {
     // The same list of another tenant's stores.
     let theirs = cursor(&place.stranger, &format!("{STORES}?limit=1")).await;
     invalid(&client.get(&format!("{STORES}?page={theirs}")).await, "page");
-    invalid(
-        &place.stranger.get(&format!("{STORES}?page={}", cursors[0])).await,
-        "page",
-    );
+    let ours = format!("{STORES}?page={}", cursors[0]);
+    invalid(&place.stranger.get(&ours).await, "page");
 
     let next = &cursors[4];
     for position in 0..next.len() {
@@ -154,6 +156,35 @@ pub(super) async fn cursor_is_valid_only_for_its_query(place: Place) {
         &format!("page_{next}"),
     ] {
         invalid(&client.get(&format!("{memories}?page={tampered}")).await, "page");
+    }
+}
+
+/// A list that is read page after page.
+struct Pages<'a> {
+    client: &'a Client,
+    list: String,
+    page: String,
+    /// The fields of all items so far.
+    listed: Vec<String>,
+}
+
+impl<'a> Pages<'a> {
+    fn of(client: &'a Client, list: String) -> Self {
+        Self {
+            client,
+            list,
+            page: String::new(),
+            listed: Vec::new(),
+        }
+    }
+
+    /// Reads a page; its items, if there is another one.
+    async fn turn(&mut self, field: &str) -> Option<Vec<Value>> {
+        assert!(self.listed.len() < 1_000, "the listing does not end");
+        let (items, next) = page_of(&self.client.get(&format!("{}{}", self.list, self.page)).await);
+        self.listed.extend(strings(&items, field));
+        self.page = format!("&page={}", next?);
+        Some(items)
     }
 }
 
@@ -178,15 +209,9 @@ pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place
         passing.push(store.create(&format!("/{n:02}/goes"), "x").await);
     }
     for limit in [1, 3] {
-        let list = format!("{}?limit={limit}", store.memories());
-        let (mut listed, mut page, mut round) = (Vec::new(), String::new(), 0);
-        loop {
-            let (items, next) = page_of(&place.second.get(&format!("{list}{page}")).await);
-            listed.extend(strings(&items, "path"));
-            let Some(next) = next else {
-                break;
-            };
-            page = format!("&page={next}");
+        let mut pages = Pages::of(&place.second, format!("{}?limit={limit}", store.memories()));
+        let mut round = 0;
+        while let Some(items) = pages.turn("path").await {
             // The item at the cursor is deleted, recreated or moved.
             let at_cursor = items.last().unwrap();
             if text(&at_cursor["path"]).contains("/goes") {
@@ -204,10 +229,9 @@ pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place
                 passing.insert(0, memory);
             }
             round += 1;
-            assert!(round < 300, "the listing does not end");
         }
-        assert_once(&listed, &stays);
-        assert!(listed.is_sorted(), "{listed:?}");
+        assert_once(&pages.listed, &stays);
+        assert!(pages.listed.is_sorted(), "{:?}", pages.listed);
     }
 
     let is_done = Arc::new(AtomicBool::new(false));
@@ -251,19 +275,10 @@ pub(super) async fn unchanged_prefixes_are_listed_once_while_others_change(place
         stays.push(format!("/{n}-file"));
         store.create(&format!("/{n}-passing/x"), "x").await;
     }
-    let list = format!("{}?depth=1&limit=1", store.memories());
-    let (mut listed, mut page) = (Vec::new(), String::new());
-    loop {
-        let (items, next) = page_of(&place.client.get(&format!("{list}{page}")).await);
-        listed.extend(strings(&items, "path"));
-        let Some(next) = next else {
-            break;
-        };
-        page = format!("&page={next}");
-        let round = listed.len();
-        assert!(round < 100, "the listing does not end");
+    let mut pages = Pages::of(&place.client, format!("{}?depth=1&limit=1", store.memories()));
+    while pages.turn("path").await.is_some() {
         // The directory at the cursor gets other files, or is removed.
-        let path = listed.last().unwrap();
+        let path = pages.listed.last().unwrap();
         if let Some(directory) = path.strip_suffix("-passing/") {
             let below = format!("{}?path_prefix={directory}-passing/", store.memories());
             for memory in all(&place.client, &below).await {
@@ -273,10 +288,11 @@ pub(super) async fn unchanged_prefixes_are_listed_once_while_others_change(place
             store.create(&format!("/{n}/new/deep"), "x").await;
             store.delete(&inhabitants[n]).await;
         }
-        store.create(&format!("/0-came-{round}/x"), "x").await;
+        let came = format!("/0-came-{}/x", pages.listed.len());
+        store.create(&came, "x").await;
     }
-    assert_once(&listed, &stays);
-    assert!(listed.is_sorted(), "{listed:?}");
+    assert_once(&pages.listed, &stays);
+    assert!(pages.listed.is_sorted(), "{:?}", pages.listed);
 }
 
 pub(super) async fn unchanged_stores_are_listed_once_while_others_change(place: Place) {
@@ -287,31 +303,36 @@ pub(super) async fn unchanged_stores_are_listed_once_while_others_change(place: 
         place.new_store("passing").await;
     }
     for limit in [1, 2] {
-        let list = format!("{STORES}?limit={limit}");
-        let (mut listed, mut page) = (Vec::new(), String::new());
-        loop {
-            let (items, next) = page_of(&client.get(&format!("{list}{page}")).await);
-            listed.extend(strings(&items, "id"));
-            let Some(next) = next else {
-                break;
-            };
-            page = format!("&page={next}");
+        let mut pages = Pages::of(client, format!("{STORES}?limit={limit}"));
+        while let Some(items) = pages.turn("id").await {
             let at_cursor = items.last().unwrap();
-            let at = format!("{STORES}/{}", text(&at_cursor["id"]));
-            if at_cursor["name"] == "passing" {
-                if listed.len() % 3 == 0 {
-                    ok(&client.post(&format!("{at}/archive"), &json!({})).await);
-                } else {
-                    ok(&delete(client, &at).await);
-                }
+            let at = Store::new(client, text(&at_cursor["id"]));
+            if at_cursor["name"] != "passing" {
+                ok(&client.post(&at.path, &json!({"description": "touched"})).await);
+            } else if pages.listed.len().is_multiple_of(3) {
+                at.archive().await;
             } else {
-                ok(&client.post(&at, &json!({"description": "touched"})).await);
+                ok(&delete(client, &at.path).await);
             }
             place.new_store("new").await;
-            assert!(listed.len() < 200, "the listing does not end");
         }
-        assert_once(&listed, &stays);
-        assert!(listed.is_sorted_by(|a, b| a > b), "{listed:?}");
+        assert_once(&pages.listed, &stays);
+        assert!(pages.listed.is_sorted_by(|a, b| a > b), "{:?}", pages.listed);
+    }
+}
+
+pub(super) async fn erasures_are_listed_once_newest_first(place: Place) {
+    let prefix = json!({"memory_store_id": place.store().id, "path_prefix": "/p/"});
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        asked.push(ok(&place.client.post("/v1/erasures", &prefix).await));
+    }
+    let mut ids = strings(&asked, "id");
+    ids.sort();
+    ids.reverse();
+    for limit in [1, 2, 100] {
+        let listed = all(&place.client, &format!("/v1/erasures?limit={limit}")).await;
+        assert_eq!(strings(&listed, "id"), ids, "{limit}");
     }
 }
 
@@ -325,15 +346,9 @@ pub(super) async fn versions_are_listed_once_while_new_ones_are_added(place: Pla
     }
     let expected = strings(&store.history().await, "id");
     for limit in [1, 2, 5] {
-        let list = format!("{}?limit={limit}", store.versions());
-        let (mut listed, mut page, mut round) = (Vec::new(), String::new(), 0);
-        loop {
-            let (items, next) = page_of(&place.client.get(&format!("{list}{page}")).await);
-            listed.extend(strings(&items, "id"));
-            let Some(next) = next else {
-                break;
-            };
-            page = format!("&page={next}");
+        let mut pages = Pages::of(&place.client, format!("{}?limit={limit}", store.versions()));
+        while let Some(items) = pages.turn("id").await {
+            let round = pages.listed.len();
             let memory = &memories[round % memories.len()];
             let content = format!("{limit} {round}");
             store.update(memory, &json!({"content": content})).await;
@@ -341,11 +356,9 @@ pub(super) async fn versions_are_listed_once_while_new_ones_are_added(place: Pla
             if at_cursor["operation"] == "created" {
                 store.redact(&at_cursor["id"]).await;
             }
-            round += 1;
-            assert!(round < 100, "the listing does not end");
         }
-        assert_once(&listed, &expected);
-        assert!(listed.ends_with(&expected), "{listed:?}");
+        assert_once(&pages.listed, &expected);
+        assert!(pages.listed.ends_with(&expected), "{:?}", pages.listed);
     }
     let none: [Value; 0] = [];
     let of_nobody = format!("{}?memory_id=mem_00000000000000000000000001", store.versions());

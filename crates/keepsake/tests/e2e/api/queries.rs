@@ -8,6 +8,7 @@ use super::support::{
     text,
 };
 use crate::support::Client;
+use crate::support::client::send;
 
 pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place) {
     let (client, store) = (&place.client, place.new_store("queries").await);
@@ -31,17 +32,9 @@ pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place
         .await);
 
     let hash = text(&memory["content_sha256"]);
-    for query in [
-        "expected_content_sha265=0",
-        "expected_content_sha256_=0",
-        "Expected_content_sha256=0",
-        "content_sha256=0",
-        "unknown",
-        "unknown=",
-        "beta=true&unknown=1",
-        "view=full",
-        "beta[]=true",
-    ] {
+    let queries = "expected_content_sha265=0 expected_content_sha256_=0 Expected_content_sha256=0 content_sha256=0 \
+        unknown unknown= beta=true&unknown=1 view=full beta[]=true";
+    for query in queries.split(' ') {
         let named = query.split('&').next_back().unwrap();
         let named = named.split('=').next().unwrap();
         invalid(&delete(client, &format!("{at}?{query}")).await, named);
@@ -63,35 +56,27 @@ pub(super) async fn parameter_given_twice_is_400(place: Place) {
     let at = store.memory(&memory);
     for (path, query, named) in [
         (STORES, "limit=1&limit=1", "limit"),
-        (
-            STORES,
-            "include_archived=true&include_archived=false",
-            "include_archived",
-        ),
+        (STORES, "include_archived=true&include_archived=false", ""),
         (
             STORES,
             "created_at[gte]=2020-01-01&created_at%5Bgte%5D=2021-01-01",
             "created_at",
         ),
-        (&store.memories(), "depth=0&depth=1", "depth"),
-        (&store.memories(), "path_prefix=/&path_prefix=/a/", "path_prefix"),
-        (&store.memories(), "limit=5&l%69mit=6", "limit"),
-        (&at, "view=basic&view=full", "view"),
-        (
-            &store.versions(),
-            "operation=created&operation=deleted",
-            "operation",
-        ),
-        (&store.versions(), "page=page_a&page=page_b", "page"),
+        (&store.memories(), "depth=0&depth=1", ""),
+        (&store.memories(), "path_prefix=/&path_prefix=/a/", ""),
+        (&store.memories(), "limit=5&l%69mit=6", ""),
+        (&at, "view=basic&view=full", ""),
+        (&store.versions(), "operation=created&operation=deleted", ""),
+        (&store.versions(), "page=page_a&page=page_b", ""),
     ] {
+        let name = query.split('=').next().unwrap();
+        let named = if named.is_empty() { name } else { named };
         invalid(&client.get(&format!("{path}?{query}")).await, named);
     }
-    invalid(
-        &client
-            .post(&format!("{at}?view=full&view=full"), &json!({}))
-            .await,
-        "view",
-    );
+    let update = client
+        .post(&format!("{at}?view=full&view=full"), &json!({}))
+        .await;
+    invalid(&update, "view");
     let twice = format!("{at}?expected_content_sha256={hash}&expected_content_sha256={hash}");
     invalid(&delete(client, &twice).await, "expected_content_sha256");
     assert_eq!(store.read(&memory).await["content"], "one");
@@ -127,18 +112,16 @@ pub(super) async fn times_are_accepted_in_every_form(place: Place) {
         ["created_at_gte", "created_at_lte"],
     ] {
         let (at, before, after) = (at(two), at(two - 1), at(two + 1));
-        assert_eq!(names(client, &format!("{from}={at}&{to}={at}")).await, ["two"]);
-        assert_eq!(names(client, &format!("{from}={at}")).await, ["three", "two"]);
-        assert_eq!(names(client, &format!("{from}={after}")).await, ["three"]);
-        assert_eq!(
-            names(client, &format!("{to}={at}")).await,
-            ["two", "one", "notes"]
-        );
-        assert_eq!(names(client, &format!("{to}={before}")).await, ["one", "notes"]);
-        assert_eq!(
-            names(client, &format!("{from}={after}&{to}={before}")).await,
-            [""; 0]
-        );
+        for (query, expected) in [
+            (format!("{from}={at}&{to}={at}"), &["two"][..]),
+            (format!("{from}={at}"), &["three", "two"]),
+            (format!("{from}={after}"), &["three"]),
+            (format!("{to}={at}"), &["two", "one", "notes"]),
+            (format!("{to}={before}"), &["one", "notes"]),
+            (format!("{from}={after}&{to}={before}"), &[]),
+        ] {
+            assert_eq!(names(client, &query).await, expected, "{query}");
+        }
     }
     let utc = at(two);
     let offsetless = utc.trim_end_matches('Z').to_owned();
@@ -200,12 +183,7 @@ pub(super) async fn bad_parameters_are_refused_by_name(place: Place) {
             "+2020-01-01",
             "",
         ] {
-            for name in [
-                "created_at[gte]",
-                "created_at[lte]",
-                "created_at_gte",
-                "created_at_lte",
-            ] {
+            for name in "created_at[gte] created_at[lte] created_at_gte created_at_lte".split(' ') {
                 invalid(&client.get(&format!("{list}?{name}={time}")).await, "created_at");
             }
         }
@@ -226,19 +204,17 @@ pub(super) async fn bad_parameters_are_refused_by_name(place: Place) {
     ] {
         invalid(&client.get(&format!("{path}?{query}")).await, named);
     }
-    let body = json!({"path": "/b", "content": "x"});
-    invalid(
-        &client.post(&format!("{memories}?view=other"), &body).await,
-        "view",
-    );
-    let at = format!("{}?view=other", store.memory(&memory));
-    invalid(&client.post(&at, &json!({"content": "x"})).await, "view");
-    invalid(&patch(client, &at, &json!({"content": "x"})).await, "view");
-    let restore = format!(
-        "{}/restore?view=other",
-        store.version(&memory["memory_version_id"])
-    );
-    invalid(&client.post(&restore, &json!({})).await, "view");
+    let at = store.memory(&memory);
+    let restore = format!("{}/restore", store.version(&memory["memory_version_id"]));
+    for (path, body) in [
+        (&memories, json!({"path": "/b", "content": "x"})),
+        (&at, json!({"content": "x"})),
+        (&restore, json!({})),
+    ] {
+        invalid(&client.post(&format!("{path}?view=other"), &body).await, "view");
+    }
+    let patched = patch(client, &format!("{at}?view=other"), &json!({"content": "x"})).await;
+    invalid(&patched, "view");
     assert_eq!(store.paths().await, ["/a"]);
     assert_eq!(store.version_count().await, 1);
 }
@@ -256,17 +232,7 @@ pub(super) async fn limit_is_1_to_100(place: Place) {
         assert_eq!(shown("?limit=21").await.0.len(), 21);
         let (items, next) = shown("?limit=100").await;
         assert!(items.len() >= 22 && next.is_none());
-        for limit in [
-            "0",
-            "101",
-            "abc",
-            "-1",
-            "1.5",
-            "1e1",
-            "%201",
-            "18446744073709551616",
-            "99999999999",
-        ] {
+        for limit in "0 101 abc -1 1.5 1e1 %201 18446744073709551616 99999999999".split(' ') {
             invalid(&client.get(&format!("{list}?limit={limit}")).await, "limit");
         }
     }
@@ -276,49 +242,46 @@ pub(super) async fn view_shows_content_or_not(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memories = store.memories();
     let new = |path: &str| json!({"path": path, "content": "one"});
-    let basic = ok(&client.post(&memories, &new("/a")).await);
-    assert!(basic["content"].is_null());
-    let made = ok(&client.post(&format!("{memories}?view=basic"), &new("/b")).await);
-    assert!(made["content"].is_null());
-    let made = ok(&client.post(&format!("{memories}?view=full"), &new("/c")).await);
-    assert_eq!(made["content"], "one");
-    let upsert = post_with(
-        client,
-        &format!("{memories}?view=full"),
-        &json!({"path": "/c", "content": "two"}),
-        ("anthropic-beta", PREVIEW),
-    )
-    .await;
+    let made = ok(&client.post(&memories, &new("/a")).await);
+    let at = store.memory(&made);
+    let version = store.version(&made["memory_version_id"]);
+    let restore = format!("{version}/restore");
+    let edit = |content: &str| json!({"content": content});
+    let (nothing, moved) = (json!({}), json!({"path": "/moved"}));
+    for (method, path, query, body, content) in [
+        ("POST", &memories, "", new("/b"), None),
+        ("POST", &memories, "?view=basic", new("/c"), None),
+        ("POST", &memories, "?view=full", new("/d"), Some("one")),
+        ("GET", &at, "", Value::Null, Some("one")),
+        ("GET", &at, "?view=full", Value::Null, Some("one")),
+        ("GET", &at, "?view=basic", Value::Null, None),
+        ("POST", &at, "", edit("1"), None),
+        ("PATCH", &at, "", edit("2"), None),
+        ("POST", &at, "?view=full", edit("3"), Some("3")),
+        ("PATCH", &at, "?view=full", edit("4"), Some("4")),
+        ("POST", &at, "?view=full", moved, Some("4")),
+        ("GET", &version, "", Value::Null, Some("one")),
+        ("GET", &version, "?view=basic", Value::Null, None),
+        ("POST", &restore, "", nothing.clone(), None),
+        ("POST", &at, "", edit("5"), None),
+        ("POST", &restore, "?view=full", nothing, Some("one")),
+    ] {
+        let request = client.request(method.parse().unwrap(), &format!("{path}{query}"));
+        let shown = ok(&send(if body.is_null() {
+            request
+        } else {
+            request.json(&body)
+        })
+        .await);
+        assert_eq!(shown["content"].as_str(), content, "{method} {path}{query}");
+    }
+    let full = format!("{memories}?view=full");
+    let upsert = json!({"path": "/d", "content": "two"});
+    let upsert = post_with(client, &full, &upsert, ("anthropic-beta", PREVIEW)).await;
     assert_eq!(ok(&upsert)["content"], "two");
 
-    let at = store.memory(&basic);
-    let edit = |content: &str| json!({"content": content});
-    assert_eq!(ok(&client.get(&at).await)["content"], "one");
-    assert_eq!(
-        ok(&client.get(&format!("{at}?view=full")).await)["content"],
-        "one"
-    );
-    assert!(ok(&client.get(&format!("{at}?view=basic")).await)["content"].is_null());
-    assert!(ok(&client.post(&at, &edit("1")).await)["content"].is_null());
-    assert!(ok(&patch(client, &at, &edit("2")).await)["content"].is_null());
-    let full = format!("{at}?view=full");
-    assert_eq!(ok(&client.post(&full, &edit("3")).await)["content"], "3");
-    assert_eq!(ok(&patch(client, &full, &edit("4")).await)["content"], "4");
-    let renamed = ok(&client.post(&full, &json!({"path": "/moved"})).await);
-    assert_eq!(renamed["content"], "4");
-
-    let version = store.version(&basic["memory_version_id"]);
-    assert_eq!(ok(&client.get(&version).await)["content"], "one");
-    assert!(ok(&client.get(&format!("{version}?view=basic")).await)["content"].is_null());
-    assert!(ok(&client.post(&format!("{version}/restore"), &json!({})).await)["content"].is_null());
-    store.update(&basic, &edit("5")).await;
-    let restored = client
-        .post(&format!("{version}/restore?view=full"), &json!({}))
-        .await;
-    assert_eq!(ok(&restored)["content"], "one");
-
     for (list, contents) in [
-        (&memories, json!(["one", "one", "two"])),
+        (&memories, json!(["one", "one", "one", "two"])),
         (&store.versions(), Value::Null),
     ] {
         for query in ["", "?view=basic"] {
@@ -354,12 +317,27 @@ pub(super) async fn every_store_that_the_credential_may_read_is_searched(place: 
     assert_eq!(found(&place.bound, search).await, std::slice::from_ref(&own.id));
     assert!(found(&place.stranger, search).await.is_empty());
     let chosen = format!("{search}&memory_store_ids[]={}", other.id);
-    assert_eq!(
-        found(&place.client, &chosen).await,
-        std::slice::from_ref(&other.id)
-    );
+    let twice = format!("{chosen}&memory_store_ids[]={}", other.id);
+    for chosen in [&chosen, &twice] {
+        assert_eq!(
+            found(&place.client, chosen).await,
+            std::slice::from_ref(&other.id)
+        );
+    }
     for client in [&place.bound, &place.stranger] {
         not_found(&client.get(&chosen).await);
     }
+    let (_, next) = page_of(&place.client.get(&format!("{search}&limit=1")).await);
+    let next = next.unwrap();
+    invalid(&place.client.get(&format!("{chosen}&page={next}")).await, "page");
+    // A store that is created meanwhile does not end the pages.
+    place.new_store("new").await;
+    let rest = place.client.get(&format!("{search}&limit=1&page={next}")).await;
+    let (hits, end) = page_of(&rest);
+    assert_eq!((hits.len(), end), (1, None));
     refused(&place.writer.get(search).await, 403, "permission_error");
+    other.archive().await;
+    assert_eq!(found(&place.client, search).await, both);
+    ok(&delete(&place.client, &other.path).await);
+    assert_eq!(found(&place.client, search).await, std::slice::from_ref(&own.id));
 }

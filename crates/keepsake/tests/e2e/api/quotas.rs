@@ -1,67 +1,50 @@
 //! Limits of a tenant at their edges, and the defaults.
 
-use keepsake_core::limits::{LimitOverrides, Limits};
+use std::time::Duration;
+
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::support::{
-    Fact, PREVIEW, Place, STORES, Store, all, check, delete, fact, invalid, ok, post_with, refused, text,
+    Fact, Place, SESSIONS, STORES, Store, all, check, delete, fact, invalid, ok, path_conflict, post_with,
+    refused, secret, text,
 };
 use crate::support::command::keepsake;
-use crate::support::{Answer, Client, Pair, secrets};
+use crate::support::{Answer, Client, Pair, eventually};
 
 fn facts() -> Vec<Fact> {
-    let memories = LimitOverrides {
-        memories_per_store: Some(3),
-        ..LimitOverrides::default()
-    };
-    let store_bytes = LimitOverrides {
-        bytes_per_store: Some(100),
-        ..LimitOverrides::default()
-    };
-    let tenant_bytes = LimitOverrides {
-        bytes_per_tenant: Some(100),
-        ..LimitOverrides::default()
-    };
-    let stores = LimitOverrides {
-        stores_per_tenant: Some(3),
-        ..LimitOverrides::default()
-    };
-    let sessions = LimitOverrides {
-        sessions_per_tenant: Some(2),
-        ..LimitOverrides::default()
-    };
-    let session_bytes = LimitOverrides {
-        session_bytes_per_tenant: Some(2_000),
-        ..LimitOverrides::default()
-    };
-    // The keys of `support` and the tenant's first key count.
-    let keys = LimitOverrides {
-        api_keys_per_tenant: Some(8),
-        ..LimitOverrides::default()
-    };
-    let changes = LimitOverrides {
-        audit_entries_per_day: Some(3),
-        ..LimitOverrides::default()
-    };
-    let memory_bytes = LimitOverrides {
-        bytes_per_memory: Some(60),
-        ..LimitOverrides::default()
-    };
-    let with = |limits: &LimitOverrides, fact: Fact| Fact {
-        limits: limits.clone(),
+    let with = |limits: Value, fact: Fact| Fact {
+        limits: serde_json::from_value(limits).unwrap(),
         ..fact
     };
+    let tenant_bytes = json!({"bytes_per_tenant": 100});
     vec![
-        with(&memories, fact!(store_holds_so_many_memories)),
-        with(&memories, fact!(racing_creations_do_not_pass_the_limit)),
-        with(&store_bytes, fact!(store_holds_so_many_bytes)),
-        with(&tenant_bytes, fact!(tenant_holds_so_many_bytes)),
-        with(&stores, fact!(tenant_has_so_many_stores)),
-        with(&sessions, fact!(tenant_has_so_many_sessions)),
-        with(&session_bytes, fact!(sessions_are_described_with_so_many_bytes)),
-        with(&keys, fact!(tenant_has_so_many_keys)),
-        with(&changes, fact!(tenant_makes_so_many_changes_in_a_day)),
-        with(&memory_bytes, fact!(memory_holds_so_many_bytes)),
+        with(
+            json!({"memories_per_store": 3, "bytes_per_store": 100}),
+            fact!(store_holds_so_many_memories),
+        ),
+        with(json!({"bytes_per_store": 100}), fact!(store_holds_so_many_bytes)),
+        with(tenant_bytes.clone(), fact!(tenant_holds_so_many_bytes)),
+        with(
+            tenant_bytes,
+            fact!(store_that_is_deleted_during_writes_frees_its_bytes),
+        ),
+        with(json!({"stores_per_tenant": 3}), fact!(tenant_has_so_many_stores)),
+        with(
+            json!({"sessions_per_tenant": 2}),
+            fact!(tenant_has_so_many_sessions),
+        ),
+        with(
+            json!({"session_bytes_per_tenant": 2_000}),
+            fact!(sessions_are_described_with_so_many_bytes),
+        ),
+        // The keys of `support` and the tenant's first key count.
+        with(json!({"api_keys_per_tenant": 8}), fact!(tenant_has_so_many_keys)),
+        with(
+            json!({"audit_entries_per_day": 6}),
+            fact!(tenant_makes_so_many_changes_in_a_day),
+        ),
+        with(json!({"bytes_per_memory": 60}), fact!(memory_holds_so_many_bytes)),
     ]
 }
 
@@ -77,36 +60,6 @@ async fn limits_are_exact_on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn default_limits_are_these() {
-    let defaults = Limits::default();
-    assert_eq!(
-        (defaults.bytes_per_memory, defaults.memories_per_store),
-        (102_400, 2_000)
-    );
-    assert_eq!(
-        (defaults.bytes_per_store, defaults.bytes_per_tenant),
-        (100 << 20, 10 << 30)
-    );
-    assert_eq!(defaults.stores_per_tenant, 1_000);
-    assert_eq!(
-        (defaults.sessions_per_tenant, defaults.session_bytes_per_tenant),
-        (10_000, 1 << 30)
-    );
-    assert_eq!(
-        (defaults.api_keys_per_tenant, defaults.audit_entries_per_day),
-        (1_000, 100_000)
-    );
-    assert_eq!(
-        (defaults.requests_per_second, defaults.request_burst),
-        (1_000, 2_000)
-    );
-    assert_eq!(
-        (defaults.version_retention_secs, defaults.version_age_secs),
-        (30 * 86_400, 0)
-    );
-    assert_eq!(
-        (defaults.versions_per_memory, defaults.expires_unused_after),
-        (0, 0)
-    );
     let printed = keepsake(&["config", "check"]).await.stdout;
     for line in [
         "bytes_per_memory = 102400",
@@ -137,15 +90,41 @@ fn over_quota(answer: &Answer, limit: u64) {
     assert!(text(&error["message"]).contains(&limit.to_string()), "{error}");
 }
 
-async fn upsert(store: &Store, path: &str, content: &str) -> Answer {
-    let body = json!({"path": path, "content": content});
-    post_with(
-        &store.client,
-        &store.memories(),
-        &body,
-        ("anthropic-beta", PREVIEW),
-    )
-    .await
+/// Checks that a call of an agent tool fails and that its text holds `said`.
+async fn tool_says(place: &Place, tool: &str, path: &str, content: &str, said: &str) {
+    let edits = json!([{"old_str": "é".repeat(30), "new_str": content}]);
+    let input = json!({"path": path, "content": content, "edits": edits});
+    let block = json!({"type": "tool_use", "name": tool, "input": input});
+    let told = place.client.tool(&place.tenant, &block).await;
+    assert!(told.is_error && told.content.contains(said), "{}", told.content);
+}
+
+/// Checks a batch that makes these memories: those that are `Some` of the message of
+/// a refusal are left out, and the first of them refuses an atomic batch.
+async fn batch_is_made_but_for(store: &Store, memories: &[(&str, usize, Option<&str>)]) {
+    let create = |(path, bytes, _): &(&str, usize, Option<&str>)| json!({"type": "create", "path": path, "content": "x".repeat(*bytes)});
+    let operations: Vec<_> = memories.iter().map(create).collect();
+    let batch = async |is_atomic: bool| {
+        let body = json!({"atomic": is_atomic, "operations": operations});
+        store
+            .client
+            .post(&format!("{}/batch", store.memories()), &body)
+            .await
+    };
+    let error = refused(&batch(true).await, 429, "rate_limit_error");
+    let first = memories.iter().position(|(.., why)| why.is_some());
+    assert_eq!(
+        error["operation"].as_u64(),
+        first.map(|first| first as u64),
+        "{error}"
+    );
+    let made = ok(&batch(false).await);
+    for (result, (path, _, why)) in made["data"].as_array().unwrap().iter().zip(memories) {
+        match why {
+            None => assert_eq!(result["memory"]["path"], *path, "{result}"),
+            Some(why) => assert!(text(&result["error"]["message"]).starts_with(*why), "{result}"),
+        }
+    }
 }
 
 async fn store_holds_so_many_memories(place: Place) {
@@ -155,11 +134,14 @@ async fn store_holds_so_many_memories(place: Place) {
         memories.push(store.create(path, "x").await);
     }
     over_quota(&store.try_create("/e", "x").await, 3);
-    over_quota(&upsert(&store, "/e", "x").await, 3);
+    over_quota(&store.upsert("/e", "x").await, 3);
     let call = json!({"command": "create", "path": "/memories/e", "file_text": "x"});
     assert!(place.client.tool(&place.tenant, &call).await.is_error);
+    let said = "over its limit of 3 files";
+    tool_says(&place, "memory_write", "/memories/e", "x", said).await;
+    tool_says(&place, "memory_append", "/memories/e", "x", said).await;
     // Existing memories can still be changed.
-    ok(&upsert(&store, "/a", "y").await);
+    ok(&store.upsert("/a", "y").await);
     store
         .update(&memories[1], &json!({"path": "/moved", "content": "z"}))
         .await;
@@ -167,32 +149,23 @@ async fn store_holds_so_many_memories(place: Place) {
     // A deleted memory frees its place, for its own restore or for another memory.
     store.delete(&memories[0]).await;
     store.create("/e", "x").await;
-    over_quota(
-        &store
-            .try_restore(&memories[0]["memory_version_id"], &json!({}))
-            .await,
-        3,
-    );
+    let version = &memories[0]["memory_version_id"];
+    over_quota(&store.try_restore(version, &json!({})).await, 3);
     store.delete(&memories[1]).await;
-    store.restore(&memories[0]["memory_version_id"]).await;
+    store.restore(version).await;
     over_quota(&store.try_create("/f", "").await, 3);
+    // The first of several reasons is told: a taken path, memories, bytes.
+    path_conflict(&store.try_create("/d/c", &"x".repeat(101)).await, &memories[2]);
+    over_quota(&store.try_create("/f", &"x".repeat(101)).await, 3);
     // The other store has a separate limit.
     let other = place.new_store("other").await;
     other.create("/f", "x").await;
-}
-
-async fn racing_creations_do_not_pass_the_limit(place: Place) {
-    let store = place.store();
-    let paths: Vec<_> = (0..12).map(|n| format!("/{n}")).collect();
-    let racing = paths.iter().map(|path| store.try_create(path, "x"));
-    let answers = futures::future::join_all(racing).await;
-    let (made, over): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
-    assert_eq!((made.len(), over.len()), (3, 9));
-    for answer in over {
-        over_quota(answer, 3);
+    let full = Some("the memory store would hold");
+    batch_is_made_but_for(&other, &[("/g", 1, None), ("/h", 50, None), ("/i", 1, full)]).await;
+    store.archive().await;
+    for path in ["/d/c", "/f"] {
+        invalid(&store.try_create(path, "x").await, "archived");
     }
-    assert_eq!(store.object().await["memory_count"], 3);
-    assert_eq!(store.version_count().await, 3);
 }
 
 async fn store_holds_so_many_bytes(place: Place) {
@@ -202,59 +175,73 @@ async fn store_holds_so_many_bytes(place: Place) {
     over_quota(&store.try_create("/b", &"x".repeat(41)).await, 100);
     store.create("/b", &"é".repeat(20)).await;
     over_quota(&store.try_create("/c", "x").await, 100);
+    let said = "over its limit of 100 bytes";
+    tool_says(&place, "memory_write", "/memories/c", "x", said).await;
+    tool_says(&place, "memory_append", "/memories/c", "x", said).await;
     store.create("/empty", "").await;
     // Growing is refused, shrinking and staying are not.
     let edit = |bytes: usize| json!({"content": "y".repeat(bytes)});
     over_quota(&store.try_update(&memory, &edit(61)).await, 100);
-    over_quota(&upsert(&store, "/a", &"y".repeat(61)).await, 100);
+    over_quota(&store.upsert("/a", &"y".repeat(61)).await, 100);
     store.update(&memory, &edit(60)).await;
     store.update(&memory, &json!({"path": "/moved"})).await;
     let short = store.update(&memory, &edit(10)).await;
     store.create("/c", &"x".repeat(50)).await;
-    over_quota(
-        &store.try_restore(&memory["memory_version_id"], &json!({})).await,
-        100,
-    );
+    let version = &memory["memory_version_id"];
+    over_quota(&store.try_restore(version, &json!({})).await, 100);
     assert_eq!(store.object().await["content_bytes"], 100);
-    assert_eq!(
-        store.read(&memory).await["memory_version_id"],
-        short["memory_version_id"]
-    );
+    assert_eq!(store.basic(&memory).await, short);
     let other = place.new_store("other").await;
-    other.create("/a", &"x".repeat(100)).await;
+    other.create("/a", &"x".repeat(90)).await;
+    let full = Some("the memory store would hold");
+    batch_is_made_but_for(&other, &[("/b", 5, None), ("/c", 50, full), ("/d", 5, None)]).await;
 }
 
 async fn tenant_holds_so_many_bytes(place: Place) {
-    let stores = [
+    let [a, b, c] = [
         place.store(),
         place.new_store("second").await,
         place.new_store("third").await,
     ];
-    let first = stores[0].create("/a", &"x".repeat(50)).await;
-    stores[1].create("/a", &"x".repeat(49)).await;
-    over_quota(&stores[2].try_create("/a", "xx").await, 100);
-    stores[2].create("/a", "x").await;
-    for store in &stores {
+    let content = |bytes: usize| json!({"content": "x".repeat(bytes)});
+    let first = a.create("/a", &"x".repeat(50)).await;
+    b.create("/a", &"x".repeat(49)).await;
+    over_quota(&c.try_create("/a", "xx").await, 100);
+    c.create("/a", "x").await;
+    for store in [&a, &b, &c] {
         over_quota(&store.try_create("/more", "x").await, 100);
     }
-    over_quota(
-        &stores[0]
-            .try_update(&first, &json!({"content": "x".repeat(51)}))
-            .await,
-        100,
-    );
+    over_quota(&a.try_update(&first, &content(51)).await, 100);
     // Bytes that one store frees can be used by another.
-    stores[0]
-        .update(&first, &json!({"content": "x".repeat(20)}))
-        .await;
-    over_quota(&stores[2].try_create("/more", &"x".repeat(31)).await, 100);
-    stores[2].create("/more", &"x".repeat(30)).await;
-    ok(&delete(&place.client, &stores[1].path).await);
-    let freed = stores[0]
-        .update(&first, &json!({"content": "x".repeat(69)}))
-        .await;
-    assert_eq!(freed["content_size_bytes"], 69);
-    over_quota(&stores[0].try_create("/more", "x").await, 100);
+    a.update(&first, &content(20)).await;
+    over_quota(&c.try_create("/more", &"x".repeat(31)).await, 100);
+    c.create("/more", &"x".repeat(30)).await;
+    ok(&delete(&place.client, &b.path).await);
+    a.update(&first, &content(69)).await;
+    over_quota(&a.try_create("/more", "x").await, 100);
+    a.delete(&first).await;
+    let full = Some("the workspace would hold");
+    batch_is_made_but_for(&a, &[("/b", 5, None), ("/c", 90, full), ("/d", 5, None)]).await;
+}
+
+async fn store_that_is_deleted_during_writes_frees_its_bytes(place: Place) {
+    let (store, gone) = (place.store(), place.new_store("gone").await);
+    let writers = (0..8).map(|writer| {
+        let (store, gone) = (&store, &gone);
+        async move {
+            for turn in 0..4 {
+                let path = format!("/{writer}/{turn}");
+                store.create(&path, "x").await;
+                let late = gone.try_create(&path, "x").await;
+                assert!(matches!(late.status, 200 | 404), "{}", late.text);
+            }
+        }
+    });
+    let (_, deleted) = tokio::join!(join_all(writers), delete(&place.client, &gone.path));
+    ok(&deleted);
+    // 32 bytes are held.
+    store.create("/rest", &"x".repeat(68)).await;
+    over_quota(&store.try_create("/more", "x").await, 100);
 }
 
 async fn tenant_has_so_many_stores(place: Place) {
@@ -262,35 +249,40 @@ async fn tenant_has_so_many_stores(place: Place) {
     let second = place.new_store("second").await;
     let third = place.new_store("third").await;
     let new = json!({"name": "fourth"});
+    let keyed = async || post_with(client, STORES, &new, ("idempotency-key", "k")).await;
     over_quota(&client.post(STORES, &new).await, 3);
-    over_quota(
-        &post_with(client, STORES, &new, ("idempotency-key", "k")).await,
-        3,
-    );
+    over_quota(&keyed().await, 3);
     // An archived one counts, a deleted one does not.
-    ok(&client.post(&format!("{}/archive", second.path), &json!({})).await);
+    second.archive().await;
     over_quota(&client.post(STORES, &new).await, 3);
     ok(&delete(client, &third.path).await);
-    let made = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
+    let made = ok(&keyed().await);
     over_quota(&client.post(STORES, &new).await, 3);
     // A repeated call with an idempotency key creates no further store.
-    let again = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
-    assert_eq!(again["id"], made["id"]);
+    assert_eq!(ok(&keyed().await)["id"], made["id"]);
     let listed = all(client, &format!("{STORES}?include_archived=true")).await;
     assert_eq!(listed.len(), 3);
 }
 
-const SESSIONS: &str = "/v1/sessions";
+/// What was made; the other calls were over the limit.
+#[track_caller]
+fn made_up_to(limit: u64, answers: &[Answer]) -> Vec<Value> {
+    let (made, over): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    for answer in over {
+        over_quota(answer, limit);
+    }
+    made.into_iter().map(ok).collect()
+}
 
-fn new_session(system: &str) -> Value {
+fn described(system: &str) -> Value {
     let agent = json!({"type": "agent", "id": "agent_1", "system": system});
     json!({"agent": agent, "environment_id": "env_1"})
 }
 
 async fn make_session(client: &Client, system: &str) -> Answer {
-    let answer = client.post(SESSIONS, &new_session(system)).await;
-    if let Some(token) = answer.json()["token"].as_str() {
-        secrets::remember(token, "a session's token");
+    let answer = client.post(SESSIONS, &described(system)).await;
+    if answer.status == 200 {
+        secret(&answer.json(), "token");
     }
     answer
 }
@@ -301,17 +293,11 @@ fn at(object: &Value) -> String {
 
 async fn tenant_has_so_many_sessions(place: Place) {
     let client = &place.client;
-    let answers = futures::future::join_all((0..6).map(|_| make_session(client, ""))).await;
-    let (made, over): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
-    assert_eq!((made.len(), over.len()), (2, 4));
-    for answer in over {
-        over_quota(answer, 2);
-    }
+    let sessions = made_up_to(2, &join_all((0..6).map(|_| make_session(client, ""))).await);
+    assert_eq!(sessions.len(), 2);
     // An archived one counts, a deleted one does not.
-    let sessions = made.iter().map(|answer| answer.json()).collect::<Vec<_>>();
-    ok(&client
-        .post(&format!("{}/archive", at(&sessions[0])), &json!({}))
-        .await);
+    let archive = format!("{}/archive", at(&sessions[0]));
+    ok(&client.post(&archive, &json!({})).await);
     over_quota(&make_session(client, "").await, 2);
     ok(&delete(client, &at(&sessions[1])).await);
     ok(&make_session(client, "").await);
@@ -334,13 +320,12 @@ async fn tenant_has_so_many_keys(place: Place) {
     let client = &place.client;
     let new = json!({"name": "more", "scopes": ["memory:read"]});
     let listed = all(client, "/v1/api_keys").await.len();
-    let mut made = Vec::new();
-    for _ in listed..8 {
-        let key = ok(&client.post("/v1/api_keys", &new).await);
-        secrets::remember(text(&key["api_key"]), "an API key");
-        made.push(key);
+    let racing = (0..12).map(|_| client.post("/v1/api_keys", &new));
+    let made = made_up_to(8, &join_all(racing).await);
+    assert_eq!(made.len(), 8 - listed);
+    for key in &made {
+        secret(key, "api_key");
     }
-    over_quota(&client.post("/v1/api_keys", &new).await, 8);
     // A key counts for a while after it was revoked.
     let revoke = format!("/v1/api_keys/{}/revoke", text(&made[0]["id"]));
     ok(&client.post(&revoke, &json!({})).await);
@@ -351,18 +336,37 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
     let client = &place.client;
     let store = place.store();
     let rename = async |name: &str| client.post(&store.path, &json!({"name": name})).await;
-    for name in ["one", "two", "two", "three"] {
-        ok(&rename(name).await);
-    }
-    over_quota(&rename("four").await, 3);
-    over_quota(&client.post(STORES, &json!({"name": "more"})).await, 3);
-    over_quota(&make_session(client, "").await, 3);
+    let new_key = json!({"name": "more", "scopes": ["memory:read"]});
+    let key = ok(&client.post("/v1/api_keys", &new_key).await);
+    secret(&key, "api_key");
+    let session = ok(&make_session(client, "").await);
+    let erased = json!({"memory_store_id": store.id, "path_prefix": "/none/"});
+    ok(&client.post("/v1/erasures", &erased).await);
+    // What a job does counts no more than a change to what is so already.
+    eventually("the erasure ends", Duration::from_mins(3), async || {
+        all(client, "/v1/audit?action=erasure.finish").await.len() == 1
+    })
+    .await;
+    let name = store.object().await["name"].clone();
+    ok(&rename(text(&name)).await);
+    let names: Vec<_> = (0..8).map(|number| format!("name {number}")).collect();
+    let answers = join_all(names.iter().map(|name| rename(name))).await;
+    assert_eq!(made_up_to(6, &answers).len(), 3);
+    over_quota(&client.post(STORES, &json!({"name": "more"})).await, 6);
+    over_quota(&client.post("/v1/api_keys", &new_key).await, 6);
+    over_quota(&make_session(client, "").await, 6);
     // Memories are written as before, and what ends something is done.
     let memory = store.create("/a", "x").await;
     store.update(&memory, &json!({"content": "y"})).await;
+    let revoke = format!("/v1/api_keys/{}/revoke", text(&key["id"]));
+    ok(&client.post(&revoke, &json!({})).await);
+    ok(&delete(client, &at(&session)).await);
+    store.archive().await;
     ok(&delete(client, &store.path).await);
-    let entries = all(client, "/v1/audit?action=memory_store.delete").await;
-    assert_eq!(entries.len(), 1);
+    for action in "api_key.revoke session.delete memory_store.archive memory_store.delete".split(' ') {
+        let entries = all(client, &format!("/v1/audit?action={action}")).await;
+        assert_eq!(entries.len(), 1, "{action}");
+    }
 }
 
 async fn memory_holds_so_many_bytes(place: Place) {
@@ -374,6 +378,15 @@ async fn memory_holds_so_many_bytes(place: Place) {
         invalid(&answer, "60");
         let edit = json!({"content": content});
         invalid(&store.try_update(&memory, &edit).await, "content");
+    }
+    let long = "x".repeat(61);
+    for (tool, content, bytes, more) in [
+        ("memory_write", long.as_str(), 61, " per file"),
+        ("memory_append", "x", 63, ""),
+        ("memory_edit", long.as_str(), 61, ""),
+    ] {
+        let said = format!("{bytes} bytes, over the limit of 60 bytes{more}");
+        tool_says(&place, tool, "/memories/a", content, &said).await;
     }
     store.update(&memory, &json!({"content": "x".repeat(60)})).await;
     assert_eq!(store.version_count().await, 2);

@@ -1,12 +1,13 @@
 //! Concurrent calls: one wins, and the others get a conflict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::support::{
-    PREVIEW, Place, delete, holds, ok, path_conflict, post_with, refused, sha256, strings, text,
+    Place, Store, all, delete, new_session, ok, path_conflict, refused, sha256, shows, strings, text,
 };
 use crate::support::Answer;
 
@@ -75,11 +76,7 @@ pub(super) async fn racing_upserts_are_one_memory(place: Place) {
     let store = place.store();
     let upserts = (0..AT_ONCE).map(|n| {
         let store = &store;
-        async move {
-            let body = json!({"path": "/d/a", "content": format!("{n}")});
-            let beta = ("anthropic-beta", PREVIEW);
-            ok(&post_with(&store.client, &store.memories(), &body, beta).await)
-        }
+        async move { ok(&store.upsert("/d/a", &n.to_string()).await) }
     });
     let made = join_all(upserts).await;
     let ids: BTreeSet<_> = strings(&made, "id").into_iter().collect();
@@ -97,28 +94,37 @@ pub(super) async fn racing_upserts_are_one_memory(place: Place) {
 
 pub(super) async fn one_update_meets_its_precondition(place: Place) {
     let store = place.store();
-    let memory = store.create("/a", "before").await;
-    let updates = (0..AT_ONCE).map(|n| {
-        let (store, memory) = (&store, &memory);
-        let edit = json!({"content": format!("{n}"), "precondition": holds("before")});
-        async move { store.try_update(memory, &edit).await }
-    });
-    let (made, late) = parted(join_all(updates).await);
-    assert_eq!(made.len(), 1);
-    for answer in &late {
-        let error = refused(answer, 409, "memory_precondition_failed_error");
-        assert_eq!(error["current_content_sha256"], made[0]["content_sha256"]);
-    }
-    let deletions = (0..AT_ONCE).map(|_| {
-        let (client, at) = (&place.client, store.memory(&memory));
-        async move { delete(client, &at).await }
-    });
+    one_update_meets_its_precondition_through(&[store.clone(), store.seen_by(&place.second)]).await;
+    let memory = store.create("/b", "x").await;
+    let at = store.memory(&memory);
+    let deletions = (0..AT_ONCE).map(|_| delete(&place.client, &at));
     let (gone, late) = parted(join_all(deletions).await);
     assert_eq!(gone.len(), 1);
     for answer in &late {
         refused(answer, 404, "not_found_error");
     }
-    assert_eq!(store.version_count().await, 3);
+}
+
+/// Of updates that all expect what was read before, one is made: no other is lost.
+pub(super) async fn one_update_meets_its_precondition_through(stores: &[Store; 2]) {
+    let mut memory = stores[0].create("/expected", "before").await;
+    let before = stores[0].version_count().await;
+    for round in 1..=8 {
+        let expected = json!({"type": "content_sha256", "content_sha256": memory["content_sha256"]});
+        let updates = (0..AT_ONCE).map(|n| {
+            let (store, memory) = (&stores[n % 2], &memory);
+            let edit = json!({"content": format!("{round} {n}"), "precondition": expected});
+            async move { store.try_update(memory, &edit).await }
+        });
+        let (mut made, late) = parted(join_all(updates).await);
+        assert_eq!(made.len(), 1, "{made:?}");
+        for answer in &late {
+            let error = refused(answer, 409, "memory_precondition_failed_error");
+            assert_eq!(error["current_content_sha256"], made[0]["content_sha256"]);
+        }
+        memory = made.remove(0);
+        assert_eq!(stores[0].version_count().await, before + round);
+    }
 }
 
 pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
@@ -127,11 +133,8 @@ pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
         let memory = store.create(&format!("/{round}"), "before").await;
         let version = memory["memory_version_id"].clone();
         let at = store.memory(&memory);
-        let (edit, rename) = (
-            json!({"content": "after"}),
-            json!({"path": format!("/moved/{round}")}),
-        );
-        let nothing = json!({});
+        let (edit, nothing) = (json!({"content": "after"}), json!({}));
+        let rename = json!({"path": format!("/moved/{round}")});
         let (gone, edited, renamed, restored) = tokio::join!(
             delete(&place.client, &at),
             store.try_update(&memory, &edit),
@@ -140,17 +143,12 @@ pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
         );
         ok(&gone);
         for answer in [&edited, &renamed] {
-            assert!(
-                matches!(answer.status, 200 | 404),
-                "{} {}",
-                answer.status,
-                answer.text
-            );
+            assert!(matches!(answer.status, 200 | 404), "{}", answer.text);
         }
         ok(&restored);
         // One after the other, they made one chain of versions.
         let query = format!("{}?limit=100&memory_id={}", store.versions(), text(&memory["id"]));
-        let history = super::support::all(&place.client, &query).await;
+        let history = all(&place.client, &query).await;
         let mut is_live = false;
         for version in history.iter().rev() {
             let expected = if is_live {
@@ -192,6 +190,62 @@ pub(super) async fn no_merge_of_metadata_is_lost(place: Place) {
     assert_eq!(object["metadata"].as_object().unwrap().len(), 16);
 }
 
+pub(super) async fn content_is_either_redacted_or_restored(place: Place) {
+    let store = place.store();
+    for round in 0..12 {
+        let memory = store.create(&format!("/{round}"), "old").await;
+        let (version, nothing) = (&memory["memory_version_id"], json!({}));
+        store.update(&memory, &json!({"content": "new"})).await;
+        let (redacted, restored) =
+            tokio::join!(store.try_redact(version), store.try_restore(version, &nothing));
+        let (done, late, content) = if restored.status == 200 {
+            (&restored, &redacted, "old")
+        } else {
+            (&redacted, &restored, "new")
+        };
+        ok(done);
+        refused(late, 409, "conflict_error");
+        assert_eq!(store.read(&memory).await["content"], content);
+    }
+}
+
+pub(super) async fn pin_and_edit_are_both_made(place: Place) {
+    let store = place.store();
+    let (pin, edit) = (json!({"pinned": true}), json!({"content": "after"}));
+    for round in 0..12 {
+        let memory = store.create(&format!("/{round}"), "before").await;
+        let (pinned, edited) =
+            tokio::join!(store.try_update(&memory, &pin), store.try_update(&memory, &edit));
+        ok(&pinned);
+        ok(&edited);
+        let read = store.read(&memory).await;
+        shows(&read, &json!({"pinned": true, "content": "after"}));
+    }
+    assert_eq!(store.version_count().await, 24);
+}
+
+pub(super) async fn session_gets_no_more_stores_than_it_may_have(place: Place) {
+    let new = json!({"agent": "a", "environment_id": "e", "resources": []});
+    let session = new_session(&place.client, &new).await;
+    let resources = format!("/v1/sessions/{}/resources", text(&session["id"]));
+    let mut stores = Vec::new();
+    for _ in 0..AT_ONCE {
+        stores.push(place.new_store("of one name").await);
+    }
+    let attaching = stores.iter().map(|store| {
+        let body = json!({"type": "memory_store", "memory_store_id": store.id});
+        let (client, resources) = (&place.client, &resources);
+        async move { client.post(resources, &body).await }
+    });
+    let (attached, over) = parted(join_all(attaching).await);
+    assert_eq!((attached.len(), over.len()), (8, 4));
+    for answer in &over {
+        refused(answer, 400, "invalid_request_error");
+    }
+    let mounts: BTreeSet<_> = strings(&attached, "mount_path").into_iter().collect();
+    assert_eq!(mounts.len(), 8, "{mounts:?}");
+}
+
 pub(super) async fn nothing_is_written_after_the_archiving(place: Place) {
     let store = place.new_store("archived meanwhile").await;
     let creations = (0..AT_ONCE).map(|n| {
@@ -210,4 +264,147 @@ pub(super) async fn nothing_is_written_after_the_archiving(place: Place) {
     assert_eq!(history.len(), made.len());
     assert_eq!(store.object().await["archived_at"], archived_at.as_str());
     assert_eq!(store.object().await["memory_count"], made.len());
+}
+
+pub(super) async fn directory_is_deleted_as_a_whole_while_files_are_created_in_it(place: Place) {
+    let store = place.store();
+    for n in 0..10 {
+        store.create(&format!("/d/{n}/x"), "x").await;
+    }
+    // A deletion that meets a new file begins again, up to eight times.
+    let creations = (0..4).map(|n| {
+        let store = &store;
+        async move { store.create(&format!("/d/late-{n}"), "x").await }
+    });
+    let deletion = json!({"command": "delete", "path": "/memories/d"});
+    let (created, _) = tokio::join!(
+        join_all(creations),
+        place.client.tool_ok(&place.tenant, &deletion)
+    );
+    // Each late file was deleted with the others, or came after all of them were gone.
+    let left = store.paths().await;
+    assert!(left.iter().all(|path| path.starts_with("/d/late-")), "{left:?}");
+    assert_eq!(store.version_count().await, 2 * (10 + created.len()) - left.len());
+}
+
+pub(super) async fn answered_edits_are_seen(place: Place) {
+    let store = place.store();
+    answered_edits_are_seen_through(&[store.clone(), store.seen_by(&place.second)]).await;
+}
+
+pub(super) async fn racing_changes_keep_every_count(place: Place) {
+    let store = place.store();
+    racing_changes_keep_every_count_through(&[store.clone(), store.seen_by(&place.second)]).await;
+}
+
+async fn call(store: &Store, input: &Value) -> String {
+    let result = store.client.call(&store.id, input).await.tool_result();
+    assert!(!result.is_error, "{input}: {}", result.content);
+    result.content
+}
+
+/// The bytes that `view` shows of a directory and of all in it.
+async fn shown_bytes(store: &Store, directory: &str) -> BTreeMap<String, usize> {
+    let shown = call(store, &json!({"command": "view", "path": directory})).await;
+    let line = |line: &str| {
+        let (bytes, path) = line.split_once("B\t").unwrap();
+        (path.to_owned(), bytes.parse().unwrap())
+    };
+    shown.lines().skip(1).map(line).collect()
+}
+
+/// Edits a file through both in turns, and looks at it through both after each answer.
+async fn edit_and_look(stores: &[Store; 2], file: usize) {
+    let path = format!("/seen/{file}");
+    let memory = stores[0].create(&path, "").await;
+    for bytes in 1..=20 {
+        let edit = json!({"content": "x".repeat(bytes)});
+        stores[bytes % 2].update(&memory, &edit).await;
+        for store in stores {
+            assert_eq!(store.read(&memory).await["content_size_bytes"], bytes);
+            let shown = shown_bytes(store, "/memories/seen").await;
+            assert_eq!(shown[&format!("/memories{path}")], bytes);
+        }
+    }
+}
+
+/// Two views of one store show every edit that was answered, and never go back.
+pub(super) async fn answered_edits_are_seen_through(stores: &[Store; 2]) {
+    stores[0].create("/seen/first", "").await;
+    let is_done = AtomicBool::new(false);
+    let writers = async {
+        join_all((0..4).map(|file| edit_and_look(stores, file))).await;
+        is_done.store(true, Ordering::Relaxed);
+    };
+    let reader = async {
+        let mut seen = BTreeMap::new();
+        while !is_done.load(Ordering::Relaxed) {
+            for store in stores {
+                for (path, bytes) in shown_bytes(store, "/memories/seen").await {
+                    let before = seen.insert(path.clone(), bytes).unwrap_or_default();
+                    assert!(bytes >= before, "{path} has {bytes} bytes after {before}");
+                }
+            }
+        }
+    };
+    tokio::join!(writers, reader);
+}
+
+/// Makes, renames, deletes and edits files in directories that others change too.
+async fn change_in_turns(store: &Store, writer: usize) {
+    for turn in 0..6 {
+        let path = format!("/{}/{}/{writer}-{turn}", writer % 3, turn % 2);
+        let memory = store.create(&path, &"x".repeat(writer + 1)).await;
+        let edit = match turn % 3 {
+            0 => json!({"path": format!("/moved/{writer}/{turn}")}),
+            1 => json!({"content": "x".repeat(50)}),
+            _ => {
+                store.delete(&memory).await;
+                continue;
+            }
+        };
+        store.update(&memory, &edit).await;
+    }
+}
+
+pub(super) async fn racing_changes_keep_every_count_through(stores: &[Store; 2]) {
+    let before = stores[0].object().await;
+    join_all((0..AT_ONCE).map(|writer| change_in_turns(&stores[writer % 2], writer))).await;
+    let count = |object: &Value, field: &str| object[field].as_u64().unwrap();
+    let after = stores[0].object().await;
+    // Of six files of each writer, two are moved, and two have 50 bytes.
+    let bytes_moved = 2 * (1..=AT_ONCE).sum::<usize>() as u64;
+    for (field, more) in [
+        ("memory_count", 4 * AT_ONCE as u64),
+        ("content_bytes", 100 * AT_ONCE as u64 + bytes_moved),
+    ] {
+        assert_eq!(count(&after, field), count(&before, field) + more, "{field}");
+    }
+    let kept = AT_ONCE / 3;
+    for directory in 0..3 {
+        let at = format!("/memories/{directory}");
+        let expected = [
+            (at.clone(), 100 * kept),
+            (format!("{at}/0/"), 50 * kept),
+            (format!("{at}/1/"), 50 * kept),
+        ];
+        let mut shown = shown_bytes(&stores[1], &at).await;
+        shown.retain(|path, _| path.ends_with('/') || *path == at);
+        assert_eq!(shown, BTreeMap::from(expected));
+    }
+    let mut moved = shown_bytes(&stores[1], "/memories/moved").await;
+    moved.retain(|path, _| path.ends_with('/'));
+    for writer in 0..AT_ONCE {
+        assert_eq!(moved[&format!("/memories/moved/{writer}/")], 2 * (writer + 1));
+    }
+    assert_eq!(moved.len(), AT_ONCE);
+    // A directory is deleted with as many files as it counts.
+    for directory in ["0", "1", "2", "moved"] {
+        let delete = json!({"command": "delete", "path": format!("/memories/{directory}")});
+        call(&stores[1], &delete).await;
+    }
+    let after = stores[0].object().await;
+    for field in ["memory_count", "content_bytes"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
 }

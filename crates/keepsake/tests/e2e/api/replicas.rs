@@ -3,12 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::support::{
-    STORES, Store, delete, invalid, not_found, ok, page_of, post_with, refused, strings, text,
+use super::idempotency::duplicates_are_made_once_through;
+use super::races::{
+    answered_edits_are_seen_through, one_update_meets_its_precondition_through,
+    racing_changes_keep_every_count_through,
 };
-use crate::support::{Client, Deployment, Pair, Tenant, eventually, secrets};
+use super::support::{
+    SESSIONS, STORES, Store, delete, invalid, new_session, not_found, ok, page_of, refused, secret, strings,
+    text,
+};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_answer_as_one() {
@@ -19,9 +25,19 @@ async fn replicas_answer_as_one() {
     let store = |client: &Client| Store::new(client, &tenant.store_id.to_string());
     let stores = [store(&here), store(&there)];
     cursor_leads_on_elsewhere(&stores).await;
-    duplicates_are_made_once(&here, &there).await;
+    let raced = async |name: &str| {
+        let made = ok(&here.post(STORES, &json!({"name": name})).await);
+        [&here, &there].map(|client| Store::new(client, text(&made["id"])))
+    };
+    duplicates_are_made_once_through(&raced("duplicates").await).await;
+    appends_all_take_effect(&here, &there, &tenant).await;
     what_is_removed_is_served_nowhere(&here, &there).await;
     session_that_ends_here_ends_there(&here, &there, &tenant).await;
+    access_changed_here_is_changed_there(&here, &there, &tenant).await;
+    let stores = raced("raced").await;
+    one_update_meets_its_precondition_through(&stores).await;
+    answered_edits_are_seen_through(&stores).await;
+    racing_changes_keep_every_count_through(&stores).await;
 }
 
 async fn cursor_leads_on_elsewhere(stores: &[Store; 2]) {
@@ -44,31 +60,19 @@ async fn cursor_leads_on_elsewhere(stores: &[Store; 2]) {
     }
 }
 
-async fn duplicates_are_made_once(here: &Client, there: &Client) {
-    let post = async |client: &Client, path: &str, body: &Value| {
-        post_with(client, path, body, ("idempotency-key", "same")).await
-    };
-    let new = json!({"name": "once"});
-    let clients = (0..8).map(|n| if n % 2 == 0 { here } else { there });
-    let made = futures::future::join_all(clients.clone().map(|client| post(client, STORES, &new))).await;
-    let ids: BTreeSet<_> = strings(&made.iter().map(ok).collect::<Vec<_>>(), "id")
-        .into_iter()
-        .collect();
-    assert_eq!(ids.len(), 1, "{ids:?}");
-    invalid(
-        &post(there, STORES, &json!({"name": "other"})).await,
-        "Idempotency-Key",
-    );
-
-    let store = Store::new(here, ids.first().unwrap());
-    let new = json!({"path": "/a", "content": "one"});
-    let path = store.memories();
-    let made = futures::future::join_all(clients.map(|client| post(client, &path, &new))).await;
-    let versions: BTreeSet<_> = strings(&made.iter().map(ok).collect::<Vec<_>>(), "memory_version_id")
-        .into_iter()
-        .collect();
-    assert_eq!(versions.len(), 1, "{versions:?}");
-    assert_eq!(store.version_count().await, 1);
+async fn appends_all_take_effect(here: &Client, there: &Client, tenant: &Tenant) {
+    let appends = (0..16).map(|number| {
+        let client = if number % 2 == 0 { here } else { there };
+        let input = json!({"path": "/memories/log", "content": format!("line {number:02}")});
+        let block = json!({"type": "tool_use", "name": "memory_append", "input": input});
+        async move { client.tool_ok(tenant, &block).await }
+    });
+    futures::future::join_all(appends).await;
+    let mut lines = there.lines(tenant, "/memories/log").await;
+    lines.sort();
+    let mut expected = vec![String::new()];
+    expected.extend((0..16).map(|number| format!("line {number:02}")));
+    assert_eq!(lines, expected);
 }
 
 async fn what_is_removed_is_served_nowhere(here: &Client, there: &Client) {
@@ -93,30 +97,80 @@ async fn what_is_removed_is_served_nowhere(here: &Client, there: &Client) {
     }
     ours.delete(&memory).await;
     not_found(&there.get(&theirs.memory(&memory)).await);
-    ok(&here.post(&format!("{}/archive", ours.path), &json!({})).await);
+    let erased = ours.create("/p/a", "secret").await;
+    assert_eq!(theirs.read(&erased).await["content"], "secret");
+    let prefix = json!({"memory_store_id": ours.id, "path_prefix": "/p/"});
+    let erasure = ok(&here.post("/v1/erasures", &prefix).await);
+    let at = format!("/v1/erasures/{}", text(&erasure["id"]));
+    let is_done = async || ok(&there.get(&at).await)["state"] == "done";
+    eventually("the erasure is done", Duration::from_mins(1), is_done).await;
+    not_found(&there.get(&theirs.memory(&erased)).await);
+    not_found(&there.get(&theirs.version(&erased["memory_version_id"])).await);
+    ours.archive().await;
     invalid(&theirs.try_create("/b", "x").await, "archived");
     ok(&delete(here, &ours.path).await);
     not_found(&there.get(&theirs.path).await);
     not_found(&there.get(&version).await);
 }
 
-async fn session_that_ends_here_ends_there(here: &Client, there: &Client, tenant: &Tenant) {
+/// A session that was made here, and its token's client there, which has used it.
+async fn session_used_there(here: &Client, there: &Client, tenant: &Tenant) -> (String, Client) {
     let store = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
     let new = json!({"agent": "a", "environment_id": "e", "resources": [store]});
-    let session = ok(&here.post("/v1/sessions", &new).await);
-    secrets::remember(text(&session["token"]), "a session's token");
-    let path = format!("/v1/sessions/{}", text(&session["id"]));
+    let session = new_session(here, &new).await;
+    let path = format!("{SESSIONS}/{}", text(&session["id"]));
     let holder = there.with_key(text(&session["token"]));
-    let calls = format!("{path}/tool_calls");
+    ok(&view(&holder, &path).await);
+    (path, holder)
+}
+
+async fn view(client: &Client, session: &str) -> Answer {
     let view = json!({"command": "view", "path": "/memories"});
-    ok(&holder.post(&calls, &view).await);
-    ok(&here.post(&format!("{path}/archive"), &json!({})).await);
-    let is_refused = async || holder.post(&calls, &view).await.status != 200;
-    eventually(
-        "a token ends with its session",
-        Duration::from_secs(5),
-        is_refused,
-    )
-    .await;
-    refused(&holder.post(&calls, &view).await, 401, "authentication_error");
+    client.post(&format!("{session}/tool_calls"), &view).await
+}
+
+async fn session_that_ends_here_ends_there(here: &Client, there: &Client, tenant: &Tenant) {
+    let archived = session_used_there(here, there, tenant).await;
+    let deleted = session_used_there(here, there, tenant).await;
+    let new = json!({"name": "some", "scopes": ["sessions:write", "memory:read", "memory:write"]});
+    let key = ok(&here.post("/v1/api_keys", &new).await);
+    let maker = here.with_key(secret(&key, "api_key"));
+    let of_key = session_used_there(&maker, there, tenant).await;
+
+    ok(&here.post(&format!("{}/archive", archived.0), &json!({})).await);
+    ok(&delete(here, &deleted.0).await);
+    let revoke = format!("/v1/api_keys/{}/revoke", text(&key["id"]));
+    ok(&here.post(&revoke, &json!({})).await);
+    for (path, holder) in [&archived, &deleted, &of_key] {
+        let is_refused = async || view(holder, path).await.status != 200;
+        let what = "a token ends with its session, and with its key";
+        eventually(what, Duration::from_secs(5), is_refused).await;
+        refused(&view(holder, path).await, 401, "authentication_error");
+    }
+    invalid(&view(there, &archived.0).await, "archived");
+    for path in [&deleted.0, &format!("{}/events", deleted.0)] {
+        not_found(&there.get(path).await);
+    }
+    not_found(&delete(there, &deleted.0).await);
+    // The session of the revoked key lives on, and so does a token of another key.
+    let issued = ok(&here.post(&format!("{}/token", of_key.0), &json!({})).await);
+    ok(&view(&there.with_key(secret(&issued, "token")), &of_key.0).await);
+}
+
+async fn access_changed_here_is_changed_there(here: &Client, there: &Client, tenant: &Tenant) {
+    let (path, holder) = session_used_there(here, there, tenant).await;
+    let calls = format!("{path}/tool_calls");
+    let write = json!({"command": "create", "path": "/memories/notes/by-session", "file_text": "x"});
+    assert_eq!(ok(&holder.post(&calls, &write).await)["is_error"], false);
+    let resource = format!("{path}/resources/{}", tenant.store_id);
+    ok(&here.post(&resource, &json!({"access": "read_only"})).await);
+    let says = async |word: &str| {
+        let is_said = async || holder.post(&calls, &write).await.text.contains(word);
+        eventually(word, Duration::from_secs(5), is_said).await;
+    };
+    says("read-only").await;
+    ok(&delete(here, &resource).await);
+    says("None is attached").await;
+    let memories = format!("{STORES}/{}/memories", tenant.store_id);
+    not_found(&holder.get(&memories).await);
 }

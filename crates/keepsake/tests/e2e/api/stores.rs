@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::support::{
-    Place, STORES, Store, all, delete, invalid, not_found, ok, page_of, patch, refused, strings, text,
-};
+use super::conventions::{assert_id, assert_time};
+use super::support::{Place, STORES, Store, all, delete, invalid, ok, page_of, patch, shows, strings, text};
 
 pub(super) async fn created_store_has_the_given_fields(place: Place) {
     let client = &place.client;
@@ -13,27 +12,21 @@ pub(super) async fn created_store_has_the_given_fields(place: Place) {
         "metadata": {"team": "a", "empty": "", "é": "ü\n"},
     });
     let made = ok(&client.post(STORES, &whole).await);
+    assert_id(&made["id"], "memstore_");
+    assert_time(&made["created_at"]);
+    let mut expected = json!({
+        "id": made["id"], "type": "memory_store", "created_at": made["created_at"], "updated_at": made["created_at"],
+        "archived_at": null, "memory_count": 0, "content_bytes": 0, "expires_unused_after": null,
+        "sensitive_data_policy": "off",
+    });
     for field in ["name", "description", "metadata"] {
-        assert_eq!(made[field], whole[field]);
+        expected[field] = whole[field].clone();
     }
-    assert_eq!(made["type"], "memory_store");
-    assert_eq!(made["created_at"], made["updated_at"]);
-    assert_eq!(
-        (&made["archived_at"], &made["expires_unused_after"]),
-        (&Value::Null, &Value::Null)
-    );
-    assert_eq!(
-        (&made["memory_count"], &made["content_bytes"]),
-        (&json!(0), &json!(0))
-    );
-    assert_eq!(made["sensitive_data_policy"], "off");
+    assert_eq!(made, expected);
     let store = Store::new(client, text(&made["id"]));
     assert_eq!(store.object().await, made);
     let least = ok(&client.post(STORES, &json!({"name": "n"})).await);
-    assert_eq!(
-        (&least["description"], &least["metadata"]),
-        (&json!(""), &json!({}))
-    );
+    shows(&least, &json!({"description": "", "metadata": {}}));
     let empty = json!({"name": "n", "description": "", "metadata": {}});
     let same_name = ok(&client.post(STORES, &empty).await);
     assert_ne!(same_name["id"], least["id"]);
@@ -42,33 +35,23 @@ pub(super) async fn created_store_has_the_given_fields(place: Place) {
 pub(super) async fn name_and_description_are_bounded_in_characters(place: Place) {
     let (client, store) = (&place.client, place.store());
     for character in ["x", "é", "界", "🦀"] {
-        for length in [1, 254, 255] {
-            let name = character.repeat(length);
-            assert_eq!(
-                ok(&client.post(STORES, &json!({"name": name})).await)["name"],
-                name
-            );
-            assert_eq!(
-                ok(&patch(client, &store.path, &json!({"name": name})).await)["name"],
-                name
-            );
+        for (field, lengths, over) in [
+            ("name", [1, 254, 255], 256),
+            ("description", [0, 1023, 1024], 1025),
+        ] {
+            let with = |length: usize| {
+                let mut body = json!({"name": "a"});
+                body[field] = json!(character.repeat(length));
+                body
+            };
+            for body in lengths.map(with) {
+                for path in [STORES, &store.path] {
+                    assert_eq!(ok(&client.post(path, &body).await)[field], body[field]);
+                }
+            }
+            invalid(&client.post(STORES, &with(over)).await, field);
+            invalid(&client.post(&store.path, &with(over)).await, field);
         }
-        let name = json!({"name": character.repeat(256)});
-        invalid(&client.post(STORES, &name).await, "name");
-        invalid(&client.post(&store.path, &name).await, "name");
-        for length in [0, 1023, 1024] {
-            let description = character.repeat(length);
-            let new = json!({"name": "a", "description": description});
-            assert_eq!(ok(&client.post(STORES, &new).await)["description"], description);
-            let edit = json!({"description": description});
-            assert_eq!(
-                ok(&client.post(&store.path, &edit).await)["description"],
-                description
-            );
-        }
-        let over = json!({"name": "a", "description": character.repeat(1025)});
-        invalid(&client.post(STORES, &over).await, "description");
-        invalid(&client.post(&store.path, &over).await, "description");
     }
     for control in ["\n", "\t", "\0", "\u{1b}", "\u{7f}", "\u{85}"] {
         let name = json!({"name": format!("a{control}b")});
@@ -119,17 +102,10 @@ pub(super) async fn metadata_is_bounded(place: Place) {
         invalid(&client.post(&store.path, &edit).await, "metadata");
         invalid(&patch(client, &store.path, &edit).await, "metadata");
     }
-    invalid(
-        &client
-            .post(STORES, &json!({"name": "a", "metadata": {"k": null}}))
-            .await,
-        "metadata",
-    );
+    let null = json!({"name": "a", "metadata": {"k": null}});
+    invalid(&client.post(STORES, &null).await, "metadata");
     let unchanged = store.object().await;
-    assert_eq!(
-        (&unchanged["name"], &unchanged["metadata"]),
-        (&json!("notes"), &json!({}))
-    );
+    shows(&unchanged, &json!({"name": "notes", "metadata": {}}));
 }
 
 pub(super) async fn metadata_is_bounded_after_the_merge(place: Place) {
@@ -213,6 +189,8 @@ pub(super) async fn updated_at_moves_only_with_the_store(place: Place) {
         json!({"metadata": {"k": "v"}}),
         json!({"metadata": {"never": null}}),
         json!({"name": "a", "description": "", "metadata": {"k": "v", "never": null}}),
+        json!({"sensitive_data_policy": "reject"}),
+        json!({"expires_unused_after": 86_400}),
     ] {
         let updated = ok(&client.post(&store.path, &nothing).await);
         assert_eq!(updated["updated_at"], before, "{nothing}");
@@ -240,27 +218,17 @@ pub(super) async fn stores_are_listed_newest_first_with_filters(place: Place) {
         made.push(store.object().await);
     }
     let archived = Store::new(client, text(&made[3]["id"]));
-    let object = ok(&client
-        .post(&format!("{}/archive", archived.path), &json!({}))
-        .await);
+    let object = archived.archive().await;
     let deleted = made.remove(5);
     ok(&delete(client, &format!("{STORES}/{}", text(&deleted["id"]))).await);
     made.reverse();
-    let live: Vec<_> = made
-        .iter()
-        .filter(|store| store["id"] != object["id"])
-        .cloned()
-        .collect();
-    let whole: Vec<_> = made
-        .iter()
-        .map(|store| {
-            if store["id"] == object["id"] {
-                object.clone()
-            } else {
-                store.clone()
-            }
-        })
-        .collect();
+    let mut whole = made;
+    *whole
+        .iter_mut()
+        .find(|store| store["id"] == object["id"])
+        .unwrap() = object.clone();
+    let mut live = whole.clone();
+    live.retain(|store| store["id"] != object["id"]);
     for limit in [1, 2, 3, 7, 8, 100] {
         let list = format!("{STORES}?limit={limit}");
         assert_eq!(all(client, &list).await, live);
@@ -284,7 +252,7 @@ pub(super) async fn archive_is_one_way_and_idempotent(place: Place) {
     let before = store.object().await;
     let archive = format!("{}/archive", store.path);
     let archived = ok(&client.post(&archive, &json!({})).await);
-    assert!(archived["archived_at"].is_string());
+    assert_time(&archived["archived_at"]);
     assert!(text(&archived["updated_at"]) > text(&before["updated_at"]));
     let mut expected = before;
     for field in ["archived_at", "updated_at"] {
@@ -308,22 +276,14 @@ pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: 
         store.create("/deleted", "three").await,
     ];
     store.update(&edited, &json!({"content": "harmless"})).await;
-    ok(&client.post(&format!("{}/archive", store.path), &json!({})).await);
+    store.archive().await;
     let object = store.object().await;
     let version = &edited["memory_version_id"];
     let history = store.history().await;
 
-    let new = json!({"path": "/new", "content": "x"});
-    let upsert = json!({"path": "/kept", "content": "x"});
     for answer in [
-        client.post(&store.memories(), &new).await,
-        super::support::post_with(
-            client,
-            &store.memories(),
-            &upsert,
-            ("anthropic-beta", super::support::PREVIEW),
-        )
-        .await,
+        store.try_create("/new", "x").await,
+        store.upsert("/kept", "x").await,
         store.try_update(&kept, &json!({"content": "x"})).await,
         store.try_update(&kept, &json!({"path": "/moved"})).await,
         store.try_update(&kept, &json!({"pinned": true})).await,
@@ -344,50 +304,37 @@ pub(super) async fn archived_store_can_be_read_deleted_and_redacted_only(place: 
     store.delete(&deleted).await;
     assert_eq!(store.paths().await, ["/edited", "/kept"]);
     assert_eq!(store.history().await[0]["operation"], "deleted");
+    let batch = json!({"atomic": false, "operations": [
+        {"type": "create", "path": "/new", "content": "x"},
+        {"type": "delete", "memory_id": edited["id"]},
+    ]});
+    let batch = ok(&client.post(&format!("{}/batch", store.memories()), &batch).await);
+    let [failed, done] = batch["data"].as_array().unwrap().as_slice() else {
+        panic!("{batch}");
+    };
+    assert!(text(&failed["error"]["message"]).contains("archived"), "{failed}");
+    assert_eq!(done["status"], "deleted");
+    assert_eq!(store.paths().await, ["/kept"]);
+    agent_tools_only_read_and_delete(&store).await;
     ok(&delete(client, &store.path).await);
 }
 
-pub(super) async fn deleted_store_is_gone_everywhere_and_its_name_free(place: Place) {
-    let (client, store) = (&place.client, place.new_store("the name").await);
-    let memory = store.create("/a", "one").await;
-    let gone = ok(&delete(client, &store.path).await);
-    assert_eq!(gone, json!({"id": store.id, "type": "memory_store_deleted"}));
-    let version = store.version(&memory["memory_version_id"]);
-    for path in [
-        &store.path,
-        &store.memories(),
-        &store.memory(&memory),
-        &store.versions(),
-        &version,
+/// In an archived store with a file `/kept`.
+async fn agent_tools_only_read_and_delete(store: &Store) {
+    let (kept, new) = ("/memories/kept", "/memories/new");
+    let edits = json!([{"old_str": "one", "new_str": "x"}]);
+    for (tool, input, is_refused) in [
+        ("memory_write", json!({"path": kept, "content": "x"}), true),
+        ("memory_write", json!({"path": new, "content": "x"}), true),
+        ("memory_append", json!({"path": kept, "content": "x"}), true),
+        ("memory_edit", json!({"path": kept, "edits": edits}), true),
+        ("memory_read", json!({"path": kept}), false),
+        ("memory_delete", json!({"path": kept}), false),
     ] {
-        not_found(&client.get(path).await);
-        not_found(&client.get(&format!("{path}?view=full")).await);
+        let block = json!({"type": "tool_use", "name": tool, "input": input});
+        let told = store.client.call(&store.id, &block).await.tool_result();
+        assert_eq!(told.is_error, is_refused, "{}", told.content);
+        assert_eq!(told.content.contains("archived"), is_refused, "{}", told.content);
     }
-    for answer in [
-        delete(client, &store.path).await,
-        delete(client, &store.memory(&memory)).await,
-        client.post(&store.path, &json!({"name": "b"})).await,
-        client.post(&format!("{}/archive", store.path), &json!({})).await,
-        store.try_create("/b", "x").await,
-        store.try_update(&memory, &json!({"content": "x"})).await,
-        store.try_redact(&memory["memory_version_id"]).await,
-        store.try_restore(&memory["memory_version_id"], &json!({})).await,
-        client
-            .call(&store.id, &json!({"command": "view", "path": "/memories"}))
-            .await,
-    ] {
-        not_found(&answer);
-    }
-    for query in ["limit=100", "limit=100&include_archived=true"] {
-        let listed = all(client, &format!("{STORES}?{query}")).await;
-        assert!(!strings(&listed, "id").contains(&store.id));
-    }
-    let again = place.new_store("the name").await;
-    assert_ne!(again.id, store.id);
-    assert_eq!(again.paths().await, [""; 0]);
-    refused(
-        &place.reader.post(STORES, &json!({"name": "x"})).await,
-        403,
-        "permission_error",
-    );
+    assert_eq!(store.paths().await, [""; 0]);
 }

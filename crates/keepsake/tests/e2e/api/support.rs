@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 use crate::support::client::send;
 use crate::support::provision::Provision;
-use crate::support::{Answer, Client, Deployment, Pair, Tenant};
+use crate::support::{Answer, Client, Deployment, Pair, Tenant, secrets};
 
 pub(super) const STORES: &str = "/v1/memory_stores";
+pub(super) const SESSIONS: &str = "/v1/sessions";
 /// What the managed agents' preview sends.
 pub(super) const PREVIEW: &str = "managed-agents-2026-04-01";
 /// Facts that are checked at the same time.
@@ -140,6 +141,14 @@ impl Place {
         let made = ok(&self.client.post(STORES, &json!({"name": name})).await);
         Store::new(&self.client, text(&made["id"]))
     }
+
+    /// A client with a new key of the tenant's, perhaps limited to one store.
+    pub(super) async fn key(&self, scopes: &[&str], only: Option<&Store>) -> Client {
+        let stores = only.map(|store| [&store.id]);
+        let new = json!({"name": "some", "scopes": scopes, "memory_store_ids": stores});
+        let made = ok(&self.client.post("/v1/api_keys", &new).await);
+        self.client.with_key(secret(&made, "api_key"))
+    }
 }
 
 impl Store {
@@ -183,6 +192,12 @@ impl Store {
         self.client.post(&self.memories(), &body).await
     }
 
+    /// Makes a memory, or replaces the content of the one that is there.
+    pub(super) async fn upsert(&self, path: &str, content: &str) -> Answer {
+        let body = json!({"path": path, "content": content});
+        post_with(&self.client, &self.memories(), &body, ("anthropic-beta", PREVIEW)).await
+    }
+
     /// Changes a memory.
     pub(super) async fn update(&self, memory: &Value, edit: &Value) -> Value {
         ok(&self.try_update(memory, edit).await)
@@ -200,6 +215,20 @@ impl Store {
     /// Reads a memory with its content.
     pub(super) async fn read(&self, memory: &Value) -> Value {
         ok(&self.client.get(&self.memory(memory)).await)
+    }
+
+    /// Reads a memory without its content.
+    pub(super) async fn basic(&self, memory: &Value) -> Value {
+        ok(&self
+            .client
+            .get(&format!("{}?view=basic", self.memory(memory)))
+            .await)
+    }
+
+    /// Archives it.
+    pub(super) async fn archive(&self) -> Value {
+        let path = format!("{}/archive", self.path);
+        ok(&self.client.post(&path, &json!({})).await)
     }
 
     /// The store as it is now.
@@ -262,6 +291,29 @@ pub(super) async fn post_with(client: &Client, path: &str, body: &Value, header:
 pub(super) async fn post_text(client: &Client, path: &str, body: impl Into<reqwest::Body>) -> Answer {
     let request = client.request(Method::POST, path);
     send(request.header("content-type", "application/json").body(body)).await
+}
+
+/// The key or token that an answer shows; no server may print it.
+#[track_caller]
+pub(super) fn secret<'a>(answer: &'a Value, field: &str) -> &'a str {
+    let secret = text(&answer[field]);
+    secrets::remember(secret, "a credential");
+    secret
+}
+
+/// Makes a session.
+pub(super) async fn new_session(client: &Client, body: &Value) -> Value {
+    let session = ok(&client.post(SESSIONS, body).await);
+    secret(&session, "token");
+    session
+}
+
+/// Checks these fields of an object.
+#[track_caller]
+pub(super) fn shows(object: &Value, expected: &Value) {
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(&object[field], value, "`{field}` of {object}");
+    }
 }
 
 /// The body of an answer that must be 200.

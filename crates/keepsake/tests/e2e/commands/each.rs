@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Person;
-use crate::support::Client;
 use crate::support::command::{Run, keepsake_asking_in_terminal};
 
 /// A port without a server.
@@ -182,9 +181,8 @@ async fn each_command_works_in_a_pipe_and_in_a_terminal() {
     let session = person.prepare().await;
     let values = person.values("pipe", &session).await;
     for each in &COMMANDS {
-        let run = person.in_pipe(each, &values, &[]).await;
-        assert_eq!(run.code, Some(0), "{}: {}{}", each.name, run.stdout, run.stderr);
-        assert!(!run.stdout.contains('\u{1b}'), "{}: {:?}", each.name, run.stdout);
+        let printed = person.in_pipe(each, &values, &[]).await.ok();
+        assert!(!printed.contains('\u{1b}'), "{}: {printed:?}", each.name);
     }
     let values = person.values("terminal", &session).await;
     let (url, home) = (person.server.url(), person.home.path().to_string_lossy());
@@ -199,14 +197,12 @@ async fn each_command_works_in_a_pipe_and_in_a_terminal() {
     assert!(!said.contains(&person.tenant.key), "{said}");
     for each in COMMANDS.iter().filter(|each| each.name != "login") {
         let (words, input) = each.filled(&values);
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let variables = [("EDITOR", "true")];
-        let run = person.run_in_terminal(&words, &variables, COLUMNS, &input).await;
-        assert_eq!(run.code, Some(0), "{}: {}", each.name, run.stdout);
-        let lines = run.stdout.lines().filter(|_| each.prints_table);
-        for line in lines {
+        let (line, variables) = (words.join(" "), [("EDITOR", "true")]);
+        let run = person.run_in_terminal(&line, &variables, COLUMNS, &input);
+        let printed = run.await.ok();
+        for line in printed.lines().filter(|_| each.prints_table) {
             let width = console::measure_text_width(line);
-            assert!(width <= usize::from(COLUMNS), "{}: {}", each.name, run.stdout);
+            assert!(width <= usize::from(COLUMNS), "{}: {printed}", each.name);
         }
     }
 }
@@ -216,7 +212,7 @@ async fn each_command_fails_with_the_code_and_the_cause() {
     let person = Person::new().await;
     let session = person.prepare().await;
     let values = person.values("pipe", &session).await;
-    person.run(&["store", "create", "made-pipe"]).await.ok();
+    person.ok("store create made-pipe").await;
     let with = |changed: &[(&'static str, &str)]| {
         let mut values = values.clone();
         values.extend(changed.iter().map(|(name, value)| (*name, (*value).to_owned())));
@@ -234,42 +230,24 @@ async fn each_command_fails_with_the_code_and_the_cause() {
     let remote = COMMANDS.iter().filter(|each| each.calls_server);
     join_all(remote.clone().map(|each| async {
         let run = person.in_pipe(each, &nowhere, &[("KEEPSAKE_URL", NOWHERE)]).await;
-        assert_eq!(run.code, Some(6), "{}: {}", each.name, run.stderr);
         let cause = format!("{NOWHERE} cannot be reached: tcp connect error: Connection refused");
-        assert!(run.stderr.contains(&cause), "{}: {}", each.name, run.stderr);
+        run.ends(6, &cause);
     }))
     .await;
     for each in remote {
-        let run = person
-            .in_pipe(each, &unknown, &[("KEEPSAKE_API_KEY", UNKNOWN_KEY)])
-            .await;
-        assert_eq!(run.code, Some(5), "{}: {}", each.name, run.stderr);
-        assert!(run.stderr.contains("API key"), "{}: {}", each.name, run.stderr);
+        let key = [("KEEPSAKE_API_KEY", UNKNOWN_KEY)];
+        person.in_pipe(each, &unknown, &key).await.ends(5, "API key");
     }
     for each in COMMANDS.iter().filter(|each| each.names_something) {
-        let run = person
-            .in_pipe(each, &missing, &[("KEEPSAKE_STORE", "no such store")])
-            .await;
-        assert_eq!(run.code, Some(3), "{}: {}", each.name, run.stderr);
-        assert!(
-            run.stderr.starts_with("keepsake: "),
-            "{}: {}",
-            each.name,
-            run.stderr
-        );
+        let store = [("KEEPSAKE_STORE", "no such store")];
+        let run = person.in_pipe(each, &missing, &store).await;
+        assert_eq!(run.code, Some(3), "{run:?}");
+        assert!(run.stderr.starts_with("keepsake: "), "{run:?}");
     }
     for each in &COMMANDS {
         let (words, _) = each.filled(&values);
-        let mut words: Vec<_> = words.iter().map(String::as_str).collect();
-        words.push("--no-such-option");
-        let run = person.run(&words).await;
-        assert_eq!(run.code, Some(2), "{}: {}", each.name, run.stderr);
-        assert!(
-            run.stderr.contains("--no-such-option"),
-            "{}: {}",
-            each.name,
-            run.stderr
-        );
+        let line = format!("{} --no-such-option", words.join(" "));
+        person.ends(&line, 2, "--no-such-option").await;
     }
 }
 
@@ -285,11 +263,10 @@ impl Person {
         for place in ["pipe", "terminal"] {
             std::fs::create_dir(self.home.path().join(format!("synced-{place}"))).unwrap();
         }
-        let client = Client::new(&self.server.url(), &self.tenant.key);
+        let client = self.server.client(&self.tenant);
         let store = json!({"type": "memory_store", "memory_store_id": self.tenant.store_id});
         let session = json!({"agent": "agent", "environment_id": "env", "resources": [store]});
-        let session = client.post("/v1/sessions", &session).await;
-        let session: Value = serde_json::from_str(&session.text).unwrap();
+        let session = client.post("/v1/sessions", &session).await.json();
         let id = session["id"].as_str().unwrap().to_owned();
         let call = json!({"command": "view", "path": "/memories"});
         let called = client.post(&format!("/v1/sessions/{id}/tool_calls"), &call).await;

@@ -29,22 +29,18 @@ fn text(path: &std::path::Path) -> String {
 async fn edit_saves_what_the_editor_saved() {
     let person = Person::new().await;
     let editor = text(&person.editor("echo more >> \"$1\""));
-    let edited = person
-        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", &editor)], "")
-        .await;
-    assert_eq!(edited.ok(), "created /memories/new.md (5 B)\n");
-    let edited = person
-        .run_with(&["memory", "edit", "new.md"], &[("VISUAL", &editor)], "")
-        .await;
-    assert_eq!(edited.ok(), "replaced /memories/new.md (10 B)\n");
-    let untouched = person
-        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", "true")], "")
-        .await;
-    assert_eq!(untouched.ok(), "/memories/new.md was not changed\n");
-    let failed = person
-        .run_with(&["memory", "edit", "new.md"], &[("EDITOR", "false")], "")
-        .await;
-    assert_eq!(failed.code, Some(1));
+    for (variable, editor, told) in [
+        ("EDITOR", editor.as_str(), "created /memories/new.md (5 B)\n"),
+        ("VISUAL", &editor, "replaced /memories/new.md (10 B)\n"),
+        ("EDITOR", "true", "/memories/new.md was not changed\n"),
+    ] {
+        let variables = [(variable, editor)];
+        let edit = person.run_with(&["memory", "edit", "new.md"], &variables, "");
+        assert_eq!(edit.await.ok(), told);
+    }
+    let failing = [("EDITOR", "false")];
+    let failed = person.run_with(&["memory", "edit", "new.md"], &failing, "");
+    failed.await.ends(1, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +55,7 @@ async fn conflict_without_a_terminal_keeps_the_text() {
     let kept = conflict.stderr.trim().rsplit("your text is in ").next().unwrap();
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "base\nmine\n");
     std::fs::remove_file(kept).unwrap();
-    let theirs = person.run(&["memory", "cat", "a.md"]).await.ok();
+    let theirs = person.ok("memory cat a.md").await;
     assert_eq!(theirs, "theirs \u{1b}]0;title\u{7}\n");
 }
 
@@ -68,34 +64,29 @@ async fn conflict_in_a_terminal_shows_both_and_asks() {
     let person = Person::new().await;
     person.put("a.md", "base\n").await;
     let editor = text(&person.editor_in_a_race());
-    let arguments = ["memory", "edit", "a.md"];
+    let variables = [("EDITOR", editor.as_str())];
     let solved = person
-        .run_in_terminal(&arguments, &[("EDITOR", &editor)], 80, "o\n")
+        .run_in_terminal("memory edit a.md", &variables, 80, "o\n")
         .await;
     let shown = solved.stdout;
     assert_eq!(solved.code, Some(0), "{shown}");
     let theirs = r"+theirs \u001b]0;title\u0007";
     assert!(shown.contains(theirs) && shown.contains("+mine"), "{shown:?}");
     assert!(!shown.contains('\u{7}'), "{shown:?}");
-    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.ok(), "base\nmine\n");
+    assert_eq!(person.ok("memory cat a.md").await, "base\nmine\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deletion_is_confirmed_in_a_terminal() {
     let person = Person::new().await;
     person.put("a.md", "base\n").await;
-    let kept = person
-        .run_in_terminal(&["memory", "rm", "a.md"], &[], 80, "n\n")
-        .await;
+    let kept = person.run_in_terminal("memory rm a.md", &[], 80, "n\n").await;
     assert_eq!(kept.code, Some(1), "{}", kept.stdout);
-    assert!(
-        kept.stdout.contains("Delete /memories/a.md? [y/N]"),
-        "{}",
-        kept.stdout
-    );
-    let deleted = person
-        .run_in_terminal(&["memory", "rm", "a.md"], &[], 80, "y\n")
-        .await;
-    assert_eq!(deleted.code, Some(0), "{}", deleted.stdout);
-    assert_eq!(person.run(&["memory", "cat", "a.md"]).await.code, Some(3));
+    let question = "Delete /memories/a.md? [y/N]";
+    assert!(kept.stdout.contains(question), "{}", kept.stdout);
+    person
+        .run_in_terminal("memory rm a.md", &[], 80, "y\n")
+        .await
+        .ok();
+    person.ends("memory cat a.md", 3, "").await;
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::each::COMMANDS;
-use crate::support::command::{Run, keepsake_in_terminal, keepsake_reading};
+use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
 
 const STORE: &str = "memstore_00000000000000000000000001";
 const VERSION: &str = "memver_00000000000000000000000001";
@@ -60,22 +60,12 @@ impl Victim {
     }
 
     async fn run(&self, arguments: &[&str]) -> Run {
-        let variables = self.variables();
-        let variables: Vec<_> = variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        keepsake_reading(arguments, &variables, "text\n").await
+        keepsake_reading(arguments, &borrowed(&self.variables()), "text\n").await
     }
 
     async fn run_in_terminal(&self, arguments: &[&str], input: &str) -> Run {
-        let variables = self.variables();
-        let variables: Vec<_> = variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
         // Wide enough for every line.
-        keepsake_in_terminal(arguments, &variables, 1_000, input).await
+        keepsake_in_terminal(arguments, &borrowed(&self.variables()), 1_000, input).await
     }
 
     /// The values of the commands' arguments.
@@ -129,14 +119,13 @@ async fn sync_writes_only_below_its_folder() {
     let folder_name = folder.display().to_string();
     for _ in 0..2 {
         let run = victim.run(&["sync", &folder_name]).await;
-        assert_eq!(run.code, Some(1), "{}", run.stderr);
         for named in [
             "skipped ../proj/x.py: the store's path must start with `/`",
             "skipped a/../../y.md: the store's path must not have a `.` or `..` segment",
             "skipped link",
             "some files were refused",
         ] {
-            assert!(run.stderr.contains(named), "{named}: {}", run.stderr);
+            run.ends(1, named);
         }
         assert_eq!(fs::read_to_string(folder.join("good.md")).unwrap(), "content \n");
         assert_eq!(
@@ -166,13 +155,8 @@ async fn state_with_a_path_outside_does_not_stop_sync() {
     state["memories"]["../proj/x.py"] = state["memories"]["/good.md"].clone();
     fs::write(&state_file, state.to_string()).unwrap();
     let run = victim.run(&["sync", &folder_name]).await;
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stderr.contains("skipped ../proj/x.py: "), "{}", run.stderr);
-    assert!(
-        run.stderr.contains("state.json has a malformed entry"),
-        "{}",
-        run.stderr
-    );
+    run.ends(0, "skipped ../proj/x.py: ");
+    run.ends(0, "state.json has a malformed entry");
     let again = victim.run(&["sync", &folder_name]).await;
     assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""));
 }
@@ -185,12 +169,7 @@ async fn sync_follows_no_link_in_place_of_its_own_folder() {
     fs::create_dir_all(&elsewhere).unwrap();
     symlink(&elsewhere, folder.join(".keepsake")).unwrap();
     let run = victim.run(&["sync", &folder.display().to_string()]).await;
-    assert_eq!(run.code, Some(1), "{}", run.stderr);
-    assert!(
-        run.stderr.contains(".keepsake is a symbolic link"),
-        "{}",
-        run.stderr
-    );
+    run.ends(1, ".keepsake is a symbolic link");
     assert!(everything(&elsewhere).is_empty());
 }
 
@@ -201,13 +180,8 @@ async fn export_leaves_out_paths_that_lead_elsewhere() {
     fs::create_dir(victim.path("work")).unwrap();
     let target_name = target.display().to_string();
     let run = victim.run(&["export", &target_name]).await;
-    assert_eq!(run.code, Some(1), "{}", run.stderr);
-    assert!(
-        run.stderr.contains("its path ../proj/x.py must start with `/`"),
-        "{}",
-        run.stderr
-    );
-    assert!(run.stderr.contains("6 memories were left out"), "{}", run.stderr);
+    run.ends(1, "its path ../proj/x.py must start with `/`");
+    run.ends(1, "6 memories were left out");
     assert_eq!(
         everything(&victim.path("work")),
         [
@@ -227,17 +201,9 @@ async fn export_leaves_out_paths_that_lead_elsewhere() {
 async fn import_reports_paths_that_lead_elsewhere() {
     let paths = [&OUTSIDE[..], &["/good.md"]].concat();
     let (source, good) = (Victim::with_paths(&paths).await, Victim::with_paths(&[]).await);
-    let from = [
-        "--from-url",
-        source.server.url(),
-        "--from-store",
-        STORE,
-        "--from-api-key",
-        "ks_live_x",
-        "-o",
-        "json",
-    ];
-    let run = good.run(&[&["import"], &from[..]].concat()).await;
+    let url = source.server.url();
+    let from = format!("import --from-url {url} --from-store {STORE} --from-api-key ks_live_x -o json");
+    let run = good.run(&words(&from)).await;
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let results: Value = serde_json::from_str(&run.stdout).unwrap();
     let count = |of: &str| {
@@ -252,10 +218,8 @@ async fn import_reports_paths_that_lead_elsewhere() {
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let results: Value = serde_json::from_str(&run.stdout).unwrap();
     let imported = json!({"path": "/imported.md", "result": "created", "reason": null});
-    assert!(
-        results["data"].as_array().unwrap().contains(&imported),
-        "{results}"
-    );
+    let results = results["data"].as_array().unwrap();
+    assert!(results.contains(&imported), "{results:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,17 +242,36 @@ async fn no_command_lets_a_server_control_the_terminal() {
             for format in ["table", "json"] {
                 let words: Vec<_> = words.iter().map(String::as_str).chain(["-o", format]).collect();
                 let run = victim.run_in_terminal(&words, &input).await;
-                for control in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{7f}"] {
+                let controls = ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{7f}"];
+                let turning = ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}"];
+                for control in controls.iter().chain(&turning) {
                     assert!(!run.stdout.contains(control), "{words:?}: {:?}", run.stdout);
-                }
-                for turning in ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}"] {
-                    assert!(!run.stdout.contains(turning), "{words:?}: {:?}", run.stdout);
                 }
             }
         }
         let shown = victim.run_in_terminal(&["store", "list"], "").await.stdout;
         assert!(shown.contains(r"a\u001b]0;title\u0007"), "{shown:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn error_does_not_control_the_terminal_when_stdout_is_a_file() {
+    let victim = Victim::new(Hostility {
+        text: CONTROLS.to_owned(),
+        refuses: true,
+        ..Hostility::default()
+    })
+    .await;
+    let line = format!("{} store list > /dev/null", crate::support::binary().display());
+    let output = tokio::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .envs(victim.variables())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains(r"a\u001b]0;title\u0007"), "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,12 +286,10 @@ async fn pipe_gets_contents_as_they_are() {
     assert_eq!(victim.run(&["memory", "cat", "a.md"]).await.ok(), content);
     let shown = victim.run_in_terminal(&["memory", "cat", "a.md"], "").await;
     assert!(shown.ok().starts_with(r"content a\u001b]0;title\u0007"));
-    let json = victim.run(&["memory", "cat", "a.md", "-o", "json"]).await;
-    assert_eq!(json.json()["content"], content);
-    let json = victim
-        .run_in_terminal(&["memory", "cat", "a.md", "-o", "json"], "")
-        .await;
-    assert_eq!(json.json()["content"], content);
+    let cat = ["memory", "cat", "a.md", "-o", "json"];
+    for json in [victim.run(&cat).await, victim.run_in_terminal(&cat, "").await] {
+        assert_eq!(json.json()["content"], content);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,9 +320,7 @@ async fn list_without_an_end_ends_a_command() {
             &["import", &notes],
             &["session", "events", "sesn_00000000000000000000000001"],
         ] {
-            let run = victim.run(arguments).await;
-            assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.stderr);
-            assert!(run.stderr.contains(reason), "{arguments:?}: {}", run.stderr);
+            victim.run(arguments).await.ends(1, reason);
         }
     }
 }
@@ -356,14 +335,9 @@ async fn changes_without_an_end_end_a_command() {
     .await;
     let path = |name: &str| victim.path(name).display().to_string();
     let (folder, archive, notes) = (path("memory"), path("archive"), path("notes"));
-    for arguments in [&["sync", &folder][..], &["export", &archive], &["import", &notes]] {
-        let run = victim.run(arguments).await;
-        assert_eq!(run.code, Some(4), "{arguments:?}: {}", run.stderr);
-        assert!(
-            run.stderr.contains("changes faster than it can be read"),
-            "{}",
-            run.stderr
-        );
+    for arguments in [["sync", &folder], ["export", &archive], ["import", &notes]] {
+        let told = "changes faster than it can be read";
+        victim.run(&arguments).await.ends(4, told);
     }
 }
 
@@ -381,9 +355,7 @@ async fn answer_without_an_end_ends_a_command() {
         &["store", "list"],
         &["sync", &folder],
     ] {
-        let run = victim.run(arguments).await;
-        assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.stderr);
         let reason = format!("it has more than {} bytes", (64 << 20) + (64 << 10));
-        assert!(run.stderr.contains(&reason), "{arguments:?}: {}", run.stderr);
+        victim.run(arguments).await.ends(1, &reason);
     }
 }

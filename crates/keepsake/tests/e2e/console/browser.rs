@@ -1,13 +1,15 @@
 //! A browser without script: it keeps cookies, follows nothing, sends forms.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use reqwest::header::{COOKIE, HeaderMap, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
 
 use crate::support::client::plain_http;
-use crate::support::{Deployment, Pair, Server, Tenant};
+use crate::support::{Client, Deployment, Pair, Server, Tenant};
 
 /// The page that receives a file.
 const UPLOAD: &str = "/console/transfer";
@@ -205,6 +207,15 @@ impl Browser {
         page.has("role=\"status\"");
         page
     }
+}
+
+/// Writes a memory through the API.
+pub(crate) async fn write(client: &Client, store_id: impl Display, path: &str, content: &str) -> Value {
+    let new = json!({"path": path, "content": content});
+    let memories = format!("/v1/memory_stores/{store_id}/memories");
+    let made = client.post(&memories, &new).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    made.json()
 }
 
 /// Percent-encoded but for letters and digits.

@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 
-use super::browser::{Browser, Page, console_on, encoded};
-use super::operator::Operated;
+use super::browser::{Browser, Page, console_on, encoded, write};
+use super::pages::of_everything;
+use crate::operator::Operator;
 use crate::support::{Deployment, Pair, Tenant, secrets};
 
 /// The time within which a revocation takes effect.
@@ -47,6 +48,8 @@ async fn every_form_needs_the_token_of_its_sign_in() {
     let token = browser.open("/console/stores").await.field("token");
     let mut other = Browser::signed_in(&server.url(), &tenant.key).await;
     let foreign = other.open("/console/stores").await.field("token");
+    let refused = browser.post("/console/stores", &[("name", "forged")]).await;
+    refused.has("<h1>This is not allowed</h1>");
     for path in pages(&Method::POST, &tenant) {
         for fields in [
             &[][..],
@@ -75,6 +78,9 @@ async fn every_form_needs_the_token_of_its_sign_in() {
         let read = browser.get(&path).await;
         assert!([200, 404, 405].contains(&read.status), "{path}: {}", read.status);
     }
+    let json = browser.request(Method::POST, "/console/stores");
+    let json = json.json(&json!({"name": "forged", "token": token}));
+    assert_eq!(browser.send(json).await.status, 415);
     let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
     assert_eq!(stores["data"].as_array().unwrap().len(), 1, "{stores}");
     assert_eq!(stores["data"][0]["archived_at"], json!(null));
@@ -99,11 +105,12 @@ async fn every_answer_is_protected_from_frames_caches_and_guessed_types() {
     }
 }
 
-fn is_protected(path: &str, answer: &Page) {
+pub(super) fn is_protected(path: &str, answer: &Page) {
     let policy = answer.header("content-security-policy");
     for part in [
         "default-src 'none'",
         "script-src 'self'",
+        "style-src 'self'",
         "frame-ancestors 'none'",
         "form-action 'self'",
         "base-uri 'none'",
@@ -116,6 +123,7 @@ fn is_protected(path: &str, answer: &Page) {
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
         ("cache-control", "private, no-store"),
+        ("vary", "authorization, x-api-key, cookie"),
         ("cross-origin-opener-policy", "same-origin"),
     ] {
         assert_eq!(answer.header(name), value, "{path} {}: {name}", answer.status);
@@ -132,10 +140,8 @@ async fn sign_in_replaces_a_planted_cookie() {
     let before = browser.open("/console/stores").await.field("token");
     let answer = browser.sign_in(&victim.key, "").await;
     assert_eq!(answer.status, 303, "{}", answer.text);
-    assert_ne!(
-        browser.cookies["keepsake_console"],
-        planted.cookies["keepsake_console"]
-    );
+    let [ours, theirs] = [&browser, &planted].map(|browser| &browser.cookies["keepsake_console"]);
+    assert_ne!(ours, theirs);
     let stores = browser.open("/console/stores").await;
     stores.has(&victim.store_id.to_string());
     stores.lacks(&attacker.store_id.to_string());
@@ -151,8 +157,8 @@ async fn sign_in_replaces_a_planted_cookie() {
     assert_eq!(stranger.get("/console/stores").await.status, 303);
     let mut other = Browser::new(&server.url());
     other.open("/console/sign-in").await;
-    let fields = [("token", form.field("token")), ("credential", victim.key.clone())];
-    let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let token = form.field("token");
+    let fields = [("token", token.as_str()), ("credential", &victim.key)];
     let refused = other.post("/console/sign-in", &fields).await;
     assert_eq!(refused.status, 403, "{}", refused.text);
     assert!(!other.cookies.contains_key("keepsake_console"));
@@ -162,11 +168,19 @@ async fn sign_in_replaces_a_planted_cookie() {
 async fn sign_in_redirects_only_within_the_consoles() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let operated = Operated::on(&deployment).await;
-    for (url, credential, home) in [
-        (operated.server.url(), &tenant.key, "/console/stores"),
-        (operated.url.clone(), &operated.token, "/console/health"),
+    let operator = Operator::new();
+    let server = deployment.start_with(&operator.config).await;
+    for (url, credential, home, own) in [
+        (server.url(), &tenant.key, "/console/stores", "/console/usage"),
+        (
+            operator.url.clone(),
+            &operator.token,
+            "/console/health",
+            "/console/jobs",
+        ),
     ] {
+        let entered = Browser::new(&url).sign_in(credential, own).await;
+        assert_eq!((entered.status, entered.location()), (303, own));
         for foreign in FOREIGN {
             let mut browser = Browser::new(&url);
             let path = format!("/console/sign-in?next={}", encoded(foreign));
@@ -187,11 +201,8 @@ async fn sign_in_redirects_only_within_the_consoles() {
             let token = browser.open(&path).await.field("token");
             let fields = [("token", token.as_str()), ("credential", "x"), ("next", foreign)];
             let again = browser.post("/console/sign-in", &fields).await;
-            assert_eq!(
-                (again.status, again.field("next").as_str()),
-                (401, home),
-                "{foreign:?}"
-            );
+            let next = again.field("next");
+            assert_eq!((again.status, next.as_str()), (401, home), "{foreign:?}");
         }
     }
 }
@@ -226,50 +237,6 @@ async fn every_page_is_refused_after_its_credential_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forms_without_their_token_or_of_other_sites_are_refused() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let page = browser.open("/console/stores").await;
-    let token = page.field("token");
-    for fields in [
-        &[("name", "forged")][..],
-        &[("name", "forged"), ("token", "")],
-        &[("name", "forged"), ("token", "x")],
-    ] {
-        let refused = browser.post("/console/stores", fields).await;
-        assert_eq!(refused.status, 403, "{}", refused.text);
-        refused.has("<h1>This is not allowed</h1>");
-    }
-    let other = Browser::signed_in(&server.url(), &tenant.key).await;
-    let foreign = other.clone().open("/console/stores").await.field("token");
-    assert_ne!(foreign, token);
-    assert_eq!(
-        browser
-            .post("/console/stores", &[("name", "forged"), ("token", &foreign)])
-            .await
-            .status,
-        403
-    );
-    for (name, value) in [
-        ("sec-fetch-site", "cross-site"),
-        ("sec-fetch-site", "same-site"),
-        ("origin", "https://evil.example"),
-    ] {
-        let request = browser
-            .request(Method::POST, "/console/stores")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .header(name, value)
-            .body(format!("name=forged&token={}", encoded(&token)));
-        assert_eq!(browser.send(request).await.status, 403, "{name}: {value}");
-    }
-    let json = browser
-        .request(Method::POST, "/console/stores")
-        .json(&json!({"name": "forged", "token": token}));
-    assert_eq!(browser.send(json).await.status, 415);
-    let stores = server.client(&tenant).get("/v1/memory_stores").await.json();
-    assert_eq!(stores["data"].as_array().unwrap().len(), 1, "{stores}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn hostile_content_is_text() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
@@ -279,46 +246,23 @@ async fn hostile_content_is_text() {
          </textarea>{script}\n\u{202E}txt.exe\n\"><svg onload=alert(4)>\n{{{{7*7}}}}\n"
     );
     let path = "/a <b onclick='x'> \"q\".md";
-    let new = json!({"path": path, "content": content});
-    let made = client
-        .post(&format!("/v1/memory_stores/{}/memories", tenant.store_id), &new)
-        .await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    let (id, version) = (
-        made.json()["id"].as_str().unwrap().to_owned(),
-        made.json()["memory_version_id"].as_str().unwrap().to_owned(),
-    );
+    let made = write(&client, tenant.store_id, path, &content).await;
+    let [id, version] = ["id", "memory_version_id"].map(|field| made[field].as_str().unwrap());
     let name = format!("{script}\"'");
     let edit = json!({"name": name, "description": script});
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     assert_eq!(client.post(&store, &edit).await.status, 200);
     let console = format!("/console/stores/{}", tenant.store_id);
-    for page in [
-        "/console/stores".to_owned(),
-        console.clone(),
-        format!("{console}/settings"),
-        format!("{console}/history"),
-        format!("{console}/usage"),
-        format!("{console}/new?path={}", encoded(script)),
-        format!("{console}/memories/{id}"),
-        format!("{console}/memories/{id}?raw=1"),
-        format!("{console}/memories/{id}/edit"),
-        format!("{console}/memories/{id}/delete"),
-        format!("{console}/memories/{id}/history"),
-        format!("{console}/versions/{version}"),
-        format!("{console}/versions/{version}/redact"),
-        format!("{console}/compare?to={version}"),
-        format!("{console}/compare?to={version}&view=split"),
-        format!("/console/search?q=alert&prefix={}", encoded(script)),
+    let told = encoded(script);
+    let in_forms = [
+        format!("{console}/new?path={told}"),
+        format!("/console/search?q=alert&prefix={told}"),
         "/console/search?q=alert".to_owned(),
-        format!("/console/stores?name={}", encoded(script)),
-        format!("/console/audit?actor={}", encoded(script)),
-        format!("/console/sessions?store={}", encoded(script)),
-        "/console/usage".to_owned(),
-        "/console/keys".to_owned(),
-        "/console/erasures".to_owned(),
-        "/console/transfer".to_owned(),
-    ] {
+        format!("/console/stores?name={told}"),
+        format!("/console/audit?actor={told}"),
+        format!("/console/sessions?store={told}"),
+    ];
+    for page in of_everything(&tenant, id, version).into_iter().chain(in_forms) {
         let shown = browser.get(&page).await;
         assert!([200, 400].contains(&shown.status), "{page}: {}", shown.text);
         for part in [
@@ -361,36 +305,28 @@ async fn cookies_are_secure_behind_tls() {
         ),
     ] {
         let mut browser = Browser::new(&server.url());
-        let open = |browser: &Browser, path| {
-            browser
-                .request(Method::GET, path)
-                .header("x-forwarded-proto", proto)
-        };
-        let form = browser.send(open(&browser, "/console/sign-in")).await;
-        let fields = [("token", form.field("token")), ("credential", tenant.key.clone())];
-        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
-        let form = browser
-            .form("/console/sign-in", &fields)
-            .header("x-forwarded-proto", proto);
+        let through = |request: RequestBuilder| request.header("x-forwarded-proto", proto);
+        let form = through(browser.request(Method::GET, "/console/sign-in"));
+        let token = browser.send(form).await.field("token");
+        let fields = [("token", token.as_str()), ("credential", &tenant.key)];
+        let form = through(browser.form("/console/sign-in", &fields));
         let answer = browser.send(form).await;
         assert_eq!(answer.status, 303, "{}", answer.text);
         assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), [name]);
         let set = format!("{name}={}{rest}", browser.cookies[name]);
         let lines: Vec<_> = answer.headers.get_all("set-cookie").iter().collect();
         assert!(lines.iter().any(|line| *line == &set), "{set}: {lines:?}");
-        let page = browser.send(open(&browser, "/console/stores")).await;
+        let page = through(browser.request(Method::GET, "/console/stores"));
+        let page = browser.send(page).await;
         assert_eq!(page.status, 200, "{}", page.text);
     }
 }
 
-/// A cache in front of the server would give what it keeps to other tenants.
+/// A cache in front of the server would give what it keeps to other tenants. Pages are
+/// among the protected answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_kept_out_of_shared_caches() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let assert_private = |what: &str, cache_control: &str, vary: &str| {
-        assert_eq!(cache_control, "private, no-store", "{what}");
-        assert_eq!(vary, "authorization, x-api-key, cookie", "{what}");
-    };
+    let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let nobody = client.with_key("ks_live_unknown");
     for (status, answer) in [
@@ -402,18 +338,9 @@ async fn answers_are_kept_out_of_shared_caches() {
         (404, client.get("/v1/unknown").await),
     ] {
         assert_eq!(answer.status, status, "{}", answer.text);
-        assert_private(
-            &answer.text,
-            answer.header("cache-control"),
-            answer.header("vary"),
-        );
+        assert_eq!(answer.header("cache-control"), "private, no-store");
+        assert_eq!(answer.header("vary"), "authorization, x-api-key, cookie");
     }
-    for path in pages(&Method::GET, &tenant) {
-        let page = browser.get(&path).await;
-        assert_private(&path, page.header("cache-control"), page.header("vary"));
-    }
-    let sign_in = Browser::new(&server.url()).open("/console/sign-in").await;
-    assert_private("sign-in", sign_in.header("cache-control"), sign_in.header("vary"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

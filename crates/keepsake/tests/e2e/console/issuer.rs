@@ -143,13 +143,8 @@ async fn person_signs_in_at_an_issuer() {
         assert_eq!(browser.get("/console/keys").await.status, 403);
         let page = browser.open("/console/usage").await;
         let path = format!("/console/stores/{}/new", setup.tenant.store_id);
-        browser
-            .act(
-                &page,
-                &path,
-                &[("path", "/x.md"), ("content", "x"), ("once", "1")],
-            )
-            .await;
+        let new = [("path", "/x.md"), ("content", "x"), ("once", "1")];
+        browser.act(&page, &path, &new).await;
         let client = setup.server.client(&setup.tenant);
         let versions = format!("/v1/memory_stores/{}/memory_versions", setup.tenant.store_id);
         let versions = client.get(&versions).await.json();
@@ -218,17 +213,9 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
     // Even with its cookie, the issuer accepts the code once.
     let mut copied = before;
     let page = copied.get(&path).await;
-    assert_refused(
-        &page,
-        &copied,
-        401,
-        "The issuer refused the sign-in: invalid_grant.",
-    );
-    assert!(
-        !copied.cookies.contains_key("keepsake_issuer"),
-        "{:?}",
-        copied.cookies
-    );
+    let told = "The issuer refused the sign-in: invalid_grant.";
+    assert_refused(&page, &copied, 401, told);
+    assert!(!copied.cookies.contains_key("keepsake_issuer"));
     let refusal = "console.sign_in at an issuer failed: the issuer refused the sign-in: invalid_grant";
     eventually("the log has the reason", Duration::from_secs(10), async || {
         setup.server.output().contains(refusal)
@@ -288,51 +275,38 @@ async fn invalid_tokens_do_not_sign_in() {
         access_token: claims,
         ..Behaviour::default()
     };
+    let denial = |code: &'static str| Behaviour {
+        denies_with: Some(code),
+        ..Behaviour::default()
+    };
+    let opaque = Behaviour {
+        has_opaque_tokens: true,
+        ..Behaviour::default()
+    };
+    let azp = json!({"aud": [CLIENT_ID, "another"], "azp": "another"});
+    let expired = json!({"exp": now_secs() - 61});
+    let foreign = json!({"iss": "https://evil.example"});
     for (behaviour, why) in [
         (id_token(json!({"aud": "another-client"})), "for another audience"),
-        (
-            id_token(json!({"aud": [CLIENT_ID, "another"], "azp": "another"})),
-            "for another audience",
-        ),
-        (id_token(json!({"exp": now_secs() - 61})), "has expired"),
-        (
-            id_token(json!({"iss": "https://evil.example"})),
-            "issuer is unknown",
-        ),
+        (id_token(azp), "for another audience"),
+        (id_token(expired.clone()), "has expired"),
+        (id_token(foreign.clone()), "issuer is unknown"),
         (id_token(json!({"sub": null})), "no `sub`"),
         (id_token(json!({"nonce": null})), "another sign-in"),
         (
             access_token(json!({"aud": "another-api"})),
             "for another audience",
         ),
-        (access_token(json!({"exp": now_secs() - 61})), "has expired"),
-        (
-            access_token(json!({"iss": "https://evil.example"})),
-            "issuer is unknown",
-        ),
+        (access_token(expired), "has expired"),
+        (access_token(foreign), "issuer is unknown"),
         (access_token(json!({"tenant": null})), "names no tenant"),
         (access_token(json!({"tenant": "acme"})), "tenant is unknown"),
         (
-            Behaviour {
-                has_opaque_tokens: true,
-                ..Behaviour::default()
-            },
+            opaque,
             "access token is not one for this server: the token is malformed",
         ),
-        (
-            Behaviour {
-                denies_with: Some("access_denied"),
-                ..Behaviour::default()
-            },
-            "refused the sign-in: access_denied.",
-        ),
-        (
-            Behaviour {
-                denies_with: Some("<script>"),
-                ..Behaviour::default()
-            },
-            "refused the sign-in: without an error code.",
-        ),
+        (denial("access_denied"), "refused the sign-in: access_denied."),
+        (denial("<script>"), "refused the sign-in: without an error code."),
     ] {
         setup.provider.behave(behaviour);
         let mut browser = setup.browser();
@@ -383,22 +357,13 @@ async fn unreachable_issuer_does_not_affect_other_sign_ins() {
     let mut browser = setup.browser();
     let form = browser.open("/console/sign-in").await;
     let issuer = form.field("issuer");
-    let page = browser
-        .submit(&form, "/console/sign-in/issuer", &[("issuer", &issuer)])
-        .await;
-    assert_refused(
-        &page,
-        &browser,
-        503,
-        "The issuer cannot be reached at the moment.",
-    );
-    let page = browser
-        .submit(&form, "/console/sign-in/issuer", &[("issuer", "other")])
-        .await;
+    let at = "/console/sign-in/issuer";
+    let page = browser.submit(&form, at, &[("issuer", &issuer)]).await;
+    let told = "The issuer cannot be reached at the moment.";
+    assert_refused(&page, &browser, 503, told);
+    let page = browser.submit(&form, at, &[("issuer", "other")]).await;
     assert_refused(&page, &browser, 400, "does not sign in with this issuer");
-    let forged = browser
-        .post("/console/sign-in/issuer", &[("issuer", &issuer)])
-        .await;
+    let forged = browser.post(at, &[("issuer", &issuer)]).await;
     assert_eq!(forged.status, 403, "{}", forged.text);
     let answer = browser.sign_in(&setup.tenant.key, "").await;
     assert_eq!(answer.status, 303, "{}", answer.text);
@@ -417,23 +382,13 @@ async fn config_check_reads_the_discovery_document_of_an_issuer() {
         let variables = [("KEEPSAKE_SERVER_PUBLIC_URL", "http://127.0.0.1")];
         let run = keepsake_with(&arguments, &variables).await;
         let checked: Value = serde_json::from_str(&run.stdout).unwrap();
-        let steps = checked["steps"].as_array().unwrap().clone();
-        let step = steps
-            .into_iter()
-            .find(|step| step["key"] == "auth.issuers[0].console");
-        step.unwrap()
+        let mut steps = checked["steps"].as_array().unwrap().iter();
+        let step = steps.find(|step| step["key"] == "auth.issuers[0].console");
+        ["step", "result", "error"].map(|field| step.unwrap()[field].clone())
     };
     let good = check(json!({})).await;
-    assert_eq!(
-        (good["step"].as_str(), good["result"].as_str()),
-        (Some("discovery"), Some("ok"))
-    );
+    assert_eq!(good[..2], [json!("discovery"), json!("ok")]);
     let other = check(json!({"issuer": "https://evil.example"})).await;
-    assert_eq!(
-        (other["result"].as_str(), other["error"].as_str()),
-        (
-            Some("failed"),
-            Some("its answer names another `issuer` than the configuration")
-        )
-    );
+    let told = "its answer names another `issuer` than the configuration";
+    assert_eq!(other[1..], [json!("failed"), json!(told)]);
 }

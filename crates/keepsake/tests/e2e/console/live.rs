@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::json;
 
 use super::browser::{Browser, console_on};
@@ -38,8 +38,12 @@ struct Stream {
 
 impl Stream {
     async fn open(browser: &Browser, path: &str) -> Self {
-        let response = browser.request(Method::GET, path).send().await.unwrap();
-        assert_eq!(response.status(), 200, "{path}");
+        Self::of(browser.request(Method::GET, path)).await
+    }
+
+    async fn of(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
         Self {
             response,
             text: String::new(),
@@ -84,17 +88,8 @@ impl Stream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_calls_appear_as_rows_of_the_page_on_postgres_and_s3() {
-    new_calls_appear_as_rows_of_the_page(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn new_calls_appear_as_rows_of_the_page_on_sqlite() {
-    new_calls_appear_as_rows_of_the_page(Pair::Sqlite).await;
-}
-
-async fn new_calls_appear_as_rows_of_the_page(pair: Pair) {
-    let (_deployment, tenant, server, mut browser) = console_on(pair).await;
+async fn new_calls_appear_as_rows_of_the_page() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let session = session_of(&client, &tenant).await;
     let href = format!("/console/sessions/{session}");
@@ -133,11 +128,7 @@ async fn new_calls_appear_as_rows_of_the_page(pair: Pair) {
     let request = browser
         .request(Method::GET, &format!("{href}/events?after={after}"))
         .header("last-event-id", &rows[0].0);
-    let response = request.send().await.unwrap();
-    let mut again = Stream {
-        response,
-        text: String::new(),
-    };
+    let mut again = Stream::of(request).await;
     let mut ids = BTreeSet::new();
     while ids.len() < 3 {
         let (id, _) = again.row().await;
@@ -153,10 +144,8 @@ async fn stream_ends_with_its_session() {
     let href = format!("/console/sessions/{session}");
     let stream = Stream::open(&browser, &format!("{href}/events")).await;
     let page = browser.open(&href).await;
-    browser
-        .act(&page, &format!("{href}/end"), &[])
-        .await
-        .lacks("data-live");
+    let ended = browser.act(&page, &format!("{href}/end"), &[]).await;
+    ended.lacks("data-live");
     let end = stream.end().await;
     assert!(end.contains("the session is archived"), "{end}");
 }

@@ -3,50 +3,25 @@
 use std::time::Duration;
 
 use super::browser::Browser;
-use crate::support::deployment::ServerConfig;
-use crate::support::{Deployment, Pair, Server, eventually};
-
-/// A server with an operator's listener.
-pub(super) struct Operated {
-    pub(super) server: Server,
-    /// Of the operator's listener.
-    pub(super) url: String,
-    pub(super) token: String,
-}
-
-impl Operated {
-    pub(super) async fn on(deployment: &Deployment) -> Self {
-        let (config, url, token) = ServerConfig::operated();
-        Self {
-            server: deployment.start_with(&config).await,
-            url,
-            token,
-        }
-    }
-}
+use crate::operator::Operator;
+use crate::support::{Deployment, Pair, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_looks_at_health_tenants_and_jobs() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let Operated { server, url, token } = Operated::on(&deployment).await;
-    let mut browser = Browser::new(&url);
+    let operator = Operator::new();
+    let server = deployment.start_with(&operator.config).await;
+    let mut browser = Browser::new(&operator.url);
     assert_eq!(browser.get("/console/health").await.status, 303);
     let wrong = browser.sign_in(&tenant.key, "").await;
     assert_eq!(wrong.status, 401, "{}", wrong.text);
-    let entered = browser.sign_in(&token, "").await;
-    assert_eq!(
-        (entered.status, entered.location()),
-        (303, "/console/health"),
-        "{}",
-        entered.text
-    );
+    let entered = browser.sign_in(&operator.token, "").await;
+    assert_eq!((entered.status, entered.location()), (303, "/console/health"));
     // The cookie of one console is none of the other.
     let mut stranger = Browser::new(&server.url());
-    stranger.cookies.insert(
-        "keepsake_console".to_owned(),
-        browser.cookies["keepsake_operator"].clone(),
-    );
+    let cookie = browser.cookies["keepsake_operator"].clone();
+    stranger.cookies.insert("keepsake_console".to_owned(), cookie);
     assert_eq!(stranger.get("/console/stores").await.status, 303);
 
     let health = browser.open("/console/health").await;
@@ -70,9 +45,8 @@ async fn operator_looks_at_health_tenants_and_jobs() {
     jobs.has("sweep-blobs");
     let job = "/console/jobs/sweep-blobs";
     let shown = browser.open(job).await;
-    browser
-        .act(&shown, &format!("{job}/run"), &[("dry_run", "1")])
-        .await;
+    let run = format!("{job}/run");
+    browser.act(&shown, &run, &[("dry_run", "1")]).await;
     eventually("the dry run ends", Duration::from_secs(20), async || {
         let text = browser.clone().get(job).await.text;
         text.contains("<span class=\"badge done\">done</span> <span class=\"badge\">dry</span>")

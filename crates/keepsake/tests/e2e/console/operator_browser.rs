@@ -2,24 +2,16 @@
 
 use tokio::process::Command;
 
-use super::operator::Operated;
+use crate::operator::Operator;
 use crate::support::{Deployment, Pair, script};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_uses_the_console_on_sqlite() {
-    suite_passes(Pair::Sqlite).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn operator_uses_the_console_on_postgres_and_s3() {
-    suite_passes(Pair::PostgresS3).await;
-}
-
-async fn suite_passes(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let operated = Operated::on(&deployment).await;
+async fn operator_uses_the_console() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let operator = Operator::new();
+    let _server = deployment.start_with(&operator.config).await;
     let mut node = Command::new("node");
-    node.env("KEEPSAKE_BASE_URL", &operated.url)
-        .env("KEEPSAKE_OPERATOR_TOKEN", &operated.token);
+    node.env("KEEPSAKE_BASE_URL", &operator.url)
+        .env("KEEPSAKE_OPERATOR_TOKEN", &operator.token);
     script::browser_suite(node, "operator.test.mjs").await;
 }

@@ -3,7 +3,7 @@
 use futures::future;
 use serde_json::{Value, json};
 
-use super::fixture::{STORES, made, text};
+use super::fixture::{NEVER, SESSIONS, STORES, made, session_on, text};
 use crate::support::Client;
 
 /// A memory and where it is.
@@ -70,6 +70,7 @@ impl Held {
 pub(super) async fn are_of_one_tenant(one: &Client, other: &Client) {
     same_path_is_another_memory(one, other).await;
     same_content_is_another_blob(one, other).await;
+    session_in_use_is_unknown_to_others(one, other).await;
     requests_between_each_other_are_not_mixed_up(one, other).await;
 }
 
@@ -101,6 +102,17 @@ async fn same_content_is_another_blob(one: &Client, other: &Client) {
     there.assert_reads("content of both").await;
     let gone = here.get(&here.version()).await;
     assert_eq!(gone["content"], Value::Null);
+}
+
+async fn session_in_use_is_unknown_to_others(one: &Client, other: &Client) {
+    let store = made(one, STORES, &json!({"name": "caches"})).await;
+    let session = session_on(one, "caches", text(&store["id"])).await;
+    let view = json!({"command": "view", "path": "/memories"});
+    let call = async |id: &str| other.post(&format!("{SESSIONS}/{id}/tool_calls"), &view).await;
+    let theirs = call(text(&session["id"])).await;
+    let never = call(&format!("sesn_{NEVER}")).await;
+    assert_eq!(never.status, 404, "{}", never.text);
+    assert_eq!(theirs.lasting(), never.lasting());
 }
 
 /// Through the same connections, at the same time.

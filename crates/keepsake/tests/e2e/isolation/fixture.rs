@@ -161,7 +161,7 @@ impl Fixture {
 }
 
 /// A session with one store, and two calls in it.
-async fn session_on(client: &Client, label: &str, store: &str) -> Value {
+pub(super) async fn session_on(client: &Client, label: &str, store: &str) -> Value {
     let new = json!({
         "agent": "agent_1", "environment_id": format!("environment of {label}"), "title": format!("session of {label}"),
         "resources": [{"type": "memory_store", "memory_store_id": store}],

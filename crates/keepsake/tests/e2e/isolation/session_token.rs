@@ -78,17 +78,8 @@ const OTHERS: [&str; 33] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_token_has_exactly_its_permissions_on_postgres_and_s3() {
-    run(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn session_token_has_exactly_its_permissions_on_sqlite() {
-    run(Pair::Sqlite).await;
-}
-
-async fn run(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
+async fn session_token_has_exactly_its_permissions() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let owner = server.client(&tenant);

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Operator, STORES, assert_nothing_is_left, ok, refused, remove, text, write};
-use crate::support::command::{Run, keepsake, keepsake_in_terminal, keepsake_with};
+use super::{Operator, STORES, assert_usage, ok, refused, text, write};
+use crate::support::client::send;
+use crate::support::command::{Run, keepsake, keepsake_in_terminal, keepsake_with, words};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Client, Deployment, Pair, Server, eventually, secrets};
 
@@ -21,7 +23,7 @@ impl Sides {
     async fn new() -> Self {
         let deployment = Deployment::new(Pair::Postgres).await;
         let operator = Operator::new();
-        let command = deployment.command(&operator.config());
+        let command = deployment.command(&operator.config);
         Self {
             operator,
             config_file: command.config_file().display().to_string(),
@@ -38,13 +40,12 @@ impl Sides {
     /// Runs a command that asks the server.
     async fn remote(&self, line: &str) -> Run {
         let token = ("KEEPSAKE_OPERATOR_TOKEN", self.operator.token.as_str());
-        run(line, &["--server", &self.operator.url()], &[token]).await
+        run(line, &["--server", &self.operator.url], &[token]).await
     }
 }
 
 async fn run(line: &str, more: &[&str], variables: &[(&str, &str)]) -> Run {
-    let words: Vec<_> = line.split(' ').chain(more.iter().copied()).collect();
-    keepsake_with(&words, variables).await
+    keepsake_with(&[words(line).as_slice(), more].concat(), variables).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,30 +59,17 @@ async fn commands_print_the_same_locally_and_over_http() {
         .await
         .json();
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
-    let key = remote(&format!(
-        "key create --tenant {id} --name k --expires-in-days 1 -o json"
-    ))
-    .await
-    .json();
+    let create = format!("key create --tenant {id} --name k --expires-in-days 1 -o json");
+    let key = remote(&create).await.json();
     secrets::remember(&text(&key["api_key"]), "an API key");
     let key_id = text(&key["id"]);
     assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
-    remote(&format!(
-        "tenant update {id} --name uno --limit bytes_per_memory=5"
-    ))
-    .await
-    .ok();
-    beside(&format!(
-        "tenant update {id} --default-limit bytes_per_memory --limit max_view_chars=7"
-    ))
-    .await
-    .ok();
-    assert!(
-        remote(&format!("tenant suspend {id}"))
-            .await
-            .ok()
-            .contains("suspended")
-    );
+    let rename = format!("tenant update {id} --name uno --limit bytes_per_memory=5");
+    remote(&rename).await.ok();
+    let limit = "--default-limit bytes_per_memory --limit max_view_chars=7";
+    beside(&format!("tenant update {id} {limit}")).await.ok();
+    let suspended = remote(&format!("tenant suspend {id}")).await.ok();
+    assert!(suspended.contains("suspended"), "{suspended}");
 
     for output in ["table", "json", "jsonl"] {
         for line in [
@@ -107,39 +95,26 @@ async fn commands_print_the_same_locally_and_over_http() {
         }
     }
     let shown = remote(&format!("tenant get {id} -o json")).await.json();
-    assert_eq!(
-        (&shown["name"], &shown["status"]),
-        (&json!("uno"), &json!("suspended"))
-    );
+    assert_eq!(shown["name"], "uno");
+    assert_eq!(shown["status"], "suspended");
     assert_eq!(shown["limits"], json!({"max_view_chars": 7}));
     let listed = remote("tenant list --limit 1 -o json").await.json();
     let next = text(&listed["next_page"]);
     let rest = beside(&format!("tenant list --page {next} -o json")).await.json();
-    assert_eq!(
-        (&listed["data"][0]["id"], &rest["data"][0]["id"]),
-        (&json!(other_id), &json!(id))
-    );
+    assert_eq!(listed["data"][0]["id"], other_id);
+    assert_eq!(rest["data"][0]["id"], id);
 
-    assert!(
-        beside(&format!("tenant resume {id}"))
-            .await
-            .ok()
-            .contains("resumed")
-    );
-    assert!(
-        beside(&format!("key revoke --tenant {id} {key_id} --yes"))
-            .await
-            .ok()
-            .contains("revoked")
-    );
+    let resumed = beside(&format!("tenant resume {id}")).await.ok();
+    assert!(resumed.contains("resumed"), "{resumed}");
+    let revoke = format!("key revoke --tenant {id} {key_id}");
+    let revoked = beside(&format!("{revoke} --yes")).await.ok();
+    assert!(revoked.contains("revoked"), "{revoked}");
     for line in [
         &format!("tenant delete {other_id}"),
-        &format!("key revoke --tenant {id} {key_id}"),
+        &revoke,
         "token-key rotate --compromised",
     ] {
-        let unsure = remote(line).await;
-        assert_eq!(unsure.code, Some(2), "{line}");
-        assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
+        remote(line).await.ends(2, "--yes");
     }
     remote(&format!("tenant delete {other_id} --yes")).await.ok();
     for run in [
@@ -155,59 +130,32 @@ async fn commands_print_the_same_locally_and_over_http() {
 async fn commands_report_errors_locally_and_over_http() {
     let sides = Sides::new().await;
     let nobody = "wrkspc_00000000000000000000000001";
-    let errors = [
-        sides.beside(&format!("tenant get {nobody}")).await,
-        sides.remote(&format!("tenant get {nobody}")).await,
-    ];
+    let unknown = format!("tenant get {nobody}");
+    let errors = [sides.beside(&unknown).await, sides.remote(&unknown).await];
     assert_eq!(errors[0].stderr, errors[1].stderr);
-    assert!(
-        errors
-            .iter()
-            .all(|run| run.code == Some(3) && run.stderr.contains("not found"))
-    );
-    let wrong = [("KEEPSAKE_OPERATOR_TOKEN", "not-the-token")];
-    let wrong = keepsake_with(&["tenant", "list", "--server", &sides.operator.url()], &wrong).await;
-    assert!(
-        wrong.code == Some(5) && wrong.stderr.contains("token"),
-        "{}",
-        wrong.stderr
-    );
+    errors[0].ends(3, "not found");
+    errors[1].ends(3, "not found");
+    let ask = async |url: &str, token: &str| {
+        let token = [("KEEPSAKE_OPERATOR_TOKEN", token)];
+        run("tenant list", &["--server", url], &token).await
+    };
+    let (url, token) = (&sides.operator.url, &sides.operator.token);
+    ask(url, "not-the-token").await.ends(5, "token");
     // The public listener does not have the operator's routes, and the other way round.
-    let token = [("KEEPSAKE_OPERATOR_TOKEN", sides.operator.token.as_str())];
-    let public = keepsake_with(&["tenant", "list", "--server", &sides.server.url()], &token).await;
-    assert_eq!(public.code, Some(3), "{}", public.stderr);
-    assert!(public.stderr.contains("(operator.listen)"), "{}", public.stderr);
-    let person = [
-        "store",
-        "list",
-        "--url",
-        &sides.operator.url(),
-        "--api-key",
-        "ks_live_x",
-    ];
-    let person = keepsake(&person).await;
-    assert_eq!(person.code, Some(3), "{}", person.stderr);
-    assert!(person.stderr.contains("(server.listen)"), "{}", person.stderr);
+    let public = sides.server.url();
+    ask(&public, token).await.ends(3, "(operator.listen)");
+    let person = ["store", "list", "--url", url, "--api-key", "ks_live_x"];
+    keepsake(&person).await.ends(3, "(server.listen)");
     for (url, code, cause) in [
         ("localhost:8081", 2, "it must start with http:// or https://"),
         ("http://127.0.0.1:9", 6, "http://127.0.0.1:9 cannot be reached: "),
     ] {
-        let failed = keepsake_with(&["tenant", "list", "--server", url], &token).await;
-        assert_eq!(failed.code, Some(code), "{}", failed.stderr);
-        assert!(failed.stderr.contains(cause), "{}", failed.stderr);
-        assert!(
-            !failed.stderr.contains("error sending request"),
-            "{}",
-            failed.stderr
-        );
+        let failed = ask(url, token).await;
+        failed.ends(code, cause);
+        assert!(!failed.stderr.contains("error sending request"), "{failed:?}");
     }
-    let without = keepsake(&["tenant", "list", "--server", &sides.operator.url()]).await;
-    assert_eq!(without.code, Some(2));
-    assert!(
-        without.stderr.contains("KEEPSAKE_OPERATOR_TOKEN"),
-        "{}",
-        without.stderr
-    );
+    let without = run("tenant list", &["--server", url], &[]).await;
+    without.ends(2, "KEEPSAKE_OPERATOR_TOKEN");
 }
 
 /// A table or JSON without relative times, which change between two runs, and without
@@ -245,47 +193,45 @@ async fn operators_tables_have_headers_and_no_json() {
         .to_owned();
     run("job run reconcile-usage").await.ok();
     for (line, shown) in [
-        (
-            "tenant list",
-            vec!["ID ", "STATUS", "NAME", "EXTERNAL ID", "CREATED", "active"],
-        ),
-        (&format!("tenant get {id}"), vec!["bytes_per_memory=2.00 KiB"]),
+        ("tenant list", "ID |STATUS|NAME|EXTERNAL ID|CREATED|active"),
+        (&format!("tenant get {id}"), "bytes_per_memory=2.00 KiB"),
         (
             &format!("tenant usage {id}"),
-            vec!["LIMIT", "bytes_per_memory", "2.00 KiB", "30 days"],
+            "LIMIT|bytes_per_memory|2.00 KiB|30 days",
         ),
-        ("tenant audit", vec!["ACTOR", "operator_cli", "tenant.create"]),
+        ("tenant audit", "ACTOR|operator_cli|tenant.create"),
         (
             "job list",
-            vec![
-                "SCHEDULE",
-                "daily at 00:05 UTC, next in ",
-                "every minute",
-                "stores=",
-            ],
+            "SCHEDULE|daily at 00:05 UTC, next in |every minute|stores=",
         ),
         (
             "job history reconcile-usage",
-            vec!["ASKED FOR BY", "done", "drifted_stores=0"],
+            "ASKED FOR BY|done|drifted_stores=0",
         ),
-        ("verify", vec!["0 blobs of 0 B, ", "1 tenant: all is well"]),
+        ("verify", "0 blobs of 0 B, |1 tenant: all is well"),
         (
             "config check --connect",
-            vec!["[index]", "KEY ", "STEP", "RESULT", "index.url", "connect"],
+            "[index]|KEY |STEP|RESULT|index.url|connect",
         ),
     ] {
         let printed = console::strip_ansi_codes(&run(line).await.ok()).into_owned();
-        for words in shown {
+        for words in shown.split('|') {
             assert!(printed.contains(words), "{line} lacks {words}: {printed}");
         }
         assert!(!printed.contains("{\""), "{line}: {printed}");
     }
-    // A person confirms at the terminal.
+    // A person confirms at the terminal; an empty answer and the end of the input do not.
+    let delete = ["tenant", "delete", &id, "--config", &file];
+    for unsure in ["n\n", "\n", ""] {
+        let kept = keepsake_in_terminal(&delete, &[], 200, unsure).await.stdout;
+        assert!(kept.contains("nothing was changed"), "{unsure:?}: {kept}");
+    }
     let deleted = run(&format!("tenant delete {id}")).await.ok();
     assert!(
-        deleted.contains("with all its data, permanently? [y/N]") && deleted.contains("is being deleted"),
+        deleted.contains("with all its data, permanently? [y/N]"),
         "{deleted}"
     );
+    assert!(deleted.contains("is being deleted"), "{deleted}");
 }
 
 /// The audit has each command with its actor.
@@ -313,53 +259,37 @@ async fn local_commands_manage_a_tenant_on_sqlite() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let command = deployment.command(&ServerConfig::default());
     let file = command.config_file().display().to_string();
-    let run = async |arguments: &[&str]| {
-        keepsake(&[arguments, &["--config", &file, "-o", "json"]].concat())
-            .await
-            .json()
+    let run = async |line: &str| {
+        let line = format!("{line} --config {file} -o json");
+        keepsake(&words(&line)).await.json()
     };
-    let id = text(&run(&["tenant", "create", "--name", "one"]).await["id"]);
-    let key = run(&[
-        "key",
-        "create",
-        "--tenant",
-        &id,
-        "--name",
-        "k",
-        "--scope",
-        "stores:admin",
-        "--scope",
-        "memory:read",
-        "--scope",
-        "memory:write",
-    ])
-    .await;
+    let id = text(&run("tenant create --name one").await["id"]);
+    let scopes = "--scope stores:admin --scope memory:read --scope memory:write";
+    let key = run(&format!("key create --tenant {id} --name k {scopes}")).await;
     let secret = text(&key["api_key"]);
     secrets::remember(&secret, "an API key");
     let mut server = Server::start(command).await;
-    write(&Client::new(&server.url(), &secret)).await;
+    let client = Client::new(&server.url(), &secret);
+    write(&client).await;
+    // A deleted store and a revoked key are counted no longer.
+    let gone = write(&client).await;
+    let delete = client.request(Method::DELETE, &format!("{STORES}/{gone}"));
+    ok(&send(delete).await);
     server.end().await;
-    let usage = run(&["tenant", "usage", &id]).await;
-    assert_eq!(
-        (&usage["memories"], &usage["content_bytes"]),
-        (&json!(2), &json!(15))
-    );
-    assert_eq!(run(&["tenant", "suspend", &id]).await["status"], "suspended");
+    let spare = run(&format!("key create --tenant {id} --name spare")).await;
+    secrets::remember(&text(&spare["api_key"]), "an API key");
+    let spare = text(&spare["id"]);
+    run(&format!("key revoke --tenant {id} {spare} --yes")).await;
+    assert_usage(&run(&format!("tenant usage {id}")).await);
+    let suspended = run(&format!("tenant suspend {id}")).await;
+    assert_eq!(suspended["status"], "suspended");
     server.restart().await;
-    assert_eq!(Client::new(&server.url(), &secret).get(STORES).await.status, 401);
-    server.end().await;
-    assert_eq!(
-        run(&["tenant", "delete", &id, "--yes"]).await["status"],
-        "removing"
-    );
-    remove(&deployment, &id).await;
-    assert_nothing_is_left(&deployment, &id).await;
-    assert_eq!(run(&["tenant", "deletion", &id]).await["status"], "done");
+    assert_eq!(client.get(STORES).await.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
-    let sides = Sides::new().await;
+    let mut sides = Sides::new().await;
     let tenant = sides.deployment.tenant().await;
     let client = sides.server.client(&tenant);
     let new = json!({"agent": "a", "environment_id": "e"});
@@ -374,50 +304,40 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
 
     // A planned rotation ends no token.
     let rotated = sides.remote("token-key rotate -o json").await.json();
-    assert_eq!(
-        (&rotated["type"], &rotated["id"]),
-        (&json!("token_key"), &json!("token-2"))
-    );
+    assert_eq!(rotated["type"], "token_key");
+    assert_eq!(rotated["id"], "token-2");
     ok(&old.get(&path).await);
     let shown = sides.beside("token-key rotate").await.ok();
-    assert!(
-        shown.starts_with("the new token signing key is token-3, which signs from "),
-        "{shown}"
-    );
+    let told = "the new token signing key is token-3, which signs from ";
+    assert!(shown.starts_with(told), "{shown}");
     ok(&holder_of(&issued().await).get(&path).await);
 
-    let rotated = sides
-        .remote("token-key rotate --compromised --yes -o json")
-        .await
-        .json();
+    let rotate = "token-key rotate --compromised --yes -o json";
+    let rotated = sides.remote(rotate).await.json();
     assert_eq!(rotated["id"], "token-4");
     // A verified token is cached as long as a key.
     let is_refused = async || old.get(&path).await.status == 401;
-    eventually(
-        "a distrusted token is refused",
-        Duration::from_secs(5),
-        is_refused,
-    )
-    .await;
+    let what = "a distrusted token is refused";
+    eventually(what, Duration::from_secs(5), is_refused).await;
     refused(&old.get(&path).await, 401, "authentication_error");
     ok(&holder_of(&issued().await).get(&path).await);
+    // No later rotation makes it good again, also for a server that knows only the database.
+    sides.remote("token-key rotate").await.ok();
+    sides.server.end().await;
+    sides.server.restart().await;
+    refused(&old.get(&path).await, 401, "authentication_error");
 
     let audit = sides.operator.get("/admin/v1/audit?limit=100").await;
     let entries = audit["data"].as_array().unwrap().iter();
-    let told: Vec<_> = entries
-        .filter(|entry| text(&entry["action"]).starts_with("token_key."))
-        .map(|entry| {
-            (
-                text(&entry["actor"]),
-                text(&entry["action"]),
-                entry["object_id"].clone(),
-            )
-        })
+    let told = entries.filter(|entry| text(&entry["action"]).starts_with("token_key."));
+    let told: Vec<_> = told
+        .map(|entry| ["actor", "action", "object_id"].map(|field| entry[field].clone()))
         .collect();
-    let entry = |actor: &str, action: &str| (actor.to_owned(), action.to_owned(), Value::Null);
+    let entry = |actor: &str, action: &str| [json!(actor), json!(action), json!(null)];
     assert_eq!(
         told,
         [
+            entry("operator", "token_key.rotate"),
             entry("operator", "token_key.distrust"),
             entry("operator_cli", "token_key.rotate"),
             entry("operator", "token_key.rotate"),

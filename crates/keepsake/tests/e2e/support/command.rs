@@ -12,9 +12,22 @@ use super::binary;
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) struct Run {
+    /// The command line.
+    pub(crate) line: String,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// Variables as a command takes them.
+pub(crate) fn borrowed<'a>(variables: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
+    let variables = variables.iter();
+    variables.map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+/// The words of a line, which have no spaces.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
 /// Runs `keepsake` without any variable of Keepsake's.
@@ -78,6 +91,7 @@ pub(crate) async fn keepsake_asking_in_terminal(
     }
     shown.extend(rest);
     Run {
+        line: arguments.join(" "),
         code: child.wait().await.unwrap().code(),
         stdout: String::from_utf8(shown).unwrap(),
         stderr: String::new(),
@@ -122,6 +136,7 @@ fn start(mut command: Command, variables: &[(&str, &str)]) -> Child {
 }
 
 async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
+    let line = format!("{:?}", command.as_std());
     let mut child = start(command, variables);
     let mut stdin = child.stdin.take().unwrap();
     // A program that ends without reading its input breaks the pipe.
@@ -129,6 +144,7 @@ async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
     drop(stdin);
     let output = child.wait_with_output().await.unwrap();
     Run {
+        line,
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -138,8 +154,34 @@ async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
 impl Run {
     /// What it printed, for a run that must succeed.
     pub(crate) fn ok(self) -> String {
-        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code,
+            Some(0),
+            "{}: {}{}",
+            self.line,
+            self.stdout,
+            self.stderr
+        );
         self.stdout
+    }
+
+    /// That it ended with this code and told this on stderr.
+    #[track_caller]
+    pub(crate) fn ends(&self, code: i32, cause: &str) {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "{}: {}{}",
+            self.line,
+            self.stdout,
+            self.stderr
+        );
+        assert!(
+            self.stderr.contains(cause),
+            "{}: {cause}: {}",
+            self.line,
+            self.stderr
+        );
     }
 
     /// The JSON object that the command printed; it must have succeeded.

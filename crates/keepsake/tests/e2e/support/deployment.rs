@@ -43,6 +43,8 @@ pub(crate) struct Deployment {
     database: Option<TestDatabase>,
     /// Before the database, if the run has one.
     pooler: Option<&'static Pooler>,
+    /// The URL of jobs, where it is another one without a pooler.
+    own_jobs_url: Option<String>,
     folder: TempDir,
     s3_prefix: String,
 }
@@ -117,8 +119,23 @@ impl Deployment {
             pair,
             database,
             pooler: Pooler::shared().await,
+            own_jobs_url: None,
             folder: tempfile::tempdir().unwrap(),
             s3_prefix: s3::unique_prefix(),
+        }
+    }
+
+    /// On Postgres without tables, where the counters of scans count what requests do, and
+    /// not what jobs do.
+    pub(crate) async fn counting_requests() -> Self {
+        let deployment = Self::unmigrated(Pair::Postgres).await;
+        let url = deployment.postgres_url();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Self {
+            // It passes no options on.
+            pooler: None,
+            own_jobs_url: Some(format!("{url}{separator}options[track_counts]=off")),
+            ..deployment
         }
     }
 
@@ -145,7 +162,7 @@ impl Deployment {
 
     /// The URL of jobs, if it is another one.
     pub(crate) fn jobs_url(&self) -> Option<String> {
-        self.pooled(Login::Jobs)
+        self.pooled(Login::Jobs).or_else(|| self.own_jobs_url.clone())
     }
 
     /// The URL of its Postgres database behind the pooler.

@@ -35,8 +35,6 @@ pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
 pub(crate) const MINISIGN: &str = "KEEPSAKE_TEST_MINISIGN";
 /// Names Prometheus's `promtool`.
 pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
-/// The library that sets the clock of one process.
-pub(crate) const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 /// Names the `pg_dump` of the server's version.
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 

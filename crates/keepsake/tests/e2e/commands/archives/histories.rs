@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{files, lines};
-use crate::commands::Person;
+use super::{COPY, counts, files, lines};
+use crate::commands::{Person, words};
 use crate::support::holding_proxy::HoldingProxy;
 use crate::support::{Pair, eventually};
 
@@ -45,81 +45,60 @@ async fn person_with_history(pair: Pair) -> Person {
     person.put("plan.md", "one\n").await;
     person.create("/dir/a.md", "a\n").await;
     person.create("/dir/b.md", "b\n").await;
-    person.run(&["memory", "mv", "dir/a.md", "dir/c.md"]).await.ok();
-    person.run(&["memory", "rm", "plan.md", "-y"]).await.ok();
+    person.ok("memory mv dir/a.md dir/c.md").await;
+    person.ok("memory rm plan.md -y").await;
     person.create("/plan.md", "another\n").await;
     let secret = person.create("/secret.md", "secret\n").await;
     person.put("secret.md", "public\n").await;
-    let log = ["memory", "log", "--memory", &secret, "-o", "json"];
-    let log = person.run(&log).await.json();
-    let version = log["data"][1]["id"].as_str().unwrap().to_owned();
-    person.run(&["memory", "redact", &version, "-y"]).await.ok();
-    person.run(&["memory", "pin", "dir/b.md"]).await.ok();
+    let log = format!("memory log --memory {secret} -o json");
+    let log = person.json(&log).await;
+    let version = log["data"][1]["id"].as_str().unwrap();
+    person.ok(&format!("memory redact {version} -y")).await;
+    person.ok("memory pin dir/b.md").await;
     person
+}
+
+#[track_caller]
+fn assert_equal_histories(one: &str, two: &str) {
+    let [one, two] = [one, two].map(|archive| without_ids(&Path::new(archive).join("versions.jsonl")));
+    assert_eq!(one, two);
 }
 
 async fn history_is_equal_after_a_round_trip(pair: Pair) {
     let person = person_with_history(pair).await;
     let first = person.path("first");
-    person.run(&["export", &first, "--versions"]).await.ok();
-    let copy = person.copy().await;
-    let import = [&["import", first.as_str(), "--versions"], copy.as_slice()].concat();
-    let dry = person.run(&[import.as_slice(), &["--dry-run"]].concat()).await;
-    assert!(
-        dry.stderr.contains("10 of 10 versions would be imported"),
-        "{}",
-        dry.stderr
-    );
-    assert!(person.contents(&copy).await.is_empty());
-    let imported = person.run(&import).await;
-    assert!(
-        imported.stderr.contains("10 of 10 versions imported"),
-        "{}",
-        imported.stderr
-    );
-    assert_eq!(
-        imported.ok(),
-        "4 created, 0 replaced, 0 unchanged, 0 skipped, 0 refused\n"
-    );
+    person.ok(&format!("export {first} --versions")).await;
+    person.copy().await;
+    let import = format!("import {first} --versions {COPY}");
+    let dry = person.line(&format!("{import} --dry-run")).await;
+    dry.ends(0, "10 of 10 versions would be imported");
+    assert!(person.contents(COPY).await.is_empty());
+    let imported = person.line(&import).await;
+    imported.ends(0, "10 of 10 versions imported");
+    assert_eq!(imported.stdout, counts([4, 0, 0, 0, 0]));
     let second = person.path("second");
-    let export = [&["export", second.as_str(), "--versions"], copy.as_slice()].concat();
-    person.run(&export).await.ok();
-    for name in ["versions.jsonl", "index.jsonl"] {
-        let [one, two] = [&first, &second].map(|archive| without_ids(&Path::new(archive).join(name)));
-        assert_eq!(one, two, "{name}");
-    }
+    person.ok(&format!("export {second} --versions {COPY}")).await;
+    assert_equal_histories(&first, &second);
+    let [first, second] = [&first, &second].map(Path::new);
+    let [one, two] = [first, second].map(|archive| without_ids(&archive.join("index.jsonl")));
+    assert_eq!(one, two);
     for name in ["memories", "blobs"] {
-        let [one, two] = [&first, &second].map(|archive| files(&Path::new(archive).join(name)));
-        assert_eq!(one, two, "{name}");
+        assert_eq!(files(&first.join(name)), files(&second.join(name)), "{name}");
     }
-    let audit = person.run(&["audit", "-o", "json"]).await.json();
-    let entries = audit["data"].as_array().unwrap();
-    let imports = entries
-        .iter()
-        .filter(|entry| entry["action"] == "memory_store.import");
+    let audit = person.json("audit -o json").await;
+    let entries = audit["data"].as_array().unwrap().iter();
+    let imports = entries.filter(|entry| entry["action"] == "memory_store.import");
     assert_eq!(imports.count(), 1);
     // The imported memories are searched and changed like others.
-    let found = [&["memory", "search", "another"], copy.as_slice()].concat();
-    assert!(person.run(&found).await.ok().contains("plan.md"));
-    let rename = [&["memory", "mv", "plan.md", "new.md"], copy.as_slice()].concat();
-    person.run(&rename).await.ok();
-    let again = person.run(&import).await;
-    assert_eq!(again.code, Some(4), "{}", again.stderr);
+    let found = person.ok(&format!("memory search another {COPY}")).await;
+    assert!(found.contains("plan.md"), "{found}");
+    person.ok(&format!("memory mv plan.md new.md {COPY}")).await;
+    person.ends(&import, 4, "").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_is_equal_after_a_round_trip_on_sqlite() {
     history_is_equal_after_a_round_trip(Pair::Sqlite).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn history_is_equal_after_a_round_trip_on_sqlite_and_s3() {
-    history_is_equal_after_a_round_trip(Pair::SqliteS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn history_is_equal_after_a_round_trip_on_postgres() {
-    history_is_equal_after_a_round_trip(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,47 +111,33 @@ async fn killed_import_of_a_history_is_continued() {
     let person = Person::new().await;
     person.create_many(600).await;
     let archive = person.path("archive");
-    person.run(&["export", &archive, "--versions"]).await.ok();
-    let copy = person.copy().await;
-    let import = [&["import", archive.as_str(), "--versions"], copy.as_slice()].concat();
+    person.ok(&format!("export {archive} --versions")).await;
+    person.copy().await;
+    let import = format!("import {archive} --versions {COPY}");
     let proxy = HoldingProxy::start(&person.server.url(), "/import", 2).await;
     let mut killed = person.run_until_held(&import, &[], &proxy).await;
-    let is_partly_done = async || person.contents(&copy).await.len() >= 250;
+    let is_partly_done = async || person.contents(COPY).await.len() >= 250;
     eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
     killed.kill().await.unwrap();
-    person.run(&import).await.ok();
+    person.ok(&import).await;
     let second = person.path("second");
-    let export = [&["export", second.as_str(), "--versions"], copy.as_slice()].concat();
-    person.run(&export).await.ok();
-    let [one, two] =
-        [&archive, &second].map(|archive| without_ids(&Path::new(archive).join("versions.jsonl")));
-    assert_eq!(one, two);
+    person.ok(&format!("export {second} --versions {COPY}")).await;
+    assert_equal_histories(&archive, &second);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_of_another_server_is_imported_with_its_history() {
     let (person, other) = (Person::new().await, person_with_history(Pair::PostgresS3).await);
     let theirs = other.path("theirs");
-    other.run(&["export", &theirs, "--versions"]).await.ok();
+    other.ok(&format!("export {theirs} --versions")).await;
     let url = other.server.url();
-    let import = [
-        "import",
-        "--from-url",
-        &url,
-        "--from-store",
-        "notes",
-        "--versions",
-    ];
+    let import = format!("import --from-url {url} --from-store notes --versions");
     let key = [("KEEPSAKE_FROM_API_KEY", other.reader.as_str())];
-    let imported = person.run_with(&import, &key, "").await;
-    assert_eq!(
-        imported.ok(),
-        "4 created, 0 replaced, 0 unchanged, 0 skipped, 0 refused\n"
-    );
+    let imported = person.run_with(&words(&import), &key, "").await.ok();
+    assert_eq!(imported, counts([4, 0, 0, 0, 0]));
     let ours = person.path("ours");
-    person.run(&["export", &ours, "--versions"]).await.ok();
-    let [one, two] = [&theirs, &ours].map(|archive| without_ids(&Path::new(archive).join("versions.jsonl")));
-    assert_eq!(one, two);
+    person.ok(&format!("export {ours} --versions")).await;
+    assert_equal_histories(&theirs, &ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,29 +145,19 @@ async fn history_needs_versions_and_an_empty_store() {
     let person = Person::new().await;
     person.create("/a.md", "one\n").await;
     let (plain, past) = (person.path("plain"), person.path("past"));
-    person.run(&["export", &plain]).await.ok();
-    person.run(&["export", &past, "--versions"]).await.ok();
-    let copy = person.copy().await;
-    let import = |archive| [&["import", archive, "--versions"], copy.as_slice()].concat();
-    let refused = person.run(&import(plain.as_str())).await;
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(refused.stderr.contains("has no versions"), "{}", refused.stderr);
-    let put = [&["memory", "put", "other.md"], copy.as_slice()].concat();
-    person.run_with(&put, &[], "other\n").await.ok();
-    let refused = person.run(&import(past.as_str())).await;
-    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("empty memory store"),
-        "{}",
-        refused.stderr
-    );
+    person.ok(&format!("export {plain}")).await;
+    person.ok(&format!("export {past} --versions")).await;
+    person.copy().await;
+    let import = |archive: &str| format!("import {archive} --versions {COPY}");
+    person.ends(&import(&plain), 2, "has no versions").await;
+    let put = format!("memory put other.md {COPY}");
+    person.run_with(&words(&put), &[], "other\n").await.ok();
+    person.ends(&import(&past), 4, "empty memory store").await;
 
     let file = Path::new(&past).join("versions.jsonl");
     let text = fs::read_to_string(&file).unwrap().replace("created", "modified");
     fs::write(&file, text).unwrap();
-    let damaged = person.run(&import(past.as_str())).await;
-    assert_eq!(damaged.code, Some(1), "{}", damaged.stderr);
-    assert!(damaged.stderr.contains("versions.jsonl"), "{}", damaged.stderr);
+    person.ends(&import(&past), 1, "versions.jsonl").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,24 +178,16 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
         json!({"memory_id": "unknown", "operation": "deleted", "created_at": "2025-01-02T03:04:06Z"});
     let mut future = version("mem_2", "/b.md");
     future["created_at"] = "2999-01-01T00:00:00Z".into();
+    let first = version("mem_1", "/a.md");
     for (part, operation, reason) in [
-        (json!([version("mem_1", "/a.md"), deletion]), 1, "operation"),
-        (
-            json!([version("mem_1", "/a.md"), version("mem_2", "/a.md")]),
-            1,
-            "path",
-        ),
-        (
-            json!([version("mem_1", "/a.md"), version("mem_2", "/a.md/b")]),
-            1,
-            "path",
-        ),
-        (json!([version("mem_1", "/a.md"), future]), 1, "created_at"),
+        (json!([first, deletion]), 1, "operation"),
+        (json!([first, version("mem_2", "/a.md")]), 1, "path"),
+        (json!([first, version("mem_2", "/a.md/b")]), 1, "path"),
+        (json!([first, future]), 1, "created_at"),
         (json!([version("", "/a.md")]), 0, "memory_id"),
     ] {
-        let refused = client
-            .post(&route, &json!({"position": 0, "versions": part}))
-            .await;
+        let body = json!({"position": 0, "versions": part});
+        let refused = client.post(&route, &body).await;
         assert!((400..=409).contains(&refused.status), "{part}: {}", refused.text);
         let error = &refused.json()["error"];
         assert_eq!(error["operation"], operation, "{part}: {}", refused.text);
@@ -271,15 +218,11 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
     claimed["created_by"] = victim.clone();
     let part = json!({"position": 3, "versions": [claimed]});
     assert_eq!(client.post(&route, &part).await.status, 200);
-    let by_key = format!(
-        "{store}/memory_versions?api_key_id={}",
-        victim["api_key_id"].as_str().unwrap()
-    );
+    let author = victim["api_key_id"].as_str().unwrap();
+    let by_key = format!("{store}/memory_versions?api_key_id={author}");
     assert_eq!(client.get(&by_key).await.json()["data"], json!([]));
-    let all = client
-        .get(&format!("{by_key}&include_imported=true"))
-        .await
-        .json();
+    let with_imported = format!("{by_key}&include_imported=true");
+    let all = client.get(&with_imported).await.json();
     let mut marked = victim;
     marked["imported"] = true.into();
     assert_eq!(all["data"][0]["created_by"], marked);
@@ -287,12 +230,8 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
     let live = json!({"position": 4, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
     let refused = client.post(&route, &live).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
-    let made = client
-        .post(
-            &format!("{store}/memories"),
-            &json!({"path": "/own.md", "content": "y"}),
-        )
-        .await;
+    let new = json!({"path": "/own.md", "content": "y"});
+    let made = client.post(&format!("{store}/memories"), &new).await;
     assert_eq!(made.status, 200, "{}", made.text);
     let later = json!({"position": 4, "versions": [version("mem_4", "/d.md")]});
     let refused = client.post(&route, &later).await;

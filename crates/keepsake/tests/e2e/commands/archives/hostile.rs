@@ -1,7 +1,6 @@
 //! Archives that are damaged or made to do harm.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use super::files;
+use super::{COPY, files};
 use crate::commands::Person;
 
 type Packed = Builder<zstd::Encoder<'static, Vec<u8>>>;
@@ -53,7 +52,7 @@ async fn archive(person: &Person) -> String {
     person.create("/b/c.md", "two\n").await;
     person.put("a.md", "three\n").await;
     let target = person.path("archive");
-    person.run(&["export", &target, "--versions"]).await.ok();
+    person.ok(&format!("export {target} --versions")).await;
     target
 }
 
@@ -70,6 +69,11 @@ fn rewrite_index(archive: &Path, change: impl Fn(&mut Vec<Value>)) {
     fs::write(file, manifest.to_string()).unwrap();
 }
 
+fn replace(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.replace(from, to)).unwrap();
+}
+
 fn blob(archive: &Path) -> std::path::PathBuf {
     let name = files(&archive.join("blobs")).into_keys().next().unwrap();
     archive.join("blobs").join(name)
@@ -79,54 +83,46 @@ fn blob(archive: &Path) -> std::path::PathBuf {
 async fn damaged_archive_is_refused_and_the_file_is_named() {
     let person = Person::new().await;
     let original = archive(&person).await;
-    let copy = person.copy().await;
+    person.copy().await;
     let cases: [Damage<'_>; 16] = [
         ("content", "memories/b/c.md has the SHA-256", &|at| {
             fs::write(at.join("memories/b/c.md"), "twx\n").unwrap();
         }),
-        ("missing content", "memories/b/c.md is missing", &|at| {
+        ("missing-content", "memories/b/c.md is missing", &|at| {
             fs::remove_file(at.join("memories/b/c.md")).unwrap();
         }),
-        ("added content", "memories/d.md is not in index.jsonl", &|at| {
+        ("added-content", "memories/d.md is not in index.jsonl", &|at| {
             fs::write(at.join("memories/d.md"), "new\n").unwrap();
         }),
         ("index", "index.jsonl has the SHA-256", &|at| {
-            let text = fs::read_to_string(at.join("index.jsonl")).unwrap();
-            fs::write(
-                at.join("index.jsonl"),
-                text.replace("\"pinned\":false", "\"pinned\":true"),
-            )
-            .unwrap();
+            replace(&at.join("index.jsonl"), "\"pinned\":false", "\"pinned\":true");
         }),
-        ("cut index", "index.jsonl: line 2 is cut off", &|at| {
+        ("cut-index", "index.jsonl: line 2 is cut off", &|at| {
             let text = fs::read_to_string(at.join("index.jsonl")).unwrap();
             fs::write(at.join("index.jsonl"), text.trim_end()).unwrap();
         }),
-        ("missing index", "index.jsonl is missing", &|at| {
+        ("missing-index", "index.jsonl is missing", &|at| {
             fs::remove_file(at.join("index.jsonl")).unwrap();
         }),
         ("versions", "versions.jsonl", &|at| {
             fs::write(at.join("versions.jsonl"), "{}\n").unwrap();
         }),
         ("blob", "has the SHA-256", &|at| fs::write(blob(at), "x").unwrap()),
-        ("missing blob", "is missing", &|at| {
+        ("missing-blob", "is missing", &|at| {
             fs::remove_file(blob(at)).unwrap();
         }),
         ("manifest", "keepsake.json", &|at| {
             fs::write(at.join("keepsake.json"), "{").unwrap();
         }),
         ("format", "keepsake.json names the format", &|at| {
-            let text = fs::read_to_string(at.join("keepsake.json")).unwrap();
-            fs::write(
-                at.join("keepsake.json"),
-                text.replace("\"version\": 1", "\"version\": 2"),
-            )
-            .unwrap();
+            replace(&at.join("keepsake.json"), "\"version\": 1", "\"version\": 2");
         }),
         (
             "entry",
             "keepsake.json counts 2 memories, but there are 1",
-            &|at| rewrite_index(at, |entries| drop(entries.pop())),
+            &|at| {
+                rewrite_index(at, |entries| drop(entries.pop()));
+            },
         ),
         ("order", "is not in the order of paths", &|at| {
             rewrite_index(at, |entries| entries.reverse());
@@ -141,7 +137,7 @@ async fn damaged_archive_is_refused_and_the_file_is_named() {
                 rewrite_index(at, |entries| entries[0]["path"] = "/../outside".into());
             },
         ),
-        ("other file", "file is not blobs/", &|at| {
+        ("other-file", "file is not blobs/", &|at| {
             rewrite_index(at, |entries| entries[0]["file"] = "../../etc/passwd".into());
         }),
     ];
@@ -153,13 +149,9 @@ async fn damaged_archive_is_refused_and_the_file_is_named() {
             fs::write(to, content).unwrap();
         }
         damage(&damaged);
-        let damaged = damaged.to_string_lossy();
-        let run = person
-            .run(&[&["import", &damaged], copy.as_slice()].concat())
-            .await;
-        assert_eq!(run.code, Some(1), "{name}: {}", run.stderr);
-        assert!(run.stderr.contains(reason), "{name}: {}", run.stderr);
-        assert!(person.contents(&copy).await.is_empty(), "{name}");
+        let import = format!("import {} {COPY}", damaged.display());
+        person.ends(&import, 1, reason).await;
+        assert!(person.contents(COPY).await.is_empty(), "{name}");
     }
 }
 
@@ -171,13 +163,10 @@ async fn symbolic_link_in_an_archive_is_not_followed() {
     let outside = person.home.path().join("outside");
     fs::rename(archive.join("memories/b"), &outside).unwrap();
     symlink(&outside, archive.join("memories/b")).unwrap();
-    let run = person.run(&["import", &original]).await;
-    assert_eq!(run.code, Some(1));
-    assert!(
-        run.stderr.contains("memories/b/c.md is a symbolic link"),
-        "{}",
-        run.stderr
-    );
+    let import = format!("import {original}");
+    person
+        .ends(&import, 1, "memories/b/c.md is a symbolic link")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,8 +181,7 @@ async fn export_writes_through_no_symbolic_link() {
     fs::write(partial.join("export.json"), marker.to_string()).unwrap();
     symlink(&outside, partial.join("memories/b")).unwrap();
     let run = person.run(&["export", &person.path("archive")]).await;
-    assert_eq!(run.code, Some(1), "{}", run.stderr);
-    assert!(run.stderr.contains("is a symbolic link"), "{}", run.stderr);
+    run.ends(1, "is a symbolic link");
     assert!(files(&outside).is_empty());
 
     // The last part of a path is replaced, not followed.
@@ -208,43 +196,23 @@ async fn export_writes_through_no_symbolic_link() {
     assert_eq!(fs::read(written).unwrap(), b"two\n");
 }
 
+/// An archive of one entry without content.
+fn entry(name: &str, kind: EntryType) -> Vec<u8> {
+    archive_of(&[(name, kind, 0, b"")])
+}
+
+/// An archive of entries with a name, a kind, a declared size and content.
+fn archive_of(entries: &[(&str, EntryType, u64, &[u8])]) -> Vec<u8> {
+    let mut tar = packed();
+    for (name, kind, size, content) in entries {
+        append(&mut tar, name, *kind, *size, content);
+    }
+    finish(tar)
+}
+
 /// Files that are no archives, with a part of the error.
-#[expect(clippy::too_many_lines, reason = "a list of cases")]
-fn hostile_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+fn hostile_files() -> Vec<(Vec<u8>, &'static str)> {
     let file = EntryType::Regular;
-    let entry = |name: &str, kind: EntryType| {
-        let mut tar = packed();
-        append(&mut tar, name, kind, 0, b"");
-        finish(tar)
-    };
-    let twice = {
-        let mut tar = packed();
-        append(&mut tar, "memories/a", file, 1, b"a");
-        append(&mut tar, "memories/a", file, 1, b"b");
-        finish(tar)
-    };
-    let declared = {
-        let mut tar = packed();
-        append(&mut tar, "memories/a", file, 1 << 40, b"a");
-        finish(tar)
-    };
-    let declared_index = {
-        let mut tar = packed();
-        append(&mut tar, "index.jsonl", file, 1 << 40, b"a");
-        finish(tar)
-    };
-    let long_name = {
-        let mut tar = packed();
-        append(
-            &mut tar,
-            "x",
-            EntryType::GNULongName,
-            1 << 20,
-            &vec![b'n'; 1 << 20],
-        );
-        append(&mut tar, "x", file, 0, b"");
-        finish(tar)
-    };
     let mut cut_off = entry("memories/a", file);
     cut_off.truncate(cut_off.len() - 8);
     let bomb = {
@@ -253,81 +221,63 @@ fn hostile_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         let mut header = Header::new_gnu();
         header.set_size(size);
         header.set_mode(0o644);
-        tar.append_data(
-            &mut header,
-            "index.jsonl",
-            std::io::Read::take(std::io::repeat(b' '), size),
-        )
-        .unwrap();
+        let spaces = std::io::Read::take(std::io::repeat(b' '), size);
+        tar.append_data(&mut header, "index.jsonl", spaces).unwrap();
         finish(tar)
     };
+    let long = vec![b'n'; 1 << 20];
+    let long_name = [
+        ("x", EntryType::GNULongName, 1 << 20, &long[..]),
+        ("x", file, 0, b""),
+    ];
+    let twice: [(_, _, _, &[u8]); 2] = [("memories/a", file, 1, b"a"), ("memories/a", file, 1, b"b")];
     vec![
+        (archive_of(&twice), "memories/a is in it twice"),
         (
-            "../outside",
-            entry("../outside", file),
-            "../outside is not a file of an archive",
+            archive_of(&[("memories/a", file, 1 << 40, b"a")]),
+            "memories/a is larger than 67108864 bytes",
         ),
         (
-            "absolute",
-            entry("/etc/passwd", file),
-            "/etc/passwd is not a file of an archive",
+            archive_of(&[("index.jsonl", file, 1 << 40, b"a")]),
+            "index.jsonl: it is cut off",
         ),
-        (
-            "below",
-            entry("memories/../../x", file),
-            "memories/../../x is not a file of an archive",
-        ),
-        (
-            "other",
-            entry("run.sh", file),
-            "run.sh is not a file of an archive",
-        ),
-        (
-            "blob",
-            entry("blobs/../x", file),
-            "blobs/../x is not a file of an archive",
-        ),
-        (
-            "symlink",
-            entry("memories/a", EntryType::Symlink),
-            "memories/a is neither a file nor a directory",
-        ),
-        (
-            "hard link",
-            entry("memories/a", EntryType::Link),
-            "memories/a is neither a file nor a directory",
-        ),
-        (
-            "device",
-            entry("memories/a", EntryType::Block),
-            "memories/a is neither a file nor a directory",
-        ),
-        (
-            "fifo",
-            entry("memories/a", EntryType::Fifo),
-            "memories/a is neither a file nor a directory",
-        ),
-        ("twice", twice, "memories/a is in it twice"),
-        ("declared", declared, "memories/a is larger than 67108864 bytes"),
-        ("declared index", declared_index, "index.jsonl: it is cut off"),
-        ("long name", long_name, "the header of an entry is too long"),
-        ("cut off", cut_off, "is damaged"),
-        ("bomb", bomb, "it unpacks to more than 1000 times its size"),
-        ("nothing", finish(packed()), "keepsake.json is missing"),
-        ("no zstd", b"text".to_vec(), "is damaged"),
+        (archive_of(&long_name), "the header of an entry is too long"),
+        (cut_off, "is damaged"),
+        (bomb, "it unpacks to more than 1000 times its size"),
+        (finish(packed()), "keepsake.json is missing"),
+        (b"text".to_vec(), "is damaged"),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_archive_in_one_file_is_refused() {
     let person = Person::new().await;
-    for (name, bytes, reason) in hostile_files() {
-        let path = person.path(&format!("{name}.tar.zst").replace("../", ""));
-        fs::File::create(&path).unwrap().write_all(&bytes).unwrap();
-        let run = person.run(&["import", &path]).await;
-        assert_eq!(run.code, Some(1), "{name}: {}", run.stderr);
-        assert!(run.stderr.contains(reason), "{name}: {}", run.stderr);
-        fs::remove_file(path).unwrap();
+    let import = async |bytes: &[u8], reason: &str| {
+        let path = person.path("hostile.tar.zst");
+        fs::write(&path, bytes).unwrap();
+        person.ends(&format!("import {path}"), 1, reason).await;
+    };
+    for name in [
+        "../outside",
+        "/etc/passwd",
+        "memories/../../x",
+        "run.sh",
+        "blobs/../x",
+    ] {
+        let reason = format!("{name} is not a file of an archive");
+        import(&entry(name, EntryType::Regular), &reason).await;
     }
-    assert!(person.contents(&[]).await.is_empty());
+    for kind in [
+        EntryType::Symlink,
+        EntryType::Link,
+        EntryType::Block,
+        EntryType::Fifo,
+    ] {
+        let reason = "memories/a is neither a file nor a directory";
+        import(&entry("memories/a", kind), reason).await;
+    }
+    for (bytes, reason) in hostile_files() {
+        import(&bytes, reason).await;
+    }
+    assert!(person.contents("").await.is_empty());
 }

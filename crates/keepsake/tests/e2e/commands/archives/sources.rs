@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
-use crate::commands::Person;
+use super::counts;
+use crate::commands::{Person, words};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_folder_is_imported_without_its_invalid_files() {
@@ -25,20 +26,15 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
     symlink(&outside, vault.join("link.md")).unwrap();
     symlink(person.home.path(), vault.join("link")).unwrap();
 
-    let run = person
-        .run(&["import", &vault.to_string_lossy(), "-o", "json"])
-        .await;
+    let import = format!("import {}", vault.display());
+    let run = person.line(&format!("{import} -o json")).await;
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let results: Value = serde_json::from_str(&run.stdout).unwrap();
-    let found: Vec<_> = results["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|file| {
-            let text = |field: &str| file[field].as_str().unwrap_or("-").to_owned();
-            (text("path"), text("result"), text("reason"))
-        })
-        .collect();
+    let found = results["data"].as_array().unwrap().iter().map(|file| {
+        let text = |field: &str| file[field].as_str().unwrap_or("-").to_owned();
+        (text("path"), text("result"), text("reason"))
+    });
+    let found: Vec<_> = found.collect();
     let expected = [
         ("/.git", "refused", "is hidden"),
         ("/.hidden", "refused", "is hidden"),
@@ -55,17 +51,11 @@ async fn plain_folder_is_imported_without_its_invalid_files() {
         assert_eq!((found.0.as_str(), found.1.as_str()), (expected.0, expected.1));
         assert!(found.2.contains(expected.2), "{found:?}");
     }
-    assert_eq!(
-        person.run(&["memory", "cat", "café.md"]).await.ok(),
-        "decomposed\n"
-    );
+    assert_eq!(person.ok("memory cat café.md").await, "decomposed\n");
 
     fs::remove_file(vault.join("large.md")).unwrap();
-    let again = person.run(&["import", &vault.to_string_lossy()]).await.ok();
-    assert!(
-        again.ends_with("0 created, 0 replaced, 2 unchanged, 0 skipped, 6 refused\n"),
-        "{again}"
-    );
+    let again = person.ok(&import).await;
+    assert!(again.ends_with(&counts([0, 0, 2, 0, 6])), "{again}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,38 +63,31 @@ async fn store_of_another_server_is_imported() {
     let (person, other) = (Person::new().await, Person::new().await);
     other.create("/a.md", "one\n").await;
     other.create("/b/c.md", "two\n").await;
-    other.run(&["memory", "pin", "a.md"]).await.ok();
-    let from = [
-        "import",
-        "--from-url",
-        &other.server.url(),
-        "--from-store",
-        "notes",
-        "--prefix",
-        "theirs",
-    ];
-    let key = [("KEEPSAKE_FROM_API_KEY", other.reader.as_str())];
-    let imported = person.run_with(&from, &key, "").await.ok();
-    assert_eq!(
-        imported,
-        "2 created, 0 replaced, 0 unchanged, 0 skipped, 0 refused\n"
-    );
-    assert_eq!(
-        person.run(&["memory", "cat", "theirs/b/c.md"]).await.ok(),
-        "two\n"
-    );
-    let listed = person
-        .run(&["memory", "ls", "theirs/a.md", "-o", "json"])
-        .await
-        .json();
-    assert_eq!(listed["data"][0]["pinned"], true);
-    let again = person.run_with(&from, &key, "").await.ok();
-    assert_eq!(
-        again,
-        "0 created, 0 replaced, 2 unchanged, 0 skipped, 0 refused\n"
-    );
-    let wrong = [("KEEPSAKE_FROM_API_KEY", "ks_live_wrong")];
-    assert_eq!(person.run_with(&from, &wrong, "").await.code, Some(5));
+    other.ok("memory pin a.md").await;
+    let url = other.server.url();
+    let from = format!("import --from-url {url} --from-store notes --prefix theirs");
+    let run = async |more: &str, key: &str| {
+        let line = format!("{from} {more}");
+        let key = [("KEEPSAKE_FROM_API_KEY", key)];
+        person.run_with(&words(&line), &key, "").await
+    };
+    let imported = run("", &other.reader).await.ok();
+    assert_eq!(imported, counts([2, 0, 0, 0, 0]));
+    assert_eq!(person.ok("memory cat theirs/b/c.md").await, "two\n");
+    let is_pinned = async |path: &str| {
+        let listed = person.json(&format!("memory ls {path} -o json")).await;
+        listed["data"][0]["pinned"] == true
+    };
+    assert!(is_pinned("theirs/a.md").await);
+    let again = run("", &other.reader).await.ok();
+    assert_eq!(again, counts([0, 0, 2, 0, 0]));
+    // A memory that is replaced gets the pin, too.
+    other.put("b/c.md", "three\n").await;
+    other.ok("memory pin b/c.md").await;
+    let replaced = run("--on-conflict replace", &other.reader).await.ok();
+    assert_eq!(replaced, counts([0, 1, 1, 0, 0]));
+    assert!(is_pinned("theirs/b/c.md").await);
+    run("", "ks_live_wrong").await.ends(5, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,17 +95,12 @@ async fn missing_source_and_wrong_prefix_are_refused() {
     let person = Person::new().await;
     let file = person.path("a.txt");
     fs::write(&file, "text").unwrap();
-    for (arguments, code, reason) in [
-        (&["import", "no such folder"][..], 3, "cannot be read"),
-        (&["import", &file], 2, "is neither a folder nor a .tar.zst"),
-        (
-            &["import", &file, "--prefix", "/x"],
-            2,
-            "an absolute path starts with /memories/",
-        ),
+    let (neither, outside) = (format!("import {file}"), format!("import {file} --prefix /x"));
+    for (line, code, reason) in [
+        ("import nothing", 3, "cannot be read"),
+        (&neither, 2, "is neither a folder nor a .tar.zst"),
+        (&outside, 2, "an absolute path starts with /memories/"),
     ] {
-        let run = person.run(arguments).await;
-        assert_eq!(run.code, Some(code), "{}", run.stderr);
-        assert!(run.stderr.contains(reason), "{}", run.stderr);
+        person.ends(line, code, reason).await;
     }
 }
