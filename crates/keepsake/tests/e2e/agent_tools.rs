@@ -182,7 +182,7 @@ impl Model<'_> {
         for (tool, content, begins, after) in [
             (write_tool, "one\n", "File PATH has been created", "one\n"),
             (write_tool, "two", "The content of PATH has been replaced", "two"),
-            // What is appended are whole lines.
+            // The appended text is whole lines.
             (
                 append,
                 "3\n\n",

@@ -357,7 +357,7 @@ async fn session_with(client: &Client, stores: &[&str]) -> (String, Vec<String>)
     )
 }
 
-/// Views something in a session; what is not there is told by the tool.
+/// Views a path in a session, which may be gone.
 async fn view_in(client: &Client, session: &str, path: &str) {
     let view = json!({"command": "view", "path": path});
     ok(&client.post(&format!("{session}/tool_calls"), &view).await);
@@ -371,7 +371,7 @@ async fn paths_in(client: &Client, session: &str) -> Vec<Value> {
     events.map(|event| event["input"]["path"].clone()).collect()
 }
 
-/// Makes calls in a session of which four name what is erased with the directory.
+/// Makes calls in a session; four of them name memories that are erased with the directory.
 async fn live_in_session(client: &Client, session: &str, mount: &str) {
     for path in [
         format!("/people/{MARK}"),

@@ -371,7 +371,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
         assert_eq!(content().await, left, "{policy}");
     }
 
-    // The limit is of what is stored: this is too long before its redaction only.
+    // The limit is that of the stored content: this one is too long only before its redaction.
     place.set_policy("redact").await;
     let long = format!("{}\n{token}\n", "x".repeat(102_400 - token.len()));
     let create = json!({"command": "create", "path": "/memories/long/a.md", "file_text": long});

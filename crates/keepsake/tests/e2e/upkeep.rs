@@ -421,7 +421,7 @@ fn assert_drift_is_told(tenant: &Tenant, of_store: &Value, of_tenant: &Value) {
     );
 }
 
-/// The job corrects the counters; what is missing stays missing.
+/// The job corrects the counters; missing blobs stay missing.
 async fn assert_job_mends_what_was_counted(server: &Server) {
     let config = server.config_file();
     let config = config.to_str().unwrap();

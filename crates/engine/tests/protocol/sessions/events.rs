@@ -76,7 +76,7 @@ async fn read_in_a_session_writes_nothing_before_the_flush(setup: TestEngine) {
     assert_eq!(events(&setup, &replica, id).await.len(), 0);
     let session = replica.sessions.get(&setup.principal, id).await.unwrap();
     assert_eq!(session.last_used_at, None);
-    // An erasure removes what is not written yet, too.
+    // An erasure also removes events that are not written yet.
     assert_eq!(events(&setup, &setup.engine, id).await.len(), 3);
     let (erasures, selection) = (&setup.engine.erasures, below(&setup, "/p/"));
     erasures.create(&setup.principal, selection, None).await.unwrap();

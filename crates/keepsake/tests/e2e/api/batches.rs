@@ -100,7 +100,7 @@ pub(super) async fn each_kind_of_operation_is_made_in_one_batch(place: Place) {
     }
     assert_eq!(store.read(&made[0]).await["content"], "three");
     assert_eq!(store.version_count().await, 5 + 5);
-    // Neither what is there already nor what is refused writes a version.
+    // An unchanged memory writes no version, and neither does a refused operation.
     let body = json!({"operations": [{"type": "upsert", "path": "/same", "content": "same"}]});
     assert_eq!(statuses(&ok(&post(client, &store, &body).await)), ["unchanged"]);
     let body = json!({"atomic": false, "operations": [create("/same", "x")]});

@@ -154,7 +154,7 @@ async fn store_holds_so_many_memories(place: Place) {
     store.delete(&memories[1]).await;
     store.restore(version).await;
     over_quota(&store.try_create("/f", "").await, 3);
-    // The first of several reasons is told: a taken path, memories, bytes.
+    // The answer has the first of several reasons: a taken path, memories, bytes.
     path_conflict(&store.try_create("/d/c", &"x".repeat(101)).await, &memories[2]);
     over_quota(&store.try_create("/f", &"x".repeat(101)).await, 3);
     // The other store has a separate limit.
@@ -342,7 +342,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
     let session = ok(&make_session(client, "").await);
     let erased = json!({"memory_store_id": store.id, "path_prefix": "/none/"});
     ok(&client.post("/v1/erasures", &erased).await);
-    // What a job does counts no more than a change to what is so already.
+    // Neither a job nor a change that changes nothing counts.
     eventually("the erasure ends", Duration::from_mins(3), async || {
         all(client, "/v1/audit?action=erasure.finish").await.len() == 1
     })

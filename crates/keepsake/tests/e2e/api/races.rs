@@ -105,7 +105,7 @@ pub(super) async fn one_update_meets_its_precondition(place: Place) {
     }
 }
 
-/// Of updates that all expect what was read before, one is made: no other is lost.
+/// Of updates that all expect the content that was read before, one is made.
 pub(super) async fn one_update_meets_its_precondition_through(stores: &[Store; 2]) {
     let mut memory = stores[0].create("/expected", "before").await;
     let before = stores[0].version_count().await;

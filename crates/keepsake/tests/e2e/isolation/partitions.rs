@@ -21,7 +21,7 @@ async fn no_request_looks_at_all_partitions_of_a_table() {
     let deployment = Deployment::counting_requests().await;
     let pool = PgPoolOptions::new().max_connections(1);
     let raw = pool.connect(&deployment.postgres_url()).await.unwrap();
-    // What the test itself looks at does not count.
+    // The test's own queries do not count.
     raw.execute("SET track_counts = off").await.unwrap();
     migrate(&raw).await;
     let mut parties = Parties::of(deployment).await;

@@ -298,7 +298,7 @@ impl Secrets {
         Self::new(secrets)
     }
 
-    /// The first one in a text, except those that it may have.
+    /// The first secret in a text, except those that it may have.
     pub(super) fn find(&self, text: &str, may_have: impl Fn(&str) -> bool) -> Option<&str> {
         let found = self.finder.find_overlapping_iter(text);
         let mut found = found.map(|found| self.texts[found.pattern()].as_str());
