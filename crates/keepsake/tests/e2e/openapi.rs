@@ -30,17 +30,8 @@ const ENDS: [&str; 5] = [
 const END_OF_KEYS: &str = "POST /v1/api_keys/{api_key_id}/revoke";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_as_the_document_says_on_postgres_and_s3() {
-    answers_are_as_the_document_says(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_are_as_the_document_says_on_sqlite() {
-    answers_are_as_the_document_says(Pair::Sqlite).await;
-}
-
-async fn answers_are_as_the_document_says(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
+async fn answers_are_as_the_document_says() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
 
