@@ -24,7 +24,11 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
         .fetch_one(&raw)
         .await
         .unwrap();
-    index.limit_pages(u32::try_from(pages).unwrap()).await.unwrap();
+    // Some commits fit, so that a transaction fails after it made others.
+    index
+        .limit_pages(u32::try_from(pages + 40).unwrap())
+        .await
+        .unwrap();
 
     // The first takes the connection; the others share the next transaction.
     let commits: Vec<_> = (0..200)
