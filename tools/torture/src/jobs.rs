@@ -124,7 +124,7 @@ impl Servers {
         Shared::new(self.urls.iter().map(endpoint).collect(), key)
     }
 
-    /// Stops serving; what was not written is lost, as by a crash.
+    /// Stops the servers and their engines.
     async fn stop(self) {
         self.lifecycle.draining.cancel();
         self.lifecycle.stopping.cancel();

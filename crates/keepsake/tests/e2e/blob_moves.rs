@@ -195,7 +195,7 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     }
     assert_eq!(keys(&*bucket).await, [foreign]);
 
-    // A server with the old configuration says what is wrong.
+    // A server with the old configuration logs that the content is elsewhere.
     server.restart().await;
     let said = "content of this index is not at blobs.url";
     eventually("the log says so", Duration::from_secs(10), async || {

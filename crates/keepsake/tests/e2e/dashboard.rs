@@ -25,7 +25,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
-    // SQLite has a metric of its own, and the object store has some.
+    // One metric exists on SQLite only, and some only with an object store.
     let deployment = Deployment::new(Pair::SqliteS3).await;
     // Each attempt at a query writes a memory.
     let limits = LimitOverrides {
