@@ -17,10 +17,7 @@ fn main() {
     let commit = commit.as_deref().unwrap_or("unknown");
     // `cargo run` and `cargo test` pass it on, and a server refuses unknown variables that
     // begin with KEEPSAKE_.
-    println!(
-        "cargo:rustc-env=COMMAND_VERSION={} ({commit})",
-        env!("CARGO_PKG_VERSION")
-    );
+    println!("cargo:rustc-env=COMMAND_VERSION={} ({commit})", env!("CARGO_PKG_VERSION"));
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

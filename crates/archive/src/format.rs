@@ -164,10 +164,7 @@ pub struct Hashing<R> {
 impl<R> Hashing<R> {
     /// Hashes the bytes that pass through `inner`.
     pub fn new(inner: R) -> Self {
-        Self {
-            inner,
-            sha256: Sha256::new(),
-        }
+        Self { inner, sha256: Sha256::new() }
     }
 
     /// The hash of everything that passed, as hexadecimal.

@@ -69,8 +69,6 @@ impl Index {
 
     /// The files of all contents, each with the time that it gets, in seconds.
     pub fn files(&self) -> BTreeMap<String, u64> {
-        self.entries()
-            .map(|entry| (entry.content_file(), entry.modified_at()))
-            .collect()
+        self.entries().map(|entry| (entry.content_file(), entry.modified_at())).collect()
     }
 }

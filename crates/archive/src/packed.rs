@@ -182,13 +182,7 @@ impl<R: Read> Bounded<R> {
         let packed_bytes = Rc::clone(&counted.bytes);
         let mut unpacked = zstd::Decoder::with_buffer(BufReader::new(counted))?;
         unpacked.window_log_max(MAX_WINDOW_LOG)?;
-        Ok(Self {
-            unpacked,
-            limit,
-            budget,
-            packed_bytes,
-            unpacked_bytes: 0,
-        })
+        Ok(Self { unpacked, limit, budget, packed_bytes, unpacked_bytes: 0 })
     }
 }
 
@@ -202,9 +196,7 @@ impl<R: Read> Read for Counted<R> {
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let allowed = usize::try_from(self.budget.get())
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let allowed = usize::try_from(self.budget.get()).unwrap_or(usize::MAX).min(buffer.len());
         if allowed == 0 && !buffer.is_empty() {
             return Err(io::Error::other("the header of an entry is too long"));
         }

@@ -25,20 +25,13 @@ pub struct Placement {
 impl Placement {
     /// The file of the content of the memory at `path`.
     pub fn file_of(&mut self, path: &MemoryPath, hash: ContentHash) -> String {
-        if self.is_file(path) {
-            memory_file(path)
-        } else {
-            blob_file(hash)
-        }
+        if self.is_file(path) { memory_file(path) } else { blob_file(hash) }
     }
 
     /// Whether the memory at `path` can have a file of this path.
     fn is_file(&mut self, path: &MemoryPath) -> bool {
         let text = path.as_str();
-        if text
-            .split('/')
-            .any(|name| name.len() > MAX_NAME_BYTES || name.contains('\\'))
-        {
+        if text.split('/').any(|name| name.len() > MAX_NAME_BYTES || name.contains('\\')) {
             return false;
         }
         // A directory and a file of the same name differ in their exact spelling.

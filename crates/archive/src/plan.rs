@@ -114,10 +114,7 @@ pub fn decide(
                 OnConflict::Fail => {
                     report.add(path, Outcome::refused(Class::Conflict, "has other content"));
                 }
-                OnConflict::Replace => steps.push(Step {
-                    replaces: Some(existing.clone()),
-                    item,
-                }),
+                OnConflict::Replace => steps.push(Step { replaces: Some(existing.clone()), item }),
             },
             None => match destination.obstacle(&item.path) {
                 Some(reason) => report.add(path, Outcome::refused(Class::Conflict, reason)),

@@ -88,8 +88,7 @@ impl Report {
     /// Only the refused files.
     #[must_use]
     pub fn only_refusals(mut self) -> Self {
-        self.0
-            .retain(|(_, outcome)| matches!(outcome, Outcome::Refused { .. }));
+        self.0.retain(|(_, outcome)| matches!(outcome, Outcome::Refused { .. }));
         self
     }
 

@@ -37,11 +37,7 @@ impl Scanned {
         read_files::<Damage>(packed, limit, |name, size, content| {
             let unreadable = |error: io::Error| Damage(format!("{name}: {error}"));
             let is_list = is_list(name);
-            let needed_bytes = if is_list {
-                size
-            } else {
-                NAME_BYTES + name.len() as u64
-            };
+            let needed_bytes = if is_list { size } else { NAME_BYTES + name.len() as u64 };
             allow(needed_bytes).map_err(|reason| Damage(format!("{name}: {reason}")))?;
             if is_list {
                 let mut bytes = Vec::new();
@@ -88,10 +84,7 @@ mod tests {
     use crate::placement::Placement;
     use crate::verified::{Prefix, verify};
 
-    const LIMIT: UnpackLimit = UnpackLimit {
-        bytes: 1 << 20,
-        ratio: 1,
-    };
+    const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 20, ratio: 1 };
     const MAX_KEPT_BYTES: u64 = 64 << 10;
 
     /// Names and contents.
@@ -134,10 +127,8 @@ mod tests {
             index_sha256,
             versions_sha256: None,
         };
-        let mut files = vec![
-            (MANIFEST.to_owned(), manifest.to_text().into_bytes()),
-            (INDEX.to_owned(), index),
-        ];
+        let mut files =
+            vec![(MANIFEST.to_owned(), manifest.to_text().into_bytes()), (INDEX.to_owned(), index)];
         files.extend(contents);
         files
     }
@@ -198,11 +189,7 @@ mod tests {
     fn truncated_or_invalid_archive_is_refused() {
         let whole = packed(&files_of(&[("/a.md", &"text ".repeat(1_000))]));
         for length in 0..whole.len() {
-            assert!(
-                found(&whole[..length]).is_err(),
-                "{length} of {} bytes",
-                whole.len()
-            );
+            assert!(found(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
         }
         assert!(found(b"no archive").is_err());
     }
@@ -224,11 +211,7 @@ mod tests {
     #[test]
     fn bomb_and_long_lists_are_refused() {
         let bomb = files_of(&[("/a.md", &"0".repeat(2 << 20))]);
-        assert!(
-            found(&packed(&bomb))
-                .unwrap_err()
-                .contains("to more than 1048576 bytes")
-        );
+        assert!(found(&packed(&bomb)).unwrap_err().contains("to more than 1048576 bytes"));
         let mut long = files_of(&[]);
         long[1].1 = vec![b'\n'; 128 << 10];
         let error = found(&packed(&long)).unwrap_err();

@@ -95,9 +95,7 @@ pub fn verify(
     prefix: &Prefix,
     progress: impl FnMut(u64),
 ) -> Result<Found, crate::Damage> {
-    Verification::new(files)
-        .run(prefix, progress)
-        .map_err(crate::Damage)
+    Verification::new(files).run(prefix, progress).map_err(crate::Damage)
 }
 
 /// The reason to refuse an archive: a file's name and its fault.
@@ -113,12 +111,7 @@ struct Verification<'a, F> {
 
 impl<'a, F: Files> Verification<'a, F> {
     fn new(files: &'a F) -> Self {
-        Self {
-            files,
-            named: HashSet::new(),
-            contents: HashSet::new(),
-            counts: Counts::default(),
-        }
+        Self { files, named: HashSet::new(), contents: HashSet::new(), counts: Counts::default() }
     }
 
     fn run(mut self, prefix: &Prefix, mut progress: impl FnMut(u64)) -> Result<Found, Damage> {
@@ -185,10 +178,7 @@ impl<'a, F: Files> Verification<'a, F> {
         name: &str,
         mut each: impl FnMut(&mut Self, u64, T) -> Result<(), Damage>,
     ) -> Result<String, Damage> {
-        let file = self
-            .files
-            .open(name)
-            .map_err(|reason| format!("{name} {reason}"))?;
+        let file = self.files.open(name).map_err(|reason| format!("{name} {reason}"))?;
         let mut reader = Hashing::new(BufReader::new(file));
         let mut lines = BufReader::new(&mut reader);
         let mut line = Vec::new();
@@ -230,13 +220,7 @@ impl<'a, F: Files> Verification<'a, F> {
         }
         self.counts.memories += 1;
         self.counts.content_bytes += size_bytes;
-        Ok(Item {
-            path,
-            sha256,
-            size_bytes,
-            is_pinned: entry.pinned,
-            origin: Origin::File(file),
-        })
+        Ok(Item { path, sha256, size_bytes, is_pinned: entry.pinned, origin: Origin::File(file) })
     }
 
     fn verify_version(&mut self, version: &VersionLine) -> Result<(), Damage> {
@@ -254,10 +238,7 @@ impl<'a, F: Files> Verification<'a, F> {
 
     /// Verifies the hash of a file; returns its size.
     fn verify_content(&mut self, file: &str, sha256: ContentHash) -> Result<u64, Damage> {
-        let (found, size_bytes) = self
-            .files
-            .content(file)
-            .map_err(|reason| format!("{file} {reason}"))?;
+        let (found, size_bytes) = self.files.content(file).map_err(|reason| format!("{file} {reason}"))?;
         expect_hash(file, &found.to_string(), &sha256.to_string())?;
         self.named.insert(file.to_owned());
         self.contents.insert(sha256);
@@ -294,9 +275,7 @@ fn expect_count(of: &str, found: u64, expected: u64) -> Result<(), Damage> {
     if found == expected {
         return Ok(());
     }
-    Err(format!(
-        "{MANIFEST} counts {expected} {of}, but there are {found}"
-    ))
+    Err(format!("{MANIFEST} counts {expected} {of}, but there are {found}"))
 }
 
 #[cfg(test)]
@@ -311,11 +290,7 @@ mod tests {
             ("/d", "a.md", Err("its path must start with `/`")),
             ("/d", "../a.md", Err("its path must start with `/`")),
             ("/d", "", Err("its path must start with `/`")),
-            (
-                "/d",
-                "/../a.md",
-                Err("its path must not have a `.` or `..` segment"),
-            ),
+            ("/d", "/../a.md", Err("its path must not have a `.` or `..` segment")),
         ] {
             let (shown, found) = Prefix::new(directory).place(path);
             match (found, placed) {

@@ -33,11 +33,7 @@ pub struct BreakerBlobs {
 impl BreakerBlobs {
     /// Wraps a blob store, with the breaker closed.
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
-        Self {
-            inner,
-            breaker: Mutex::default(),
-            metrics,
-        }
+        Self { inner, breaker: Mutex::default(), metrics }
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -60,10 +56,7 @@ impl Decorator for BreakerBlobs {
             let text = "it did not answer the last calls, and is tried again within seconds";
             return Err(BlobError::Unavailable(text.to_owned()));
         };
-        let mut pending = Pending {
-            store: self,
-            admission: Some(admission),
-        };
+        let mut pending = Pending { store: self, admission: Some(admission) };
         let result = answer.await;
         pending.ended(result.as_ref().err());
         result
@@ -150,10 +143,7 @@ impl Breaker {
         if now < probe_from {
             return None;
         }
-        *self = Self::HalfOpen {
-            probed_at: now,
-            pause,
-        };
+        *self = Self::HalfOpen { probed_at: now, pause };
         Some(Admission::Probe)
     }
 
@@ -164,15 +154,10 @@ impl Breaker {
 
     /// The store did not answer a call.
     fn failed(&mut self, admission: Admission, now: Instant) {
-        let open = |pause| Self::Open {
-            until: now + pause,
-            pause,
-        };
+        let open = |pause| Self::Open { until: now + pause, pause };
         match (*self, admission) {
             (Self::Closed { failures_in_a_row }, _) if failures_in_a_row + 1 < MAX_FAILURES => {
-                *self = Self::Closed {
-                    failures_in_a_row: failures_in_a_row + 1,
-                };
+                *self = Self::Closed { failures_in_a_row: failures_in_a_row + 1 };
             }
             (Self::Closed { .. }, _) => *self = open(FIRST_PAUSE),
             (Self::HalfOpen { pause, .. }, Admission::Probe) => *self = open((pause * 2).min(MAX_PAUSE)),

@@ -84,8 +84,7 @@ impl<D: Decorator> BlobStore for D {
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
         let call = tenant_id.map_or("list", |_| "list_tenant");
-        self.around(call, self.inner().list(tenant_id, after, limit))
-            .await
+        self.around(call, self.inner().list(tenant_id, after, limit)).await
     }
 
     async fn check(&self) -> Result<(), BlobError> {

@@ -193,11 +193,7 @@ pub async fn open(
     let BlobUrl::S3 { bucket, prefix } = url else {
         return Ok(None);
     };
-    let options = S3Options {
-        bucket: bucket.clone(),
-        prefix: prefix.clone(),
-        settings: s3.clone(),
-    };
+    let options = S3Options { bucket: bucket.clone(), prefix: prefix.clone(), settings: s3.clone() };
     let store = Arc::new(S3Blobs::connect(options).await?);
     Ok(Some(Arc::new(BreakerBlobs::new(store, metrics.clone()))))
 }

@@ -101,11 +101,7 @@ impl S3Blobs {
     /// [`BlobError::Misconfigured`] if the settings contradict each other or the
     /// certificates cannot be read.
     pub async fn connect(options: S3Options) -> Result<Self, BlobError> {
-        let S3Options {
-            bucket,
-            prefix,
-            settings,
-        } = options;
+        let S3Options { bucket, prefix, settings } = options;
         let max_call = settings.max_call.unwrap_or(DEFAULT_MAX_CALL);
         let (pooled, unpooled) = client::build(&settings).await?;
         let prefix = match prefix.trim_matches('/') {
@@ -171,11 +167,7 @@ impl BlobStore for S3Blobs {
             async move {
                 match request.send().await {
                     Ok(object) => read_body(object, max_bytes).await.map(Some),
-                    Err(error)
-                        if error
-                            .as_service_error()
-                            .is_some_and(GetObjectError::is_no_such_key) =>
-                    {
+                    Err(error) if error.as_service_error().is_some_and(GetObjectError::is_no_such_key) => {
                         Ok(None)
                     }
                     Err(error) => Err(error::translate(&error)),
@@ -207,9 +199,8 @@ impl BlobStore for S3Blobs {
         self.delete(key).await?;
         let versioning = self.versioning().await?;
         let name = self.object_name(key);
-        let versions = self
-            .delete_versions(versioning, &name, None, usize::MAX, |object| object == name)
-            .await?;
+        let versions =
+            self.delete_versions(versioning, &name, None, usize::MAX, |object| object == name).await?;
         Ok(versions.became())
     }
 
@@ -219,9 +210,7 @@ impl BlobStore for S3Blobs {
         let versioning = self.ask_versioning().await?;
         let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
         let is_blob = |object: &str| self.key_of(object).is_some();
-        let versions = self
-            .delete_versions(versioning, &folder, None, usize::MAX, is_blob)
-            .await?;
+        let versions = self.delete_versions(versioning, &folder, None, usize::MAX, is_blob).await?;
         Ok(batch_of(deleted, &versions, None))
     }
 
@@ -254,16 +243,13 @@ impl BlobStore for S3Blobs {
         let folder = format!("{}{tenant_id}/", self.prefix);
         let after = after.map(|key| self.object_name(key));
         let is_blob = |object: &str| self.key_of(object).is_some();
-        let versions = self
-            .delete_versions(versioning, &folder, after, limit, is_blob)
-            .await?;
+        let versions = self.delete_versions(versioning, &folder, after, limit, is_blob).await?;
         let last = match &versions {
             // The versions were processed up to this object.
             Versions::Seen { last, .. } => last.as_deref().and_then(|object| self.key_of(object)),
-            Versions::None | Versions::Hidden => listed
-                .last()
-                .map(|blob| blob.key)
-                .filter(|_| listed.len() == limit),
+            Versions::None | Versions::Hidden => {
+                listed.last().map(|blob| blob.key).filter(|_| listed.len() == limit)
+            }
         };
         Ok(batch_of(listed.len() as u64, &versions, last))
     }
@@ -297,14 +283,9 @@ impl BlobStore for S3Blobs {
 
 /// The body of an object; a body larger than `max_bytes` is not read.
 async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, BlobError> {
-    let too_large = |found_bytes| BlobError::TooLarge {
-        found_bytes,
-        max_bytes,
-    };
+    let too_large = |found_bytes| BlobError::TooLarge { found_bytes, max_bytes };
     let broke_off = |why: &str| BlobError::Unavailable(format!("the body broke off: {why}"));
-    let length = object
-        .content_length()
-        .and_then(|length| u64::try_from(length).ok());
+    let length = object.content_length().and_then(|length| u64::try_from(length).ok());
     if let Some(length) = length.filter(|length| *length > max_bytes) {
         return Err(too_large(length));
     }
@@ -332,10 +313,5 @@ fn batch_of(deleted: u64, versions: &Versions, last: Option<BlobKey>) -> ErasedB
         Versions::Hidden => (0, deleted),
         Versions::Seen { gone, kept, .. } => (gone, kept),
     };
-    ErasedBatch {
-        gone,
-        kept,
-        became: versions.became(),
-        last,
-    }
+    ErasedBatch { gone, kept, became: versions.became(), last }
 }

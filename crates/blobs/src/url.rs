@@ -40,23 +40,16 @@ impl FromStr for BlobUrl {
 fn parse_s3(rest: &str) -> Result<BlobUrl, BlobError> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let is_bucket_name = !bucket.is_empty()
-        && bucket
-            .chars()
-            .all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter));
+        && bucket.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter));
     if !is_bucket_name {
         return Err(misconfigured("an S3 URL names a bucket: `s3://bucket/prefix`"));
     }
     let prefix = prefix.trim_end_matches('/');
     let has_empty_part = !prefix.is_empty() && prefix.split('/').any(str::is_empty);
     if has_empty_part || prefix.contains(['?', '#']) || prefix.chars().any(char::is_control) {
-        return Err(misconfigured(
-            "the prefix of the S3 URL has empty parts or forbidden characters",
-        ));
+        return Err(misconfigured("the prefix of the S3 URL has empty parts or forbidden characters"));
     }
-    Ok(BlobUrl::S3 {
-        bucket: bucket.to_owned(),
-        prefix: prefix.to_owned(),
-    })
+    Ok(BlobUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
 fn misconfigured(what: &str) -> BlobError {
@@ -78,10 +71,7 @@ mod tests {
     use super::*;
 
     fn s3(bucket: &str, prefix: &str) -> BlobUrl {
-        BlobUrl::S3 {
-            bucket: bucket.to_owned(),
-            prefix: prefix.to_owned(),
-        }
+        BlobUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() }
     }
 
     #[test]
@@ -93,10 +83,7 @@ mod tests {
     fn s3_urls_name_a_bucket_and_maybe_a_prefix() {
         assert_eq!(BlobUrl::from_str("s3://memories").unwrap(), s3("memories", ""));
         assert_eq!(BlobUrl::from_str("s3://memories/").unwrap(), s3("memories", ""));
-        assert_eq!(
-            BlobUrl::from_str("s3://memories/a/b/").unwrap(),
-            s3("memories", "a/b")
-        );
+        assert_eq!(BlobUrl::from_str("s3://memories/a/b/").unwrap(), s3("memories", "a/b"));
     }
 
     #[test]
@@ -115,10 +102,7 @@ mod tests {
             "s3://memories/a//b",
             "s3://memories/a?b",
         ] {
-            assert!(
-                matches!(BlobUrl::from_str(text), Err(BlobError::Misconfigured(_))),
-                "{text}"
-            );
+            assert!(matches!(BlobUrl::from_str(text), Err(BlobError::Misconfigured(_))), "{text}");
         }
     }
 

@@ -157,13 +157,9 @@ mod tests {
 
     #[test]
     fn values_are_counted_outside_of_texts() {
-        for (json, count) in [
-            ("1", 1),
-            ("[]", 2),
-            ("[1,2]", 3),
-            (r#"{"a":{"b":[]}}"#, 6),
-            (r#"["[,:{","\"[","\\",1]"#, 5),
-        ] {
+        for (json, count) in
+            [("1", 1), ("[]", 2), ("[1,2]", 3), (r#"{"a":{"b":[]}}"#, 6), (r#"["[,:{","\"[","\\",1]"#, 5)]
+        {
             assert_eq!(count_values(json.as_bytes()), count, "{json}");
         }
         let many = format!("[{}1]", "1,".repeat(MAX_ANSWER_VALUES));

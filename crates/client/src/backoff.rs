@@ -28,12 +28,7 @@ impl Backoff {
         let longest = FIRST_WAIT * 2_u32.pow(self.attempts - 1);
         let jittered = longest.mul_f64(rand::random_range(0.5..=1.0));
         self.attempts += 1;
-        tokio::time::sleep(
-            retry_after
-                .map_or(jittered, |least| least.max(jittered))
-                .min(MAX_WAIT),
-        )
-        .await;
+        tokio::time::sleep(retry_after.map_or(jittered, |least| least.max(jittered)).min(MAX_WAIT)).await;
         true
     }
 }

@@ -137,11 +137,7 @@ impl Display for Refusal {
 
 impl ClientError {
     pub(crate) fn setting(name: &'static str, value: &str, reason: &dyn Display) -> Self {
-        let value = if value.is_empty() {
-            String::new()
-        } else {
-            format!(" {value}")
-        };
+        let value = if value.is_empty() { String::new() } else { format!(" {value}") };
         let reason = reason.to_string();
         Self::Setting { name, value, reason }
     }
@@ -166,11 +162,7 @@ impl ClientError {
     pub(crate) fn unreadable(url: &Url, status: StatusCode, reason: &dyn Display) -> Self {
         let mut url = url.clone();
         url.set_query(None);
-        Self::Unreadable {
-            url: url.into(),
-            status,
-            reason: reason.to_string(),
-        }
+        Self::Unreadable { url: url.into(), status, reason: reason.to_string() }
     }
 
     /// The HTTP status of the answer, if there was one.
@@ -219,10 +211,8 @@ mod tests {
     use super::*;
 
     fn refusal(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> ClientError {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-            .collect();
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         let status = StatusCode::from_u16(status).unwrap();
         let envelope = serde_json::from_str(body).unwrap();
         ClientError::Refused(Refusal::of(status, &headers, envelope))

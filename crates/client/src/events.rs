@@ -53,9 +53,7 @@ impl Events {
         Self {
             client,
             path: path.iter().map(|&segment| segment.to_owned()).collect(),
-            query: given
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
+            query: given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             last_id,
             current: None,
             backoff: Backoff::new(),
@@ -127,10 +125,7 @@ impl Events {
 
     async fn response(&self) -> Result<Response, ClientError> {
         let path: Vec<_> = self.path.iter().map(String::as_str).collect();
-        let query = self
-            .query
-            .iter()
-            .map(|(name, value)| (name.as_str(), Some(value.as_str())));
+        let query = self.query.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
         let url = self.client.url_of(&path, &query.collect::<Vec<_>>());
         let mut request = self.client.http.get(url).header(ACCEPT, "text/event-stream");
         // The time limit of a call would end the stream.
@@ -151,11 +146,7 @@ impl Events {
 
     /// Waits before the next attempt, or gives the error back if there is none.
     async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if error.is_transient() && self.backoff.wait(error.retry_after()).await {
-            Ok(())
-        } else {
-            Err(error)
-        }
+        if error.is_transient() && self.backoff.wait(error.retry_after()).await { Ok(()) } else { Err(error) }
     }
 }
 
@@ -190,8 +181,6 @@ fn too_long(error: sse_stream::Error) -> Option<ClientError> {
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.join("/");
-        f.debug_struct("Events")
-            .field("path", &path)
-            .finish_non_exhaustive()
+        f.debug_struct("Events").field("path", &path).finish_non_exhaustive()
     }
 }

@@ -55,10 +55,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Headers that servers of any maker may require.
 const EDITION: [(&str, &str); 2] = [
     ("anthropic-version", "2023-06-01"),
-    (
-        "anthropic-beta",
-        "managed-agents-2026-04-01,agent-memory-2026-07-22",
-    ),
+    ("anthropic-beta", "managed-agents-2026-04-01,agent-memory-2026-07-22"),
 ];
 
 /// A query parameter that is sent if it has a value.
@@ -138,11 +135,7 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let base = Url::parse(url).map_err(|error| ClientError::setting("url", url, &error))?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
-            return Err(ClientError::setting(
-                "url",
-                url,
-                &"it must start with http:// or https://",
-            ));
+            return Err(ClientError::setting("url", url, &"it must start with http:// or https://"));
         }
         let headers = api
             .headers(credential)
@@ -299,10 +292,7 @@ mod tests {
     fn segments_and_parameters_are_encoded() {
         let client = client("http://host:8080/keepsake/").unwrap();
         let url = client.url_of(&["a", "b/c ?"], &[("page", Some("x&y")), ("limit", None)]);
-        assert_eq!(
-            url.as_str(),
-            "http://host:8080/keepsake/v1/a/b%2Fc%20%3F?page=x%26y"
-        );
+        assert_eq!(url.as_str(), "http://host:8080/keepsake/v1/a/b%2Fc%20%3F?page=x%26y");
         assert_eq!(client.url(), "http://host:8080/keepsake");
         let operator = Client::of_operator("http://host:8081", &"token".into()).unwrap();
         let url = operator.url_of(&["jobs", "../tenants?", "run"], &[]);
@@ -319,9 +309,7 @@ mod tests {
             let error = client(url).unwrap_err().to_string();
             assert!(error.starts_with("url") && error.contains(reason), "{error}");
         }
-        let error = Client::new("http://h", &"line\nbreak".into())
-            .unwrap_err()
-            .to_string();
+        let error = Client::new("http://h", &"line\nbreak".into()).unwrap_err().to_string();
         assert!(error.starts_with("api_key") && !error.contains("line"), "{error}");
     }
 }

@@ -63,11 +63,7 @@ impl Progress {
             return Ok(());
         };
         self.pages += 1;
-        self.empty_pages = if page.data.is_empty() {
-            self.empty_pages + 1
-        } else {
-            0
-        };
+        self.empty_pages = if page.data.is_empty() { self.empty_pages + 1 } else { 0 };
         if !self.named.insert(self.hasher.hash_one(next)) {
             Err("the list names a next page for the second time")
         } else if self.empty_pages > MAX_EMPTY_PAGES || self.pages > MAX_PAGES {
@@ -80,14 +76,7 @@ impl Progress {
 
 impl<'a> Pages<'a> {
     pub(crate) fn new(client: &'a Client, path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
-        Self {
-            client,
-            path,
-            query,
-            read: VecDeque::new(),
-            next: Next::First,
-            progress: Progress::default(),
-        }
+        Self { client, path, query, read: VecDeque::new(), next: Next::First, progress: Progress::default() }
     }
 
     /// The next item; `None` at the end of the list.
@@ -99,9 +88,7 @@ impl<'a> Pages<'a> {
         loop {
             if let Some(item) = self.read.pop_front() {
                 let item = T::deserialize(item);
-                return item
-                    .map(Some)
-                    .map_err(|error| ClientError::setting("item", "", &error));
+                return item.map(Some).map_err(|error| ClientError::setting("item", "", &error));
             }
             let page = match &self.next {
                 Next::First => None,
@@ -142,10 +129,7 @@ mod tests {
     use super::*;
 
     fn page(items: usize, next: Option<usize>) -> Page {
-        Page {
-            data: vec![Value::Null; items].into(),
-            next_page: next.map(|next| next.to_string()),
-        }
+        Page { data: vec![Value::Null; items].into(), next_page: next.map(|next| next.to_string()) }
     }
 
     #[test]

@@ -103,14 +103,9 @@ pub(crate) fn comma_separated(
     what: &str,
 ) -> impl Fn(&Value) -> Result<Vec<String>, String> {
     move |value| {
-        let items: Vec<_> = text(value)?
-            .split(',')
-            .map(|item| item.trim().to_owned())
-            .collect();
+        let items: Vec<_> = text(value)?.split(',').map(|item| item.trim().to_owned()).collect();
         let is_all_good = items.iter().all(|item| is_good(item));
-        is_all_good
-            .then_some(items)
-            .ok_or_else(|| format!("must be {what}, with commas between them"))
+        is_all_good.then_some(items).ok_or_else(|| format!("must be {what}, with commas between them"))
     }
 }
 
@@ -121,9 +116,7 @@ pub(crate) fn address(value: &Value) -> Result<String, String> {
         let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
         !host.is_empty() && !is_bare_ipv6 && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok()
     });
-    is_address
-        .then(|| text.to_owned())
-        .ok_or_else(|| "must be host:port, such as 127.0.0.1:8080".to_owned())
+    is_address.then(|| text.to_owned()).ok_or_else(|| "must be host:port, such as 127.0.0.1:8080".to_owned())
 }
 
 /// The URL of an HTTP server, without credentials.
@@ -138,6 +131,5 @@ pub(crate) fn http_url(value: &Value) -> Result<String, String> {
 
 /// What follows `http://` or `https://`.
 pub(crate) fn after_scheme(url: &str) -> Option<&str> {
-    url.strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"))
+    url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))
 }

@@ -34,10 +34,7 @@ pub(crate) fn read(path: &Path, reader: &mut Reader) {
 fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> String, reader: &mut Reader) {
     for (key, value) in table {
         let name = format!("{prefix}{}", quoted_if_needed(key.get_ref()));
-        let found = Found {
-            value: to_value(value),
-            origin: origin(key.span().start),
-        };
+        let found = Found { value: to_value(value), origin: origin(key.span().start) };
         reader.file.insert(name.clone(), found);
         match value.get_ref() {
             DeValue::Table(section) if prefix.is_empty() || is_console(prefix, &name) => {
@@ -63,11 +60,7 @@ fn is_console(prefix: &str, name: &str) -> bool {
 /// A key as it is written in TOML, so that `"a.b"` differs from `a.b`.
 fn quoted_if_needed(key: &str) -> String {
     let is_bare_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
-    if !key.is_empty() && key.chars().all(is_bare_letter) {
-        key.to_owned()
-    } else {
-        format!("{key:?}")
-    }
+    if !key.is_empty() && key.chars().all(is_bare_letter) { key.to_owned() } else { format!("{key:?}") }
 }
 
 fn to_value(value: &Spanned<DeValue<'_>>) -> Value {

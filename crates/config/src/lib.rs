@@ -108,11 +108,7 @@ impl Merged {
     /// Everything that is wrong with the sources and the URL.
     pub fn migration(&self) -> Result<IndexUrl, ConfigError> {
         let mut reader = self.reader.unread();
-        let key = if reader.is_set("index.migrate_url") {
-            "index.migrate_url"
-        } else {
-            "index.url"
-        };
+        let key = if reader.is_set("index.migrate_url") { "index.migrate_url" } else { "index.url" };
         reader.require(key, "set it, or index.migrate_url, to the database to migrate");
         let url = reader.url(key, None, index_url);
         complete(&reader, url)

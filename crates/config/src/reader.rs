@@ -16,13 +16,8 @@ pub(crate) const VARIABLE_PREFIX: &str = "KEEPSAKE_";
 /// Variables that the project's tests read; not part of the configuration.
 const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
 /// Variables of the commands that call a server; not part of the configuration.
-const CLIENT_VARIABLES: [&str; 5] = [
-    "KEEPSAKE_URL",
-    "KEEPSAKE_API_KEY",
-    "KEEPSAKE_STORE",
-    "KEEPSAKE_CONTEXT",
-    "KEEPSAKE_FROM_API_KEY",
-];
+const CLIENT_VARIABLES: [&str; 5] =
+    ["KEEPSAKE_URL", "KEEPSAKE_API_KEY", "KEEPSAKE_STORE", "KEEPSAKE_CONTEXT", "KEEPSAKE_FROM_API_KEY"];
 
 /// A value and where it was set.
 #[derive(Clone)]
@@ -90,20 +85,13 @@ impl Reader {
     }
 
     pub(crate) fn set_flag(&mut self, name: &'static str, flag: &str, text: String) {
-        let found = Found {
-            value: Value::String(text),
-            origin: flag.to_owned(),
-        };
+        let found = Found { value: Value::String(text), origin: flag.to_owned() };
         self.flags.insert(name, found);
     }
 
     /// The same sources with none of their keys read.
     pub(crate) fn unread(&self) -> Self {
-        Self {
-            known: Vec::new(),
-            problems: Vec::new(),
-            ..self.clone()
-        }
+        Self { known: Vec::new(), problems: Vec::new(), ..self.clone() }
     }
 
     /// The value of a key that has a default.
@@ -115,8 +103,7 @@ impl Reader {
     ) -> T {
         let default = default.into();
         let is_text = default.is_str();
-        self.read(name, Some(default), check, |value, _| literal(value, is_text))
-            .unwrap_or_default()
+        self.read(name, Some(default), check, |value, _| literal(value, is_text)).unwrap_or_default()
     }
 
     /// The value of a key that has no default; `None` if it is not set or bad.
@@ -158,10 +145,7 @@ impl Reader {
         check: impl FnOnce(&Value) -> Result<T, String>,
         show: impl FnOnce(&Value, Option<&T>) -> String,
     ) -> Option<T> {
-        let default = default.map(|value| Found {
-            value,
-            origin: "default".to_owned(),
-        });
+        let default = default.map(|value| Found { value, origin: "default".to_owned() });
         let Some(found) = self.find(name).or(default) else {
             self.note(name, None);
             return None;
@@ -286,19 +270,13 @@ impl Reader {
             .variables
             .get(&variable)
             .filter(|text| !text.is_empty())
-            .map(|text| Found {
-                value: Value::String(text.clone()),
-                origin: variable,
-            });
+            .map(|text| Found { value: Value::String(text.clone()), origin: variable });
         let of_flag = self.flags.get(name).cloned();
         of_flag.or(of_variable).or_else(|| self.file.get(name).cloned())
     }
 
     fn note(&mut self, name: &str, shown: Option<(String, String)>) {
-        self.known.push(Key {
-            name: name.to_owned(),
-            shown,
-        });
+        self.known.push(Key { name: name.to_owned(), shown });
     }
 }
 

@@ -22,10 +22,7 @@ pub(crate) fn problems(reader: &Reader) -> Vec<String> {
         if is_section(name) {
             problems.push(format!("{name} ({origin}) is a section, it has no value itself"));
         } else if is_section(parent) || !is_in_file(parent) {
-            problems.push(format!(
-                "unknown key {name} ({origin}); {}",
-                siblings(parent, known)
-            ));
+            problems.push(format!("unknown key {name} ({origin}); {}", siblings(parent, known)));
         }
     }
     for (name, value) in &reader.variables {
@@ -53,10 +50,7 @@ fn siblings(section: &str, known: &[Key]) -> String {
     if !of_section.is_empty() {
         return format!("{section} has {}", of_section.join(", "));
     }
-    let mut first: Vec<_> = known
-        .iter()
-        .filter_map(|key| key.name.split('.').next())
-        .collect();
+    let mut first: Vec<_> = known.iter().filter_map(|key| key.name.split('.').next()).collect();
     first.dedup();
     format!("there are {}", first.join(", "))
 }
@@ -68,9 +62,7 @@ fn siblings(section: &str, known: &[Key]) -> String {
 /// behind its own Service. Two of them hold a URL such as `tcp://10.0.0.1:8080`:
 /// a `KEEPSAKE_PORT` with a bare number was set by a person and is refused.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
-    let is_url = ["tcp://", "udp://", "sctp://"]
-        .iter()
-        .any(|scheme| value.starts_with(scheme));
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     let is_port = |number: &str| number.parse::<u16>().is_ok();
     let rest = name.strip_prefix(VARIABLE_PREFIX).unwrap_or_default();
     match rest.split('_').collect::<Vec<_>>().as_slice() {

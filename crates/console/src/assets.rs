@@ -21,10 +21,8 @@ pub(crate) struct Assets {
 }
 
 /// The paths of the files of this version.
-pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
-    style: path_of(STYLE, "css"),
-    script: path_of(SCRIPT, "js"),
-});
+pub(crate) static ASSETS: LazyLock<Assets> =
+    LazyLock::new(|| Assets { style: path_of(STYLE, "css"), script: path_of(SCRIPT, "js") });
 
 fn path_of(content: &str, extension: &str) -> String {
     let hash = ContentHash::of(content.as_bytes()).to_string();

@@ -39,20 +39,8 @@ const SECTIONS: [(Tab, &str, &str, char, Option<Scope>); 8] = [
     (Tab::Sessions, "/console/sessions", "Sessions", 'e', None),
     (Tab::Usage, "/console/usage", "Usage", 'u', None),
     (Tab::Keys, "/console/keys", "Keys", 'k', Some(Scope::KeysAdmin)),
-    (
-        Tab::Audit,
-        "/console/audit",
-        "Audit",
-        'a',
-        Some(Scope::TenantAdmin),
-    ),
-    (
-        Tab::Erase,
-        "/console/erasures",
-        "Erase",
-        'x',
-        Some(Scope::TenantAdmin),
-    ),
+    (Tab::Audit, "/console/audit", "Audit", 'a', Some(Scope::TenantAdmin)),
+    (Tab::Erase, "/console/erasures", "Erase", 'x', Some(Scope::TenantAdmin)),
     (Tab::Transfer, "/console/transfer", "Import, export", 'i', None),
 ];
 
@@ -149,9 +137,7 @@ impl Frame {
 
     /// A page of a tenant.
     pub(crate) fn of(caller: &Caller, title: &str, tab: Tab) -> Self {
-        let sections = SECTIONS
-            .iter()
-            .filter(|(.., scope)| scope.is_none_or(|scope| caller.may(scope)));
+        let sections = SECTIONS.iter().filter(|(.., scope)| scope.is_none_or(|scope| caller.may(scope)));
         let tabs = sections.map(|(section, href, label, key, _)| TabLink {
             href,
             label,
@@ -176,14 +162,12 @@ impl Frame {
 
     /// A page of the operator.
     pub(crate) fn of_operator(title: &str, tab: Tab, token: &str, done: Option<Done>) -> Self {
-        let tabs = OPERATOR_SECTIONS
-            .iter()
-            .map(|(section, href, label, key)| TabLink {
-                href,
-                label,
-                key: *key,
-                is_current: *section == tab,
-            });
+        let tabs = OPERATOR_SECTIONS.iter().map(|(section, href, label, key)| TabLink {
+            href,
+            label,
+            key: *key,
+            is_current: *section == tab,
+        });
         Self {
             tabs: tabs.collect(),
             token: Some(token.to_owned()),

@@ -38,11 +38,9 @@ mod tests {
 
     #[test]
     fn pages_of_the_console_are_accepted() {
-        for next in [
-            "/console/stores",
-            "/console/stores/memstore_01?path=/a/&page=x",
-            "/console/search?q=a%20b#x",
-        ] {
+        for next in
+            ["/console/stores", "/console/stores/memstore_01?path=/a/&page=x", "/console/search?q=a%20b#x"]
+        {
             assert!(is_safe(next), "{next}");
         }
     }

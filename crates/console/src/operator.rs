@@ -45,10 +45,7 @@ impl fmt::Debug for Readings {
 pub fn operator_sign_in_routes(is_token: impl Fn(&str) -> bool + Send + Sync + 'static) -> Router<Engine> {
     let check: TokenCheck = Arc::new(is_token);
     Router::new()
-        .route(
-            "/console/sign-in",
-            get(sign_in::show_operator).post(sign_in::sign_in_operator),
-        )
+        .route("/console/sign-in", get(sign_in::show_operator).post(sign_in::sign_in_operator))
         .route("/console/assets/{file}", get(assets::file))
         .layer(Extension(check))
 }

@@ -21,10 +21,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        "same-origin",
-    ),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
 /// Marks an answer that is a page already, whatever its status.
@@ -71,10 +68,7 @@ impl IntoResponse for Refusal {
 
 /// Takes the refusal out of a response.
 pub fn refusal_of(response: &mut Response) -> Option<Arc<Refusal>> {
-    response
-        .extensions_mut()
-        .remove::<Refused>()
-        .map(|Refused(refusal)| refusal)
+    response.extensions_mut().remove::<Refused>().map(|Refused(refusal)| refusal)
 }
 
 /// Shows a template as a page.
@@ -105,9 +99,7 @@ fn html(status: StatusCode, text: String) -> Response {
 /// Adds the headers of every page.
 pub fn secured(mut response: Response) -> Response {
     for (name, value) in HEADERS {
-        response
-            .headers_mut()
-            .insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
@@ -123,9 +115,7 @@ pub(crate) fn done(path: &str, done: Done) -> PageResult {
     let separator = if path.contains('?') { '&' } else { '?' };
     let location = HeaderValue::try_from(format!("{path}{separator}done={}", done.name()));
     let location = location.map_err(|_| Refusal::Internal)?;
-    Ok(secured(
-        (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response(),
-    ))
+    Ok(secured((StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()))
 }
 
 /// A file to save, with content that no browser shows as a page.

@@ -23,17 +23,10 @@ impl People {
         if !caller.may(Scope::KeysAdmin) {
             return Self::default();
         }
-        let page = PageRequest {
-            limit: Some(MAX_KEYS),
-            page: None,
-        };
+        let page = PageRequest { limit: Some(MAX_KEYS), page: None };
         let found = engine.keys.list(&caller.principal, &page).await;
         let keys = found.map(|page| page.items).unwrap_or_default();
-        Self(
-            keys.into_iter()
-                .map(|issued| (issued.key.api_key_id, issued.key.name))
-                .collect(),
-        )
+        Self(keys.into_iter().map(|issued| (issued.key.api_key_id, issued.key.name)).collect())
     }
 
     /// An actor, with a link to its key or session.

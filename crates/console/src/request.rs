@@ -157,10 +157,7 @@ impl Fields {
 
     /// The page of a listing, with `limit` items.
     pub(crate) fn page(&self, limit: u64) -> PageRequest {
-        PageRequest {
-            limit: Some(limit),
-            page: self.filled("page").map(str::to_owned),
-        }
+        PageRequest { limit: Some(limit), page: self.filled("page").map(str::to_owned) }
     }
 
     /// A day or a time; `None`: the field is empty.
@@ -177,19 +174,12 @@ impl Fields {
         let is_day = self.filled(name).is_some_and(|text| text.len() == 10);
         let end_of_day = Duration::from_micros(86_399_999_999);
         let at = self.time(name)?;
-        Ok(if is_day {
-            at.map(|at| at.plus(end_of_day))
-        } else {
-            at
-        })
+        Ok(if is_day { at.map(|at| at.plus(end_of_day)) } else { at })
     }
 
     /// An id; `None`: the field is empty.
     pub(crate) fn id<K: IdKind>(&self, name: &'static str) -> Result<Option<Id<K>>, Refusal> {
-        let parse = |text: &str| {
-            text.parse()
-                .map_err(|error| Refusal::Invalid(format!("`{name}` {error}")))
-        };
+        let parse = |text: &str| text.parse().map_err(|error| Refusal::Invalid(format!("`{name}` {error}")));
         self.filled(name).map(parse).transpose()
     }
 
@@ -284,9 +274,7 @@ impl Form {
             .map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len()))
             .collect();
         let principal = &self.caller.principal;
-        let call = engine
-            .calls
-            .of_request(principal, "POST", &self.path, key, body.concat().as_bytes())?;
+        let call = engine.calls.of_request(principal, "POST", &self.path, key, body.concat().as_bytes())?;
         Ok(Some(call))
     }
 }
@@ -299,11 +287,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Form {
         let fields = form_fields(parts)?;
         check_token(&fields, &caller.token)?;
         let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
-        Ok(Self {
-            path: uri.path().to_owned(),
-            caller,
-            fields,
-        })
+        Ok(Self { path: uri.path().to_owned(), caller, fields })
     }
 }
 
@@ -326,9 +310,7 @@ pub(crate) fn check_token(fields: &Fields, expected: &str) -> Result<(), Refusal
     if sent.as_bytes().ct_eq(expected.as_bytes()).into() {
         return Ok(());
     }
-    Err(Refusal::Forbidden(
-        "the form is not one of this sign-in: open the page again and send it from there",
-    ))
+    Err(Refusal::Forbidden("the form is not one of this sign-in: open the page again and send it from there"))
 }
 
 /// Refuses a form that another site sent, if the browser says so.
@@ -336,11 +318,7 @@ fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
     let foreign = Refusal::Forbidden("the form was sent by another site");
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text("sec-fetch-site") {
-        return if site == "same-origin" {
-            Ok(())
-        } else {
-            Err(foreign)
-        };
+        return if site == "same-origin" { Ok(()) } else { Err(foreign) };
     }
     // Pages are sent with `referrer-policy: no-referrer`, for which browsers
     // that lack the header above say `null`. Then only the form token decides.
@@ -370,17 +348,8 @@ mod tests {
 
     #[test]
     fn forms_need_the_token_of_the_sign_in() {
-        for (form, is_good) in [
-            ("token=abc", true),
-            ("token=abd", false),
-            ("token=", false),
-            ("", false),
-        ] {
-            assert_eq!(
-                check_token(&Fields::parse(form), "abc").is_ok(),
-                is_good,
-                "{form}"
-            );
+        for (form, is_good) in [("token=abc", true), ("token=abd", false), ("token=", false), ("", false)] {
+            assert_eq!(check_token(&Fields::parse(form), "abc").is_ok(), is_good, "{form}");
         }
     }
 

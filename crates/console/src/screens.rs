@@ -39,10 +39,7 @@ pub fn open_routes() -> Router<Engine> {
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/console/sign-in/once", get(sign_in::once).head(no_head))
         .route("/console/sign-in/issuer", routing::post(sign_in::issuer::start))
-        .route(
-            "/console/sign-in/callback",
-            get(sign_in::issuer::arrive).head(no_head),
-        )
+        .route("/console/sign-in/callback", get(sign_in::issuer::arrive).head(no_head))
         .route("/console/assets/{file}", get(assets::file))
 }
 
@@ -67,10 +64,7 @@ impl fmt::Debug for Pages {
 
 impl Pages {
     fn new() -> Self {
-        Self {
-            router: Router::new(),
-            list: Vec::new(),
-        }
+        Self { router: Router::new(), list: Vec::new() }
     }
 
     /// Adds a page.
@@ -87,10 +81,7 @@ impl Pages {
 
     fn route(mut self, method: Method, path: &str, handler: MethodRouter<Engine>) -> Self {
         self.list.push((method, path.to_owned()));
-        Self {
-            router: self.router.route(path, handler),
-            ..self
-        }
+        Self { router: self.router.route(path, handler), ..self }
     }
 }
 
@@ -103,10 +94,7 @@ impl Pages {
     /// Puts a middleware around the pages so far.
     #[must_use]
     pub fn wrapped(self, wrap: impl FnOnce(Router<Engine>) -> Router<Engine>) -> Self {
-        Self {
-            router: wrap(self.router),
-            ..self
-        }
+        Self { router: wrap(self.router), ..self }
     }
 
     /// Adds the search, which waits for a search slot.

@@ -94,9 +94,7 @@ fn cookies(headers: &HeaderMap, audience: Audience, is_secure: bool) -> impl Ite
     let prefix = if is_secure { HOST_ONLY } else { "" };
     let name = cookie_of(audience).0;
     let lines = headers.get_all(header::COOKIE).iter();
-    let pairs = lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(';'));
+    let pairs = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(';'));
     let values = pairs.filter_map(move |pair| {
         let (key, value) = pair.trim().split_once('=')?;
         (key.strip_prefix(prefix)? == name).then_some(value)
@@ -131,9 +129,7 @@ fn add_cookie(response: &mut Response, audience: Audience, value: &str, secs: u6
 
 /// Whether the browser uses TLS: as configured, or as the proxy says.
 fn is_secure(options: &ConsoleOptions, headers: &HeaderMap) -> bool {
-    let proto = headers
-        .get("x-forwarded-proto")
-        .and_then(|value| value.to_str().ok());
+    let proto = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
     options.is_https || proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"))
 }
 
@@ -265,11 +261,7 @@ async fn form(
         next: next.to_owned(),
         has_ended: fields.is_on("ended"),
         is_operator,
-        issuers: if is_operator {
-            Vec::new()
-        } else {
-            engine.sign_ins.issuers()
-        },
+        issuers: if is_operator { Vec::new() } else { engine.sign_ins.issuers() },
         problem,
     };
     let mut response = if template.problem.is_some() {
@@ -329,15 +321,7 @@ pub(crate) async fn sign_in(
     match check(&engine, credential).await {
         Ok(()) => {
             let next = or_home(fields.filled("next"), HOME);
-            enter(
-                &engine,
-                &options,
-                &parts.headers,
-                Audience::Tenant,
-                credential,
-                next,
-            )
-            .await
+            enter(&engine, &options, &parts.headers, Audience::Tenant, credential, next).await
         }
         Err(error) if is_final(&error) => {
             retry(&engine, &options, &parts, &fields, error.to_string(), false).await
@@ -363,15 +347,7 @@ async fn retry(
     problem: String,
     is_operator: bool,
 ) -> PageResult {
-    form(
-        engine,
-        options,
-        &parts.headers,
-        fields,
-        Some(problem),
-        is_operator,
-    )
-    .await
+    form(engine, options, &parts.headers, fields, Some(problem), is_operator).await
 }
 
 /// Checks that a credential is valid and for people.
@@ -477,10 +453,7 @@ mod tests {
     #[test]
     fn cookies_are_found_among_others() {
         let mut headers = HeaderMap::new();
-        headers.append(
-            header::COOKIE,
-            HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"),
-        );
+        headers.append(header::COOKIE, HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"));
         headers.append(
             header::COOKIE,
             HeaderValue::from_static("keepsake_operator=z; keepsake_console=2; __Host-keepsake_console=3"),
@@ -514,10 +487,7 @@ mod tests {
     fn cookies_are_secure_behind_tls() {
         let mut headers = HeaderMap::new();
         assert!(!is_secure(&ConsoleOptions::default(), &headers));
-        let https = ConsoleOptions {
-            is_https: true,
-            ..ConsoleOptions::default()
-        };
+        let https = ConsoleOptions { is_https: true, ..ConsoleOptions::default() };
         assert!(is_secure(&https, &headers));
         headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
         assert!(is_secure(&ConsoleOptions::default(), &headers));

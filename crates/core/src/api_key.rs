@@ -143,10 +143,7 @@ mod tests {
         counted[31] = 61;
         counted[30] = 1;
         // 256 + 61 = 5 * 62 + 7
-        assert_eq!(
-            &ApiKeySecret::from_random(counted).expose()[8..51],
-            format!("{}57", "0".repeat(41))
-        );
+        assert_eq!(&ApiKeySecret::from_random(counted).expose()[8..51], format!("{}57", "0".repeat(41)));
         let last = ApiKeySecret::from_random([0xFF; 32]);
         assert_eq!(last.expose().len(), 57);
         assert_eq!(from_base62(&last.expose()[8..51]), Some([0xFF; 32]));
@@ -166,23 +163,14 @@ mod tests {
         let refusal = |text: &str| ApiKeySecret::parse(text).unwrap_err();
         let good = ApiKeySecret::from_random([7; 32]).expose().to_owned();
         assert_eq!(refusal(""), ApiKeyError::Prefix);
-        assert_eq!(
-            refusal(&good.replace("ks_live_", "ks_test_")),
-            ApiKeyError::Prefix
-        );
+        assert_eq!(refusal(&good.replace("ks_live_", "ks_test_")), ApiKeyError::Prefix);
         assert_eq!(refusal("ks_live_"), ApiKeyError::Length);
         assert_eq!(refusal(&good[..56]), ApiKeyError::Length);
         assert_eq!(refusal(&format!("{good}\n")), ApiKeyError::Length);
         assert_eq!(refusal(&format!("{}-", &good[..56])), ApiKeyError::Alphabet);
         assert_eq!(refusal(&format!("{}é", &good[..55])), ApiKeyError::Alphabet);
-        assert_eq!(
-            refusal(&format!("{}é{}", &good[..50], &good[52..])),
-            ApiKeyError::Alphabet
-        );
-        assert_eq!(
-            ApiKeyError::Length.to_string(),
-            "an API key is 57 characters long"
-        );
+        assert_eq!(refusal(&format!("{}é{}", &good[..50], &good[52..])), ApiKeyError::Alphabet);
+        assert_eq!(ApiKeyError::Length.to_string(), "an API key is 57 characters long");
     }
 
     #[test]

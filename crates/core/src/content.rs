@@ -91,19 +91,13 @@ impl Content {
     pub fn new(text: String, limit_bytes: u64) -> Result<Self, ContentError> {
         let size_bytes = text.len() as u64;
         if size_bytes > limit_bytes {
-            return Err(ContentError::TooLarge {
-                size_bytes,
-                limit_bytes,
-            });
+            return Err(ContentError::TooLarge { size_bytes, limit_bytes });
         }
         if text.as_bytes().contains(&0) {
             return Err(ContentError::Nul);
         }
         let hash = ContentHash::of(text.as_bytes());
-        Ok(Self {
-            bytes: Bytes::from(text),
-            hash,
-        })
+        Ok(Self { bytes: Bytes::from(text), hash })
     }
 
     /// The bytes to store.
@@ -138,10 +132,7 @@ const FIRST_LINE_CHARS: usize = 120;
 /// The first line of `text`, truncated for listings.
 pub fn first_line(text: &str) -> String {
     let line = text.split('\n').next().unwrap_or_default();
-    line.trim_end_matches('\r')
-        .chars()
-        .take(FIRST_LINE_CHARS)
-        .collect()
+    line.trim_end_matches('\r').chars().take(FIRST_LINE_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -153,10 +144,7 @@ mod tests {
         assert!(Content::new("abcd".into(), 4).is_ok());
         assert_eq!(
             Content::new("abcde".into(), 4),
-            Err(ContentError::TooLarge {
-                size_bytes: 5,
-                limit_bytes: 4
-            })
+            Err(ContentError::TooLarge { size_bytes: 5, limit_bytes: 4 })
         );
         assert_eq!(Content::new("a\0".into(), 4), Err(ContentError::Nul));
     }
@@ -174,13 +162,9 @@ mod tests {
     fn only_lowercase_hex_parses_as_a_hash() {
         let hash = ContentHash::of(b"x");
         assert_eq!(hash.to_string().parse(), Ok(hash));
-        for bad in [
-            hash.to_string().to_uppercase(),
-            "0".repeat(63),
-            "0".repeat(65),
-            "g".repeat(64),
-            "é".repeat(32),
-        ] {
+        for bad in
+            [hash.to_string().to_uppercase(), "0".repeat(63), "0".repeat(65), "g".repeat(64), "é".repeat(32)]
+        {
             assert_eq!(bad.parse::<ContentHash>(), Err(ContentHashError), "{bad}");
         }
     }

@@ -40,9 +40,7 @@ pub fn unseal(key: &Key, listing: &ListingHash, cursor: &str) -> Result<Vec<u8>,
     let mut sealed = URL_SAFE_NO_PAD.decode(body).map_err(|_| CursorError)?;
     let position_bytes = sealed.len().checked_sub(TAG_BYTES).ok_or(CursorError)?;
     let tag = sealed.split_off(position_bytes);
-    signature(key, listing, &sealed)
-        .verify_truncated_left(&tag)
-        .map_err(|_| CursorError)?;
+    signature(key, listing, &sealed).verify_truncated_left(&tag).map_err(|_| CursorError)?;
     Ok(sealed)
 }
 

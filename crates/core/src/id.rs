@@ -70,10 +70,7 @@ pub struct Id<K> {
 impl<K> Id<K> {
     /// Wraps a UUID that is known to name an object of this kind.
     pub const fn from_uuid(uuid: Uuid) -> Self {
-        Self {
-            uuid,
-            kind: PhantomData,
-        }
+        Self { uuid, kind: PhantomData }
     }
 
     /// The UUID as the database stores it.
@@ -94,13 +91,9 @@ impl<K: IdKind> FromStr for Id<K> {
     type Err = IdError;
 
     fn from_str(text: &str) -> Result<Self, IdError> {
-        let refused = IdError {
-            expected_prefix: K::PREFIX,
-        };
+        let refused = IdError { expected_prefix: K::PREFIX };
         let body = text.strip_prefix(K::PREFIX).ok_or(refused)?;
-        decode(body)
-            .map(|bits| Self::from_uuid(Uuid::from_u128(bits)))
-            .ok_or(refused)
+        decode(body).map(|bits| Self::from_uuid(Uuid::from_u128(bits))).ok_or(refused)
     }
 }
 

@@ -113,14 +113,8 @@ impl LimitOverrides {
     #[must_use]
     pub fn replacing(mut self, before: &Self, now: Timestamp) -> Self {
         let old = before.unused_period_secs();
-        let is_new_or_shorter = self
-            .unused_period_secs()
-            .is_some_and(|new| old.is_none_or(|old| new < old));
-        self.period_set_at = if is_new_or_shorter {
-            Some(now.as_micros())
-        } else {
-            before.period_set_at
-        };
+        let is_new_or_shorter = self.unused_period_secs().is_some_and(|new| old.is_none_or(|old| new < old));
+        self.period_set_at = if is_new_or_shorter { Some(now.as_micros()) } else { before.period_set_at };
         self
     }
 }

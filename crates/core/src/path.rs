@@ -119,17 +119,12 @@ impl MemoryPath {
 
     /// Every directory above the memory, from the root down to its parent.
     pub fn ancestors(&self) -> impl Iterator<Item = DirPath> {
-        self.0
-            .match_indices('/')
-            .map(|(position, _)| DirPath(self.0[..=position].to_owned()))
+        self.0.match_indices('/').map(|(position, _)| DirPath(self.0[..=position].to_owned()))
     }
 
     /// Every path that must not be a file: for `/a/b/c`, `/a` and `/a/b`.
     pub fn ancestor_files(&self) -> impl Iterator<Item = &str> {
-        self.0
-            .match_indices('/')
-            .skip(1)
-            .map(|(position, _)| &self.0[..position])
+        self.0.match_indices('/').skip(1).map(|(position, _)| &self.0[..position])
     }
 
     /// Whether the memory is in `directory`, at any depth.

@@ -100,10 +100,8 @@ pub(crate) fn redaction_note<'a>(replaced: impl ExactSizeIterator<Item = (&'a st
 /// Formats findings by kind and line, as [`Listed`] does.
 fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
     let more = found.len().saturating_sub(MAX_LISTED);
-    let listed: Vec<_> = found
-        .take(MAX_LISTED)
-        .map(|(kind, line)| format!("{kind} in line {line}"))
-        .collect();
+    let listed: Vec<_> =
+        found.take(MAX_LISTED).map(|(kind, line)| format!("{kind} in line {line}")).collect();
     let listed = listed.join(", ");
     match more {
         0 => listed,
@@ -142,9 +140,7 @@ impl Scanner {
     /// # Errors
     /// [`RuleError`] for the first rule that is invalid.
     pub fn new(rules: &[CustomRule]) -> Result<Self, RuleError> {
-        Ok(Self {
-            custom: custom::compile(rules)?,
-        })
+        Ok(Self { custom: custom::compile(rules)? })
     }
 
     /// Every secret in `text`, in order, without overlaps.
@@ -227,11 +223,7 @@ fn to_findings(text: &str, mut candidates: Vec<Candidate>) -> Vec<Finding> {
         let newlines = memchr::memchr_iter(b'\n', &text.as_bytes()[counted_to..candidate.range.start]);
         line += newlines.count();
         counted_to = candidate.range.start;
-        Finding {
-            kind: candidate.kind,
-            line,
-            range: candidate.range,
-        }
+        Finding { kind: candidate.kind, line, range: candidate.range }
     };
     apart.into_iter().map(with_line).collect()
 }

@@ -10,15 +10,9 @@ const NAMELESS: &str = "memory";
 /// taken, `-2`, `-3` and so on is appended.
 pub fn slug_of(name: &str, taken: &[&str]) -> String {
     let lower = name.to_lowercase();
-    let words: Vec<_> = lower
-        .split(|letter: char| !letter.is_ascii_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .collect();
-    let slug = if words.is_empty() {
-        NAMELESS.to_owned()
-    } else {
-        words.join("-")
-    };
+    let words: Vec<_> =
+        lower.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let slug = if words.is_empty() { NAMELESS.to_owned() } else { words.join("-") };
     let numbered = (2_u32..).map(|number| format!("{slug}-{number}"));
     let mut candidates = std::iter::once(slug.clone()).chain(numbered);
     let free = candidates.find(|candidate| !taken.contains(&candidate.as_str()));

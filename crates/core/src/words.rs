@@ -15,12 +15,7 @@ pub fn bytes(bytes: u64) -> String {
     // Two digits after the point, without floating point.
     let unit = 1_u128 << (10 * power);
     let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
-    format!(
-        "{}.{:02} {}",
-        hundredths / 100,
-        hundredths % 100,
-        UNITS[power - 1]
-    )
+    format!("{}.{:02} {}", hundredths / 100, hundredths % 100, UNITS[power - 1])
 }
 
 /// A number with a comma between thousands.
@@ -45,9 +40,7 @@ pub fn counted(number: u64, name: &str) -> String {
 /// A number of seconds in the largest unit that states it exactly.
 pub fn period(seconds: u64) -> String {
     let units = [(24 * 60 * 60, "day"), (60 * 60, "hour"), (60, "minute")];
-    let exact = units
-        .into_iter()
-        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    let exact = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
     let (unit, name) = exact.unwrap_or((1, "second"));
     counted(seconds / unit, name)
 }

@@ -132,22 +132,15 @@ impl Log {
         drop(reads);
         let rows = taken
             .into_iter()
-            .map(
-                |((tenant_id, store_id, memory_id), (read_at, read_by))| AccessRow {
-                    tenant_id,
-                    store_id,
-                    memory_id,
-                    read_at,
-                    read_by,
-                },
-            )
+            .map(|((tenant_id, store_id, memory_id), (read_at, read_by))| AccessRow {
+                tenant_id,
+                store_id,
+                memory_id,
+                read_at,
+                read_by,
+            })
             .collect();
-        Taken {
-            log: self,
-            rows,
-            written: 0,
-            at,
-        }
+        Taken { log: self, rows, written: 0, at }
     }
 
     fn put_back(&self, rows: &[AccessRow]) {
@@ -217,11 +210,7 @@ impl AccessTimes {
     pub(crate) fn new(context: Arc<Context>, activity: Arc<Activity>) -> Self {
         let log = Arc::new(Log::new(context.now()));
         log.watch_lag(&context.metrics, Arc::clone(&context.clock));
-        Self {
-            context,
-            log,
-            activity,
-        }
+        Self { context, log, activity }
     }
 
     /// When a memory was last read and by whom, if that is not written yet.
@@ -258,11 +247,7 @@ impl AccessTimes {
         let (log, tenant_id) = (&self.log, principal.tenant_id);
         let mut maybe_late = Vec::new();
         for (store_id, memory_id) in read {
-            let noted = log.record(
-                (tenant_id, store_id, memory_id),
-                &*self.context.clock,
-                &principal.actor,
-            );
+            let noted = log.record((tenant_id, store_id, memory_id), &*self.context.clock, &principal.actor);
             if noted.memories >= EARLY_FLUSH_ROWS {
                 self.flush_soon();
             }
@@ -282,10 +267,7 @@ impl AccessTimes {
                 if access.log.has_no_period((tenant_id, store_id), at) {
                     continue;
                 }
-                match access
-                    .is_late((tenant_id, store_id, memory_id), tenants, at)
-                    .await
-                {
+                match access.is_late((tenant_id, store_id, memory_id), tenants, at).await {
                     Ok(true) => return access.flush_soon(),
                     Ok(false) => {}
                     Err(error) => {
@@ -304,12 +286,7 @@ impl AccessTimes {
         (secs, set_at): (Option<u64>, Option<Timestamp>),
         read_at: Timestamp,
     ) -> Result<bool, EngineError> {
-        let found = self
-            .context
-            .index
-            .memories
-            .find(tenant_id, store_id, memory_id)
-            .await?;
+        let found = self.context.index.memories.find(tenant_id, store_id, memory_id).await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
         let expiry = found.expiry.or_tenants(secs, set_at);
         let Some(period_secs) = expiry.unused_after_secs else {

@@ -53,11 +53,7 @@ impl Principal {
     /// # Errors
     /// [`EngineError::PermissionDenied`] when it does not.
     pub fn require(&self, scope: Scope) -> Result<(), EngineError> {
-        if self.scopes.contains(&scope) {
-            Ok(())
-        } else {
-            Err(EngineError::PermissionDenied(scope))
-        }
+        if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
     }
 
     /// Whether the credential has the scope `memory:read`.

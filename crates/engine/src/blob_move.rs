@@ -124,12 +124,7 @@ impl BlobMove {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let in_index: Arc<dyn BlobStore> = Arc::new(IndexBlobs::new(index.clone()));
-        Self {
-            from: from.unwrap_or_else(|| Arc::clone(&in_index)),
-            to: to.unwrap_or(in_index),
-            index,
-            clock,
-        }
+        Self { from: from.unwrap_or_else(|| Arc::clone(&in_index)), to: to.unwrap_or(in_index), index, clock }
     }
 
     /// Copies the contents that the target lacks, `at_once` at the same time, and calls
@@ -251,11 +246,9 @@ impl BlobMove {
             return Ok(Copied::Unneeded);
         }
         Ok(Copied::Problem(match *read {
-            Read::Damaged { found_bytes } => Problem::DamagedBlob {
-                key,
-                expected_bytes: row.size_bytes,
-                found_bytes,
-            },
+            Read::Damaged { found_bytes } => {
+                Problem::DamagedBlob { key, expected_bytes: row.size_bytes, found_bytes }
+            }
             Read::Missing | Read::AsRecorded(_) => Problem::MissingBlob { key },
         }))
     }
@@ -288,11 +281,7 @@ impl BlobMove {
                     ObjectUse::Named => removable.push(key),
                     ObjectUse::Unneeded => {
                         removable.push(key);
-                        condemned.push(DueDeletion {
-                            key,
-                            attempts: 0,
-                            reason: DeletionReason::Orphan,
-                        });
+                        condemned.push(DueDeletion { key, attempts: 0, reason: DeletionReason::Orphan });
                     }
                     ObjectUse::Foreign => moved.foreign += 1,
                 }
@@ -390,9 +379,7 @@ enum Read {
 async fn read(store: &dyn BlobStore, row: &NamedBlob) -> Result<Read, EngineError> {
     match store.get(&row.key, row.size_bytes).await {
         Ok(Some(bytes)) if row.sha256 == Some(ContentHash::of(&bytes)) => Ok(Read::AsRecorded(bytes)),
-        Ok(Some(bytes)) => Ok(Read::Damaged {
-            found_bytes: bytes.len() as u64,
-        }),
+        Ok(Some(bytes)) => Ok(Read::Damaged { found_bytes: bytes.len() as u64 }),
         Ok(None) => Ok(Read::Missing),
         Err(BlobError::TooLarge { found_bytes, .. }) => Ok(Read::Damaged { found_bytes }),
         Err(error) => Err(error.into()),

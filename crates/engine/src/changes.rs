@@ -41,11 +41,7 @@ pub struct ChangePlace {
 
 impl ChangePlace {
     /// The beginning of a history.
-    pub const START: Self = Self {
-        seq: 0,
-        purge_epoch: None,
-        version_id: None,
-    };
+    pub const START: Self = Self { seq: 0, purge_epoch: None, version_id: None };
 
     /// Whether a page after this place has all that its reader has not seen.
     fn is_followed_by(&self, page: &ChangePage) -> bool {
@@ -83,10 +79,7 @@ impl FromStr for ChangePlace {
         Ok(Self {
             seq: number(parts.next().unwrap_or_default())?,
             purge_epoch: parts.next().map(number).transpose()?,
-            version_id: parts
-                .next()
-                .map(|id| id.parse().map_err(|_| NoPlace))
-                .transpose()?,
+            version_id: parts.next().map(|id| id.parse().map_err(|_| NoPlace)).transpose()?,
         })
     }
 }
@@ -163,19 +156,15 @@ impl Changes {
             let index = index.clone();
             async move {
                 let heads = index.changes.store_heads(&stores).await?;
-                let by_store = heads
-                    .iter()
-                    .map(|head| ((head.tenant_id, head.store_id), (head.seq, head.purge_epoch)));
+                let by_store =
+                    heads.iter().map(|head| ((head.tenant_id, head.store_id), (head.seq, head.purge_epoch)));
                 Ok(by_store.collect::<HashMap<_, _>>())
             }
         });
         Self {
             context,
             watch: Arc::new(watch),
-            pages: Cache::builder()
-                .max_capacity(SHARED_PAGES)
-                .time_to_live(SHARED_FOR)
-                .build(),
+            pages: Cache::builder().max_capacity(SHARED_PAGES).time_to_live(SHARED_FOR).build(),
         }
     }
 
@@ -195,9 +184,7 @@ impl Changes {
         allow(principal, store_id)?;
         let page = PageRequest { limit, page: None };
         let limit = page.session_limit()?;
-        let page = self
-            .read((principal.tenant_id, store_id), after.seq, limit)
-            .await?;
+        let page = self.read((principal.tenant_id, store_id), after.seq, limit).await?;
         Ok(shown(store_id, after, limit, &page))
     }
 
@@ -210,11 +197,7 @@ impl Changes {
         allow(principal, store_id)?;
         let tenant_id = principal.tenant_id;
         let watched = self.watch.watch(tenant_id, (tenant_id, store_id))?;
-        Ok(FollowedStore {
-            store_id,
-            watched,
-            is_place_known: false,
-        })
+        Ok(FollowedStore { store_id, watched, is_place_known: false })
     }
 
     /// The changes after a place, for a reader that follows the store. Readers at the
@@ -276,11 +259,7 @@ fn allow(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
 
 /// The place after the newest change of a store.
 fn newest_of(page: &ChangePage) -> ChangePlace {
-    ChangePlace {
-        seq: page.seq,
-        purge_epoch: Some(page.purge_epoch),
-        version_id: page.newest_version,
-    }
+    ChangePlace { seq: page.seq, purge_epoch: Some(page.purge_epoch), version_id: page.newest_version }
 }
 
 fn shown(store_id: StoreId, after: ChangePlace, limit: u32, page: &ChangePage) -> StoreChanges {
@@ -316,32 +295,13 @@ mod tests {
             ("0", 0, None, None),
             ("17", 17, None, None),
             ("17.3", 17, Some(3), None),
-            (
-                "17.3.memver_00000000000000000000000001",
-                17,
-                Some(3),
-                Some(version_id),
-            ),
+            ("17.3.memver_00000000000000000000000001", 17, Some(3), Some(version_id)),
         ] {
             let place: ChangePlace = text.parse().unwrap();
-            let expected = ChangePlace {
-                seq,
-                purge_epoch,
-                version_id,
-            };
+            let expected = ChangePlace { seq, purge_epoch, version_id };
             assert_eq!((place, place.to_string()), (expected, text.to_owned()));
         }
-        for text in [
-            "",
-            "-1",
-            "x",
-            "1.",
-            "1.x",
-            "1.2.",
-            "1.2.mem_1",
-            "9223372036854775808",
-            "+1",
-        ] {
+        for text in ["", "-1", "x", "1.", "1.x", "1.2.", "1.2.mem_1", "9223372036854775808", "+1"] {
             assert_eq!(text.parse::<ChangePlace>(), Err(NoPlace), "{text}");
         }
     }

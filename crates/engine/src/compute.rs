@@ -21,9 +21,7 @@ pub struct Computations {
 impl Computations {
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
-        Self {
-            slots: Arc::new(FairSlots::new(cores, cores / 2)),
-        }
+        Self { slots: Arc::new(FairSlots::new(cores, cores / 2)) }
     }
 
     /// Runs a computation of more than some tenths of a millisecond.
@@ -54,7 +52,5 @@ impl Computations {
 pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| EngineError::Internal("a computation panicked"))
+    tokio::task::spawn_blocking(work).await.map_err(|_| EngineError::Internal("a computation panicked"))
 }

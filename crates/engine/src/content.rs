@@ -34,19 +34,13 @@ pub(crate) struct Recorded {
 
 impl From<&Head> for Recorded {
     fn from(head: &Head) -> Self {
-        Self {
-            size_bytes: head.size_bytes,
-            sha256: head.sha256,
-        }
+        Self { size_bytes: head.size_bytes, sha256: head.sha256 }
     }
 }
 
 impl From<StoredContent> for Recorded {
     fn from(content: StoredContent) -> Self {
-        Self {
-            size_bytes: content.size_bytes,
-            sha256: content.sha256,
-        }
+        Self { size_bytes: content.size_bytes, sha256: content.sha256 }
     }
 }
 
@@ -64,12 +58,7 @@ impl Cache {
     fn new(max_bytes: u64) -> Self {
         let weigh =
             |_: &Key, text: &Arc<str>| u32::try_from(text.len() + ENTRY_OVERHEAD_BYTES).unwrap_or(u32::MAX);
-        Self(
-            moka::future::Cache::builder()
-                .max_capacity(max_bytes)
-                .weigher(weigh)
-                .build(),
-        )
+        Self(moka::future::Cache::builder().max_capacity(max_bytes).weigher(weigh).build())
     }
 
     /// Adds an entry, and first removes the one in whose place it comes: a full cache
@@ -98,9 +87,7 @@ impl Contents {
         contents
             .context
             .metrics
-            .watch_cache_size(Looked::Content, move || {
-                Some(of_cache.upgrade()?.cache.0.weighted_size())
-            });
+            .watch_cache_size(Looked::Content, move || Some(of_cache.upgrade()?.cache.0.weighted_size()));
         contents
     }
 
@@ -116,10 +103,7 @@ impl Contents {
         let mut gone: Option<Head> = None;
         for _ in 0..MAX_READS {
             let index = &self.context.index;
-            let lookup = index
-                .memories
-                .head(tenant_id, store_id, path, max_entries)
-                .await?;
+            let lookup = index.memories.head(tenant_id, store_id, path, max_entries).await?;
             let Lookup { store, target } = lookup.ok_or(EngineError::StoreNotFound)?;
             let head = match target {
                 Target::Missing => return Ok((store, Found::Missing)),
@@ -151,11 +135,7 @@ impl Contents {
         let Some(content) = version.content else {
             return Ok(None);
         };
-        let key = BlobKey {
-            tenant_id,
-            store_id,
-            blob_id: content.blob_id,
-        };
+        let key = BlobKey { tenant_id, store_id, blob_id: content.blob_id };
         let text = self.at(key, purge_epoch, content.into()).await?;
         if text.is_some() {
             return Ok(text);
@@ -178,11 +158,7 @@ impl Contents {
         purge_epoch: i64,
         head: &Head,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let key = BlobKey {
-            tenant_id,
-            store_id,
-            blob_id: head.blob_id,
-        };
+        let key = BlobKey { tenant_id, store_id, blob_id: head.blob_id };
         self.at(key, purge_epoch, head.into()).await
     }
 
@@ -219,9 +195,7 @@ impl Contents {
 
     async fn cached(&self, key: BlobKey, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
         let cached = self.cache.0.get(&(key, purge_epoch)).await;
-        self.context
-            .metrics
-            .cache_looked_up(Looked::Content, cached.is_some());
+        self.context.metrics.cache_looked_up(Looked::Content, cached.is_some());
         if let Some(text) = &cached {
             charge(BYTES_PER_CONTENT_BYTE * text.len())?;
         }
@@ -258,9 +232,7 @@ impl Contents {
             return Ok(Some(memory.head.size_bytes));
         }
         let version = index.versions.find(tenant_id, store_id, key.blob_id).await?;
-        let content = version
-            .and_then(|found| found.version)
-            .and_then(|version| version.content);
+        let content = version.and_then(|found| found.version).and_then(|version| version.content);
         Ok(content.map(|content| content.size_bytes))
     }
 

@@ -59,12 +59,7 @@ impl Context {
     /// Makes an audit entry for an action.
     pub(crate) fn audited(&self, by: Auditor) -> Audited {
         let at = self.now();
-        Audited {
-            id: self.ids.uuid(at),
-            at,
-            by,
-            entries_per_day: None,
-        }
+        Audited { id: self.ids.uuid(at), at, by, entries_per_day: None }
     }
 
     /// Makes an audit entry for an action of a tenant's credential.

@@ -33,11 +33,7 @@ impl PageRequest {
     /// The requested number of items; at most 20 with content.
     pub(crate) fn limit(&self, with_content: bool) -> Result<u32, EngineError> {
         let limit = self.limit_within(MAX_LIMIT, DEFAULT_LIMIT)?;
-        Ok(if with_content {
-            limit.min(DEFAULT_LIMIT)
-        } else {
-            limit
-        })
+        Ok(if with_content { limit.min(DEFAULT_LIMIT) } else { limit })
     }
 
     /// The requested number of items of a page with up to 1,000, as of events.
@@ -50,13 +46,9 @@ impl PageRequest {
         let Some(limit) = self.limit else {
             return Ok(default);
         };
-        u32::try_from(limit)
-            .ok()
-            .filter(|limit| (1..=max).contains(limit))
-            .ok_or_else(|| EngineError::Invalid {
-                field: "limit",
-                rule: format!("must be 1 to {max}, but is {limit}"),
-            })
+        u32::try_from(limit).ok().filter(|limit| (1..=max).contains(limit)).ok_or_else(|| {
+            EngineError::Invalid { field: "limit", rule: format!("must be 1 to {max}, but is {limit}") }
+        })
     }
 }
 
@@ -72,10 +64,7 @@ pub struct Page<T> {
 impl<T> Page<T> {
     /// Converts the items of the page.
     pub fn map<U>(self, show: impl FnMut(T) -> U) -> Page<U> {
-        Page {
-            items: self.items.into_iter().map(show).collect(),
-            next: self.next,
-        }
+        Page { items: self.items.into_iter().map(show).collect(), next: self.next }
     }
 }
 
@@ -140,10 +129,7 @@ impl Cursors {
         };
         let key = self.key().await?;
         let position = cursor::unseal(key.expose(), &query.0, page);
-        position.map(Some).map_err(|rule| EngineError::Invalid {
-            field: "page",
-            rule: rule.to_string(),
-        })
+        position.map(Some).map_err(|rule| EngineError::Invalid { field: "page", rule: rule.to_string() })
     }
 
     /// The position that a page starts after, as `parse` reads it.

@@ -63,11 +63,7 @@ pub struct Erasures {
 
 impl Erasures {
     pub(crate) const fn new(context: Arc<Context>, activity: Arc<Activity>, eraser: Eraser) -> Self {
-        Self {
-            context,
-            activity,
-            eraser,
-        }
+        Self { context, activity, eraser }
     }
 
     /// Records an erasure and starts it.
@@ -108,22 +104,19 @@ impl Erasures {
         self.context
             .run_to_end(async move {
                 let index = &context.index;
-                let erasure_id = match index
-                    .erasures
-                    .create(tenant_id, &erasure, idempotency.as_ref())
-                    .await?
-                {
-                    ErasureCreation::Created => {
-                        activity.forget(tenant_id, erasure.selector.store_id());
-                        eraser.begin(tenant_id, erasure.erasure_id);
-                        erasure.erasure_id
-                    }
-                    ErasureCreation::Replayed { erasure_id } => erasure_id,
-                    ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
-                    ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
-                    ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
-                    ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
-                };
+                let erasure_id =
+                    match index.erasures.create(tenant_id, &erasure, idempotency.as_ref()).await? {
+                        ErasureCreation::Created => {
+                            activity.forget(tenant_id, erasure.selector.store_id());
+                            eraser.begin(tenant_id, erasure.erasure_id);
+                            erasure.erasure_id
+                        }
+                        ErasureCreation::Replayed { erasure_id } => erasure_id,
+                        ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
+                        ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
+                        ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
+                        ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
+                    };
                 let found = index.erasures.find(tenant_id, erasure_id).await?;
                 found.ok_or(EngineError::ErasureNotFound)
             })
@@ -138,12 +131,7 @@ impl Erasures {
     #[tracing::instrument(name = "engine.erasure", level = "debug", skip_all)]
     pub async fn get(&self, principal: &Principal, erasure_id: ErasureId) -> Result<Erasure, EngineError> {
         principal.require(Scope::TenantAdmin)?;
-        let found = self
-            .context
-            .index
-            .erasures
-            .find(principal.tenant_id, erasure_id)
-            .await?;
+        let found = self.context.index.erasures.find(principal.tenant_id, erasure_id).await?;
         let is_seen = |erasure: &Erasure| match (principal.store_ids(), erasure.store_id) {
             (None, _) => true,
             (Some(seen), Some(store_id)) => seen.contains(&store_id),
@@ -174,12 +162,7 @@ impl Erasures {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let items = self
-            .context
-            .index
-            .erasures
-            .list(principal.tenant_id, &listing)
-            .await?;
+        let items = self.context.index.erasures.list(principal.tenant_id, &listing).await?;
         let position = |erasure: &Erasure| erasure.erasure_id.uuid().as_bytes().to_vec();
         cursors.page(identity, items, limit, position).await
     }

@@ -200,10 +200,7 @@ fn over_quota(refusal: OverQuota) -> String {
         OverQuota::Sessions { count, limit } => format!(
             "the tenant would have {count} sessions, its limit is {limit}: delete some that are no longer needed"
         ),
-        OverQuota::SessionBytes {
-            size_bytes,
-            limit_bytes,
-        } => format!(
+        OverQuota::SessionBytes { size_bytes, limit_bytes } => format!(
             "the tenant's sessions would be described with {size_bytes} bytes, its limit is {limit_bytes} bytes: \
              delete some that are no longer needed"
         ),

@@ -50,11 +50,7 @@ impl FairSlots {
     pub async fn take(&self, tenant_id: TenantId) -> Result<FairSlot, EngineError> {
         let own = permit(self.of_tenant(tenant_id)).await?;
         let common = permit(Arc::clone(&self.all)).await?;
-        Ok(FairSlot {
-            _common: common,
-            _own: own,
-            _of_share: None,
-        })
+        Ok(FairSlot { _common: common, _own: own, _of_share: None })
     }
 
     /// Waits for a slot that also counts towards the tenant's share of other
@@ -73,11 +69,7 @@ impl FairSlots {
         let own = permit(self.of_tenant(tenant_id)).await?;
         let of_share = permit(share.of_tenant(tenant_id)).await?;
         let common = permit(Arc::clone(&self.all)).await?;
-        Ok(FairSlot {
-            _common: common,
-            _own: own,
-            _of_share: Some(of_share),
-        })
+        Ok(FairSlot { _common: common, _own: own, _of_share: Some(of_share) })
     }
 
     fn of_tenant(&self, tenant_id: TenantId) -> Arc<Semaphore> {
@@ -85,9 +77,7 @@ impl FairSlots {
         if by_tenant.len() >= MAX_IDLE_TENANTS && !by_tenant.contains_key(&tenant_id) {
             by_tenant.retain(|_, own| Arc::strong_count(own) > 1);
         }
-        let own = by_tenant
-            .entry(tenant_id)
-            .or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant)));
+        let own = by_tenant.entry(tenant_id).or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant)));
         Arc::clone(own)
     }
 }

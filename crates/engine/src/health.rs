@@ -94,11 +94,7 @@ pub struct Health {
 impl Health {
     pub(crate) fn new(context: Arc<Context>, replica: Replica) -> Self {
         let last = Mutex::default();
-        Self {
-            context,
-            replica,
-            last,
-        }
+        Self { context, replica, last }
     }
 
     /// Checks both stores, at most once a second.
@@ -114,11 +110,8 @@ impl Health {
             return readiness;
         }
         let (index, blobs) = tokio::join!(self.index_health(), self.blob_health());
-        let readiness = Readiness {
-            index,
-            blobs,
-            is_upkeep_late: self.replica.upkeep_age() > UPKEEP_LATE_AFTER,
-        };
+        let readiness =
+            Readiness { index, blobs, is_upkeep_late: self.replica.upkeep_age() > UPKEEP_LATE_AFTER };
         // A failure is not cached, so that the end of an outage shows at once.
         *last = readiness.has_index().then(|| (self.context.now(), readiness));
         readiness

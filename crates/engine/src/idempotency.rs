@@ -50,10 +50,8 @@ impl IdempotentCalls {
                 rule: format!("must be 1 to {KEY_CHARS} characters"),
             });
         }
-        let scope_sha256 = scope(
-            principal,
-            &[b"request", method.as_bytes(), path.as_bytes(), key.as_bytes()],
-        );
+        let scope_sha256 =
+            scope(principal, &[b"request", method.as_bytes(), path.as_bytes(), key.as_bytes()]);
         Ok(self.remembered(scope_sha256, *ContentHash::of(body).as_bytes()))
     }
 
@@ -89,11 +87,7 @@ impl IdempotentCalls {
     }
 
     fn remembered(&self, scope_sha256: [u8; 32], request_sha256: [u8; 32]) -> Idempotency {
-        Idempotency {
-            scope_sha256,
-            request_sha256,
-            since: self.context.now().minus(REMEMBERED_FOR),
-        }
+        Idempotency { scope_sha256, request_sha256, since: self.context.now().minus(REMEMBERED_FOR) }
     }
 }
 

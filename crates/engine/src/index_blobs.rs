@@ -24,22 +24,14 @@ impl IndexBlobs {
 #[async_trait]
 impl BlobStore for IndexBlobs {
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
-        self.0
-            .contents
-            .insert(key, &bytes)
-            .await
-            .map(drop)
-            .map_err(failed)
+        self.0.contents.insert(key, &bytes).await.map(drop).map_err(failed)
     }
 
     async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
         let Some(kept) = self.0.contents.read(key, max_bytes).await.map_err(failed)? else {
             return Ok(None);
         };
-        let too_large = BlobError::TooLarge {
-            found_bytes: kept.size_bytes,
-            max_bytes,
-        };
+        let too_large = BlobError::TooLarge { found_bytes: kept.size_bytes, max_bytes };
         kept.bytes.map(Bytes::from).ok_or(too_large).map(Some)
     }
 
@@ -79,10 +71,7 @@ impl BlobStore for IndexBlobs {
             self.delete(&blob.key).await?;
         }
         let last = listed.last().map(|blob| blob.key);
-        Ok(erased(
-            listed.len() as u64,
-            last.filter(|_| listed.len() == limit),
-        ))
+        Ok(erased(listed.len() as u64, last.filter(|_| listed.len() == limit)))
     }
 
     async fn list(
@@ -108,12 +97,7 @@ impl BlobStore for IndexBlobs {
 }
 
 const fn erased(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch {
-        gone,
-        kept: 0,
-        became: Erased::NotVersioned,
-        last,
-    }
+    ErasedBatch { gone, kept: 0, became: Erased::NotVersioned, last }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]

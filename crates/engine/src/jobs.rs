@@ -185,16 +185,9 @@ impl Jobs {
         let now = self.services.context.now();
         let slot = request.slot(now, job.period());
         let context = &self.services.context;
-        let fence = context
-            .index
-            .job_runs
-            .claim(job.name(), slot, context.replica, now, now.plus(LEASE))
-            .await?;
-        Ok(fence.map(|fence| Claimed {
-            slot,
-            started_at: now,
-            fence,
-        }))
+        let fence =
+            context.index.job_runs.claim(job.name(), slot, context.replica, now, now.plus(LEASE)).await?;
+        Ok(fence.map(|fence| Claimed { slot, started_at: now, fence }))
     }
 
     /// Runs a claimed job and records the run.
@@ -244,14 +237,9 @@ impl Jobs {
             RunOutcome::NotOurs => (Value::Null, None),
         };
         let ended_at = self.services.context.now();
-        let is_recorded = job_runs
-            .finish(name, slot, fence, ended_at, &counts, error)
-            .await?;
+        let is_recorded = job_runs.finish(name, slot, fence, ended_at, &counts, error).await?;
         if !is_recorded {
-            tracing::warn!(
-                job.name = name,
-                "job.run outlived its lease; its record is another's"
-            );
+            tracing::warn!(job.name = name, "job.run outlived its lease; its record is another's");
         }
         // A dry run changed nothing, and the owner of a lost lease counts its own
         // run.
@@ -269,10 +257,9 @@ impl Jobs {
     /// Records a run in the metrics, with the counts of its record.
     fn record(&self, job: &'static str, outcome: &RunOutcome, took: Duration) {
         let items: Vec<(&str, u64)> = match outcome {
-            RunOutcome::Ran(Value::Object(counts)) => counts
-                .iter()
-                .filter_map(|(item, count)| Some((item.as_str(), count.as_u64()?)))
-                .collect(),
+            RunOutcome::Ran(Value::Object(counts)) => {
+                counts.iter().filter_map(|(item, count)| Some((item.as_str(), count.as_u64()?))).collect()
+            }
             RunOutcome::Ran(_) | RunOutcome::Failed(_) | RunOutcome::NotOurs => Vec::new(),
         };
         let ended_at =

@@ -42,20 +42,13 @@ impl KeyUses {
         let taken = std::mem::take(&mut *self.noted());
         taken
             .into_iter()
-            .map(|((tenant_id, api_key_id), used_at)| KeyUse {
-                tenant_id,
-                api_key_id,
-                used_at,
-            })
+            .map(|((tenant_id, api_key_id), used_at)| KeyUse { tenant_id, api_key_id, used_at })
             .collect()
     }
 
     /// Writes the uses noted so far; uses that could not be written are kept.
     pub(crate) async fn write(&self) -> Result<(), IndexError> {
-        let mut taken = Taken {
-            log: self,
-            uses: self.take(),
-        };
+        let mut taken = Taken { log: self, uses: self.take() };
         while !taken.uses.is_empty() {
             let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
             self.context.index.keys.flush_use(&taken.uses[batch..]).await?;

@@ -88,13 +88,7 @@ impl KeyDraft {
             store_ids.sort_unstable();
             store_ids.dedup();
         }
-        NewKey {
-            tenant_id,
-            name: self.name,
-            scopes,
-            store_ids: self.store_ids,
-            expires_at: self.expires_at,
-        }
+        NewKey { tenant_id, name: self.name, scopes, store_ids: self.store_ids, expires_at: self.expires_at }
     }
 }
 
@@ -179,12 +173,7 @@ impl ApiKeys {
         let mut before = before.map(ApiKeyId::from_uuid);
         let mut seen = Vec::new();
         while seen.len() <= limit as usize {
-            let read = self
-                .context
-                .index
-                .keys
-                .list(tenant_id, before, READ_AT_ONCE)
-                .await?;
+            let read = self.context.index.keys.list(tenant_id, before, READ_AT_ONCE).await?;
             before = read.last().map(|issued| issued.key.api_key_id);
             let is_last = read.len() < READ_AT_ONCE as usize;
             seen.extend(read.into_iter().filter(|issued| sees(principal, issued)));
@@ -213,9 +202,7 @@ impl ApiKeys {
         let audited = self.context.audited_by(principal);
         self.seen(principal, api_key_id).await?;
         let (keys, tenant_id) = (self.clone(), principal.tenant_id);
-        self.context
-            .run_to_end(async move { keys.revoke_now(tenant_id, api_key_id, &audited).await })
-            .await
+        self.context.run_to_end(async move { keys.revoke_now(tenant_id, api_key_id, &audited).await }).await
     }
 
     pub(crate) async fn revoke_now(
@@ -243,18 +230,14 @@ impl ApiKeys {
         for store_id in draft.store_ids.iter().flatten() {
             principal.require_store(*store_id)?;
         }
-        self.check_stores(principal.tenant_id, draft.store_ids.as_deref())
-            .await?;
+        self.check_stores(principal.tenant_id, draft.store_ids.as_deref()).await?;
         // Only API keys are checked: a token expires within minutes anyway.
         if let Actor::ApiKey(own) = principal.actor {
             let own = self.find(principal.tenant_id, own).await?;
             if let Some(own_end) = own.key.expires_at
                 && draft.expires_at.is_none_or(|expires_at| expires_at > own_end)
             {
-                let rule = format!(
-                    "must not be after that of this credential, {}",
-                    own_end.to_rfc3339()
-                );
+                let rule = format!("must not be after that of this credential, {}", own_end.to_rfc3339());
                 return invalid("expires_at", rule);
             }
         }
@@ -291,28 +274,19 @@ impl ApiKeys {
             expires_at: new.expires_at,
         };
         let index = &self.context.index;
-        match index
-            .keys
-            .create(&key, &secret.sha256(), keys_limit, idempotency, audited)
-            .await?
-        {
+        match index.keys.create(&key, &secret.sha256(), keys_limit, idempotency, audited).await? {
             KeyCreation::Created => Ok(MadeKey {
-                issued: IssuedKey {
-                    key,
-                    last_used_at: None,
-                    revoked_at: None,
-                },
+                issued: IssuedKey { key, last_used_at: None, revoked_at: None },
                 secret: Some(secret),
             }),
-            KeyCreation::Replayed { api_key_id } => Ok(MadeKey {
-                issued: self.find(new.tenant_id, api_key_id).await?,
-                secret: None,
-            }),
+            KeyCreation::Replayed { api_key_id } => {
+                Ok(MadeKey { issued: self.find(new.tenant_id, api_key_id).await?, secret: None })
+            }
             KeyCreation::KeyReused => Err(EngineError::KeyReused),
             KeyCreation::OverQuota(refusal) => Err(self.context.over_quota(refusal)),
-            KeyCreation::MakerRevoked => Err(EngineError::Unauthenticated(
-                "the API key has been revoked, or its time is over",
-            )),
+            KeyCreation::MakerRevoked => {
+                Err(EngineError::Unauthenticated("the API key has been revoked, or its time is over"))
+            }
             KeyCreation::NoTenant => Err(EngineError::TenantNotFound),
         }
     }
@@ -329,11 +303,7 @@ impl ApiKeys {
     /// Finds a key if the credential may see it.
     async fn seen(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         let issued = self.find(principal.tenant_id, api_key_id).await?;
-        if sees(principal, &issued) {
-            Ok(issued)
-        } else {
-            Err(EngineError::KeyNotFound)
-        }
+        if sees(principal, &issued) { Ok(issued) } else { Err(EngineError::KeyNotFound) }
     }
 
     pub(crate) async fn of_tenant(

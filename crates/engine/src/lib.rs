@@ -330,20 +330,11 @@ impl Engine {
             indexer.clone(),
             options.search_cache_bytes,
         );
-        let sessions = Sessions::new(
-            shared(),
-            tokens.clone(),
-            attached,
-            Arc::clone(&activity),
-            Arc::clone(&pages),
-        );
+        let sessions =
+            Sessions::new(shared(), tokens.clone(), attached, Arc::clone(&activity), Arc::clone(&pages));
         let events = SessionEvents::new(shared(), sessions.clone(), Arc::clone(&activity));
-        let tool_changes = ToolChanges::new(
-            shared(),
-            Arc::clone(&contents),
-            Arc::clone(&writer),
-            calls.clone(),
-        );
+        let tool_changes =
+            ToolChanges::new(shared(), Arc::clone(&contents), Arc::clone(&writer), calls.clone());
         let memory_tool = MemoryTool::new(
             shared(),
             Arc::clone(&contents),

@@ -59,12 +59,7 @@ impl Memories {
         access: AccessTimes,
         pages: Arc<FairSlots>,
     ) -> Self {
-        Self {
-            reader: Reader::new(Arc::clone(&context), contents, access),
-            context,
-            writer,
-            pages,
-        }
+        Self { reader: Reader::new(Arc::clone(&context), contents, access), context, writer, pages }
     }
 
     /// Reads a memory; with its content, this counts as access.
@@ -82,10 +77,7 @@ impl Memories {
     ) -> Result<ShownMemory, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
-        let found = self
-            .context
-            .find_memory(principal.tenant_id, store_id, memory_id)
-            .await?;
+        let found = self.context.find_memory(principal.tenant_id, store_id, memory_id).await?;
         let MemoryTarget::Live(memory) = found.target else {
             return Err(EngineError::MemoryNotFound);
         };
@@ -120,10 +112,7 @@ impl Memories {
         principal.require_store(store_id)?;
         if let Some(path) = query.path()? {
             let items = self.at_path(principal, store_id, &path, view).await?;
-            return Ok(Page {
-                items: items.into_iter().collect(),
-                next: None,
-            });
+            return Ok(Page { items: items.into_iter().collect(), next: None });
         }
         let (below, depth) = (query.below()?, query.depth()?);
         let limit = query.page.limit(view == View::Full)?;
@@ -149,12 +138,7 @@ impl Memories {
             View::Basic => None,
         };
         loop {
-            let found = self
-                .context
-                .index
-                .memories
-                .list(tenant_id, store_id, &listing)
-                .await?;
+            let found = self.context.index.memories.list(tenant_id, store_id, &listing).await?;
             let mut found = found.ok_or(EngineError::StoreNotFound)?;
             let mut fitting = (limit as usize).min(found.items.len());
             if view == View::Full {
@@ -191,16 +175,11 @@ impl Memories {
         let Target::Memory(head) = lookup.target else {
             return Ok(None);
         };
-        let found = self
-            .context
-            .find_memory(tenant_id, store_id, head.memory_id)
-            .await?;
+        let found = self.context.find_memory(tenant_id, store_id, head.memory_id).await?;
         let MemoryTarget::Live(memory) = found.target else {
             return Ok(None);
         };
-        self.reader
-            .memory(principal, store_id, found.store, found.expiry, memory, view)
-            .await
+        self.reader.memory(principal, store_id, found.store, found.expiry, memory, view).await
     }
 
     /// Creates a memory, or replaces the content of the memory at the path.
@@ -231,10 +210,7 @@ impl Memories {
         let creation = Creation {
             path,
             content,
-            expiry: ExpiryChange {
-                is_pinned: None,
-                expires_at: new.expires_at,
-            },
+            expiry: ExpiryChange { is_pinned: None, expires_at: new.expires_at },
             on_taken: new.on_taken,
             expected: None,
             now: self.context.now(),
@@ -261,10 +237,7 @@ impl Memories {
     ) -> Result<ShownMemory, EngineError> {
         require_write(principal, store_id, edit.view)?;
         let (view, idempotency) = (edit.view, edit.idempotency);
-        let expiry = ExpiryChange {
-            is_pinned: edit.pinned,
-            expires_at: edit.expires_at,
-        };
+        let expiry = ExpiryChange { is_pinned: edit.pinned, expires_at: edit.expires_at };
         let (path, now) = (edit.path.as_deref(), self.context.now());
         let update = parse_update(principal, edit.content, path, expiry, edit.precondition, now)?;
         let sent = Sent {

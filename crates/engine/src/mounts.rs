@@ -27,15 +27,8 @@ pub struct Mounted {
 impl From<StoreId> for Mounts {
     /// Mounts one store as the root of all paths.
     fn from(store_id: StoreId) -> Self {
-        let store = Mounted {
-            store_id,
-            is_read_only: false,
-        };
-        Self {
-            root: ToolRoot::Store,
-            stores: [store].into(),
-            session_id: None,
-        }
+        let store = Mounted { store_id, is_read_only: false };
+        Self { root: ToolRoot::Store, stores: [store].into(), session_id: None }
     }
 }
 
@@ -43,11 +36,7 @@ impl Mounts {
     /// Mounts a session's stores by their slugs, in their order.
     pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
         let (slugs, stores): (Vec<_>, Vec<_>) = mounts.into_iter().unzip();
-        Self {
-            root: ToolRoot::Mounts(slugs.into()),
-            stores: stores.into(),
-            session_id: Some(session_id),
-        }
+        Self { root: ToolRoot::Mounts(slugs.into()), stores: stores.into(), session_id: Some(session_id) }
     }
 
     /// The session, if these are a session's mounts.
@@ -105,9 +94,6 @@ impl Mounts {
             principal.require_store(store.store_id)?;
             store.is_read_only |= principal.is_read_only(store.store_id);
         }
-        Ok(Self {
-            stores: stores.into(),
-            ..self
-        })
+        Ok(Self { stores: stores.into(), ..self })
     }
 }

@@ -118,10 +118,7 @@ impl Operator {
     pub async fn create_store(&self, tenant_id: TenantId, name: &str) -> Result<Store, EngineError> {
         let tenant = self.tenants.get(tenant_id).await?;
         let limits = self.operation.context.limits.with(&tenant.limits);
-        let draft = StoreDraft {
-            name: name.to_owned(),
-            ..StoreDraft::default()
-        };
+        let draft = StoreDraft { name: name.to_owned(), ..StoreDraft::default() };
         let (stores, limit) = (self.operated.stores.clone(), limits.stores_per_tenant);
         let create = |audited| async move { stores.create_for(tenant_id, draft, limit, &audited).await };
         self.operation.run(create).await

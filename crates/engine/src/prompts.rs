@@ -54,11 +54,7 @@ impl PromptOptions {
                 rule: format!("must be at most {MAX_TOPIC_BYTES} bytes"),
             });
         }
-        Ok(Self {
-            keeps_tidy,
-            topic,
-            has_file_index,
-        })
+        Ok(Self { keeps_tidy, topic, has_file_index })
     }
 
     /// Whether the text lists the files of the stores.
@@ -67,10 +63,7 @@ impl PromptOptions {
     }
 
     fn protocol(&self) -> String {
-        protocol_text(ProtocolOptions {
-            keeps_tidy: self.keeps_tidy,
-            topic: self.topic.as_deref(),
-        })
+        protocol_text(ProtocolOptions { keeps_tidy: self.keeps_tidy, topic: self.topic.as_deref() })
     }
 }
 
@@ -126,9 +119,8 @@ impl Prompts {
         let mut text = system_prompt(session, options);
         if options.has_file_index {
             let attached = session.attachments.iter();
-            let stores: Vec<_> = attached
-                .map(|attachment| (Some(attachment.slug.as_str()), attachment.store_id))
-                .collect();
+            let stores: Vec<_> =
+                attached.map(|attachment| (Some(attachment.slug.as_str()), attachment.store_id)).collect();
             self.add_file_index(&mut text, principal, &stores).await?;
         }
         Ok(text)

@@ -68,14 +68,7 @@ impl Replica {
         key_uses: Arc<KeyUses>,
         activity: Arc<Activity>,
     ) -> Self {
-        Self {
-            context,
-            role,
-            access,
-            key_uses,
-            activity,
-            state: Arc::default(),
-        }
+        Self { context, role, access, key_uses, activity, state: Arc::default() }
     }
 
     /// Writes the noted reads, this replica's heartbeat, and the use of API
@@ -122,9 +115,7 @@ impl Replica {
         // A flush advances this only after its writes succeeded.
         let flushed_through = self.access.flushed_through();
         let replicas = &context.index.replicas;
-        replicas
-            .beat(context.replica, self.role, now, flushed_through)
-            .await?;
+        replicas.beat(context.replica, self.role, now, flushed_through).await?;
         // After, because a move that began in between may not have seen the heartbeat.
         if self.look_for_fence(now).await? {
             return Ok(());
@@ -232,10 +223,7 @@ impl Replica {
         let counted = replicas.live_gateways(now).await?;
         let before = self.state.gateways.swap(counted, Ordering::Relaxed);
         if before != counted {
-            tracing::info!(
-                gateways = counted,
-                "engine.count_gateways: each takes its share of a rate"
-            );
+            tracing::info!(gateways = counted, "engine.count_gateways: each takes its share of a rate");
         }
         Ok(())
     }

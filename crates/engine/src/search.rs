@@ -99,11 +99,7 @@ struct Candidate {
 
 impl Candidate {
     fn after(&self) -> After {
-        After {
-            score: self.score,
-            store_id: self.store_id,
-            path: self.path.clone(),
-        }
+        After { score: self.score, store_id: self.store_id, path: self.path.clone() }
     }
 }
 
@@ -167,10 +163,8 @@ impl SearchQuery {
     }
 
     fn parse(&self) -> Result<keepsake_search::Query, EngineError> {
-        keepsake_search::Query::parse(&self.query).map_err(|rule| EngineError::Invalid {
-            field: "query",
-            rule: rule.to_string(),
-        })
+        keepsake_search::Query::parse(&self.query)
+            .map_err(|rule| EngineError::Invalid { field: "query", rule: rule.to_string() })
     }
 
     /// The identity of the query for cursors. The selection of all stores is one
@@ -244,15 +238,8 @@ impl Search {
     ) -> Self {
         let cache = Arc::new(Cache::new(Arc::clone(&context), indexer, max_cache_bytes));
         let of_cache = Arc::downgrade(&cache);
-        context
-            .metrics
-            .watch_cache_size(Looked::Search, move || Some(of_cache.upgrade()?.size_bytes()));
-        Self {
-            context,
-            contents,
-            access,
-            cache,
-        }
+        context.metrics.watch_cache_size(Looked::Search, move || Some(of_cache.upgrade()?.size_bytes()));
+        Self { context, contents, access, cache }
     }
 
     /// Searches stores of a tenant; returns the best hits of all stores.
@@ -277,10 +264,7 @@ impl Search {
         for store_id in store_ids {
             principal.require_store(*store_id)?;
         }
-        let selected = Selected {
-            store_ids: store_ids.to_vec(),
-            is_all: false,
-        };
+        let selected = Selected { store_ids: store_ids.to_vec(), is_all: false };
         self.find_in(principal, selected, query).await
     }
 
@@ -314,17 +298,11 @@ impl Search {
         }
         let is_all = chosen.is_empty();
         let chosen: Vec<_> = chosen.into_iter().collect();
-        let only = if is_all {
-            principal.store_ids()
-        } else {
-            Some(chosen.as_slice())
-        };
+        let only = if is_all { principal.store_ids() } else { Some(chosen.as_slice()) };
         let directory = query.directory()?.unwrap_or_else(DirPath::root);
         let (stores, tenant_id) = (&self.context.index.stores, principal.tenant_id);
         // One more store shows that there are too many.
-        let found = stores
-            .with_files(tenant_id, only, &directory, MAX_STORES + 1)
-            .await?;
+        let found = stores.with_files(tenant_id, only, &directory, MAX_STORES + 1).await?;
         if found.len() > MAX_STORES {
             return Err(too_many());
         }
@@ -332,10 +310,7 @@ impl Search {
             return Err(EngineError::StoreNotFound);
         }
         let with_files = found.into_iter().filter(|(_, has_files)| *has_files);
-        let selected = Selected {
-            store_ids: with_files.map(|(store_id, _)| store_id).collect(),
-            is_all,
-        };
+        let selected = Selected { store_ids: with_files.map(|(store_id, _)| store_id).collect(), is_all };
         self.find_in(principal, selected, query).await
     }
 
@@ -440,10 +415,7 @@ impl Search {
             store_id,
             store: Arc::downgrade(&store),
         });
-        Ok(Searched {
-            found: found?,
-            to_make,
-        })
+        Ok(Searched { found: found?, to_make })
     }
 
     /// Reads the contents of hits and builds the hits that still exist.
@@ -460,8 +432,7 @@ impl Search {
                     blob_id: candidate.blob_id,
                 };
                 let content =
-                    self.contents
-                        .searched(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
+                    self.contents.searched(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
                 match content.await {
                     Ok(content) => Ok(content.map(|content| (candidate, content))),
                     // The damage is already logged; the other hits are
@@ -483,14 +454,9 @@ impl Search {
             };
             read.into_iter().map(show).collect::<Vec<_>>()
         };
-        let shown = self
-            .context
-            .computations
-            .run(principal.tenant_id, show_all)
-            .await?;
+        let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
         let ids_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id);
-        self.access
-            .note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
+        self.access.note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
         let mut hits = Vec::with_capacity(shown.len());
         for (candidate, Snippet { line, text }) in shown {
             hits.push(SearchHit {
@@ -530,21 +496,12 @@ mod tests {
 
     #[test]
     fn order_is_score_then_store_then_path() {
-        let mut positions = [
-            after(1.0, 1, "/a"),
-            after(2.0, 1, "/z"),
-            after(1.0, 0, "/b"),
-            after(1.0, 0, "/a"),
-        ];
+        let mut positions =
+            [after(1.0, 1, "/a"), after(2.0, 1, "/z"), after(1.0, 0, "/b"), after(1.0, 0, "/a")];
         positions.sort_by(After::order);
         assert_eq!(
             positions,
-            [
-                after(2.0, 1, "/z"),
-                after(1.0, 0, "/a"),
-                after(1.0, 0, "/b"),
-                after(1.0, 1, "/a"),
-            ]
+            [after(2.0, 1, "/z"), after(1.0, 0, "/a"), after(1.0, 0, "/b"), after(1.0, 1, "/a"),]
         );
     }
 }

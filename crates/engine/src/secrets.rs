@@ -73,10 +73,7 @@ impl Secrets {
         if !opened.is_current {
             let sealed = self.seal(purpose, kid, &opened.secret)?;
             // Another replica may have wrapped it again already.
-            self.index
-                .secrets
-                .rewrap(kid, &stored.wrapped_key, &sealed)
-                .await?;
+            self.index.secrets.rewrap(kid, &stored.wrapped_key, &sealed).await?;
         }
         Ok(opened.secret)
     }

@@ -122,13 +122,7 @@ impl Sessions {
         activity: Arc<Activity>,
         pages: Arc<FairSlots>,
     ) -> Self {
-        Self {
-            context,
-            tokens,
-            attached,
-            activity,
-            pages,
-        }
+        Self { context, tokens, attached, activity, pages }
     }
 
     /// Creates a session and a token for it.
@@ -165,21 +159,15 @@ impl Sessions {
             .run_to_end(async move {
                 let (index, tenant_id) = (&sessions.context.index, owner.tenant_id);
                 let limits = session_limits(&owner);
-                match index
-                    .sessions
-                    .create(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
-                    .await?
-                {
-                    SessionCreation::Created(session) => Ok(MadeSession {
-                        session: *session,
-                        token: Some(token),
-                    }),
+                match index.sessions.create(tenant_id, &new, &limits, idempotency.as_ref(), &audited).await? {
+                    SessionCreation::Created(session) => {
+                        Ok(MadeSession { session: *session, token: Some(token) })
+                    }
                     // Others may have attached stores that the credential may not
                     // see.
-                    SessionCreation::Replayed { session_id } => Ok(MadeSession {
-                        session: sessions.seen(&owner, session_id).await?,
-                        token: None,
-                    }),
+                    SessionCreation::Replayed { session_id } => {
+                        Ok(MadeSession { session: sessions.seen(&owner, session_id).await?, token: None })
+                    }
                     SessionCreation::KeyReused => Err(EngineError::KeyReused),
                     SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
                     SessionCreation::OverQuota(refusal) => Err(sessions.context.over_quota(refusal)),
@@ -235,21 +223,13 @@ impl Sessions {
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
         let _slot = self.pages.take(principal.tenant_id).await?;
-        let page = self
-            .context
-            .index
-            .sessions
-            .list(principal.tenant_id, &listing)
-            .await?;
+        let page = self.context.index.sessions.list(principal.tenant_id, &listing).await?;
         charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
         let next = match page.next {
             Some((at, id)) => Some(cursors.seal(identity, &time_and_id(at, id.uuid())).await?),
             None => None,
         };
-        Ok(Page {
-            items: page.sessions,
-            next,
-        })
+        Ok(Page { items: page.sessions, next })
     }
 
     /// Changes a session's title and metadata.
@@ -338,10 +318,7 @@ impl Sessions {
         let token = self.token_of(principal, session_id).await?;
         // The audit entry comes first, so that every returned token is audited.
         let (sessions, tenant_id) = (self.clone(), principal.tenant_id);
-        let (audited, object) = (
-            self.context.audited_by(principal),
-            AuditObject::new(session_id.uuid()),
-        );
+        let (audited, object) = (self.context.audited_by(principal), AuditObject::new(session_id.uuid()));
         self.context
             .run_to_end(async move {
                 let (index, action) = (&sessions.context.index, AuditAction::SessionTokenIssued);
@@ -399,12 +376,7 @@ impl Sessions {
 
     /// Finds a session if the credential may see it.
     async fn seen(&self, principal: &Principal, session_id: SessionId) -> Result<Session, EngineError> {
-        let found = self
-            .context
-            .index
-            .sessions
-            .find(principal.tenant_id, session_id)
-            .await?;
+        let found = self.context.index.sessions.find(principal.tenant_id, session_id).await?;
         let mut session = found.ok_or(EngineError::SessionNotFound)?;
         match principal.session_id() {
             Some(own) if own == session_id => narrow(principal, &mut session),
@@ -433,10 +405,8 @@ impl Sessions {
         self.context
             .run_to_end(async move {
                 let index = &sessions.context.index;
-                let changed = index
-                    .sessions
-                    .change(tenant_id, session_id, &change, idempotency.as_ref())
-                    .await;
+                let changed =
+                    index.sessions.change(tenant_id, session_id, &change, idempotency.as_ref()).await;
                 // Also when the outcome is unknown: the change may have been
                 // committed.
                 sessions.attached.forget(tenant_id, session_id).await;

@@ -61,19 +61,12 @@ pub struct Share {
 impl FairShares {
     /// Creates a total with nothing taken; at least two, or nothing would fit.
     pub fn new(total: u64) -> Self {
-        Self(Arc::new(Mutex::new(Taken {
-            free: signed(total.max(2)),
-            by_tenant: HashMap::new(),
-        })))
+        Self(Arc::new(Mutex::new(Taken { free: signed(total.max(2)), by_tenant: HashMap::new() })))
     }
 
     /// Takes an amount for a tenant, if its share allows it.
     pub fn take(&self, tenant_id: TenantId, amount: u64) -> Option<Share> {
-        let share = Share {
-            shares: self.clone(),
-            tenant_id,
-            amount: Mutex::new(0),
-        };
+        let share = Share { shares: self.clone(), tenant_id, amount: Mutex::new(0) };
         share.try_grow(amount).then_some(share)
     }
 
@@ -168,10 +161,7 @@ mod tests {
             }
         }
         let counts: Vec<_> = held.iter().map(Vec::len).collect();
-        assert!(
-            counts.iter().all(|count| (290..=310).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (290..=310).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -85,9 +85,7 @@ pub struct SignedIn {
 
 impl fmt::Debug for SignedIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignedIn")
-            .field("since", &self.since)
-            .finish_non_exhaustive()
+        f.debug_struct("SignedIn").field("since", &self.since).finish_non_exhaustive()
     }
 }
 
@@ -109,19 +107,13 @@ impl AtIssuer {
     }
 
     fn challenge(&self) -> Challenge<'_> {
-        Challenge {
-            state: &self.state,
-            nonce: &self.nonce,
-            verifier: &self.verifier,
-        }
+        Challenge { state: &self.state, nonce: &self.nonce, verifier: &self.verifier }
     }
 }
 
 impl fmt::Debug for AtIssuer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtIssuer")
-            .field("issuer_id", &self.issuer_id)
-            .finish_non_exhaustive()
+        f.debug_struct("AtIssuer").field("issuer_id", &self.issuer_id).finish_non_exhaustive()
     }
 }
 
@@ -169,12 +161,7 @@ pub struct SignIns {
 
 impl SignIns {
     pub(crate) fn new(context: Arc<Context>, secrets: Secrets, issuers: Arc<Issuers>) -> Self {
-        Self {
-            context,
-            secrets,
-            issuers,
-            keys: OnceCell::new(),
-        }
+        Self { context, secrets, issuers, keys: OnceCell::new() }
     }
 
     /// Starts a sign-in with a credential and returns it with its cookie.
@@ -192,11 +179,7 @@ impl SignIns {
     ) -> Result<(SignedIn, String), EngineError> {
         let mut nonce = [0; SIGN_IN_NONCE_BYTES];
         nonce.copy_from_slice(&self.context.ids.secret()[..SIGN_IN_NONCE_BYTES]);
-        let signed_in = SignedIn {
-            credential: credential.to_owned(),
-            nonce,
-            since: self.context.now(),
-        };
+        let signed_in = SignedIn { credential: credential.to_owned(), nonce, since: self.context.now() };
         let cookie = self.seal(audience, &signed_in).await?;
         if cookie.len() > MAX_COOKIE_BYTES {
             return Err(EngineError::Invalid {
@@ -295,20 +278,13 @@ impl SignIns {
         returned: Returned<'_>,
     ) -> Result<String, IssuerSignInError> {
         let now = self.context.now();
-        let credential = self
-            .issuers
-            .redeem(&begun.issuer_id, returned, begun.challenge(), now)
-            .await?;
+        let credential = self.issuers.redeem(&begun.issuer_id, returned, begun.challenge(), now).await?;
         // Written after the issuer accepted it, so that only its people can add rows.
         let code = format!("{}\n{}", begun.issuer_id, returned.code);
         let hash = ContentHash::of(code.as_bytes());
         let codes = &self.context.index.redeemed_codes;
         let is_first = codes.add(hash.as_bytes(), now).await.map_err(EngineError::from)?;
-        if is_first {
-            Ok(credential)
-        } else {
-            Err(OpenIdError::UsedCode.into())
-        }
+        if is_first { Ok(credential) } else { Err(OpenIdError::UsedCode.into()) }
     }
 
     /// The token that every form of a sign-in carries.

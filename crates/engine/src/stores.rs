@@ -99,10 +99,7 @@ impl Stores {
         audited: &Audited,
     ) -> Result<Store, EngineError> {
         let stores = &self.context.index.stores;
-        let store_id = match stores
-            .create(tenant_id, store, limit, idempotency, audited)
-            .await?
-        {
+        let store_id = match stores.create(tenant_id, store, limit, idempotency, audited).await? {
             StoreCreation::Created => store.store_id,
             StoreCreation::Replayed { store_id } => store_id,
             StoreCreation::KeyReused => return Err(EngineError::KeyReused),
@@ -162,12 +159,7 @@ impl Stores {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let items = self
-            .context
-            .index
-            .stores
-            .list(principal.tenant_id, &listing)
-            .await?;
+        let items = self.context.index.stores.list(principal.tenant_id, &listing).await?;
         let position = |store: &Store| time_and_id(store.created_at, store.store_id.uuid());
         cursors.page(identity, items, limit, position).await
     }
@@ -239,11 +231,7 @@ impl Stores {
         let audited = self.context.audited_by(principal);
         self.context
             .run_to_end(async move {
-                let archived = context
-                    .index
-                    .stores
-                    .archive(tenant_id, store_id, &audited)
-                    .await?;
+                let archived = context.index.stores.archive(tenant_id, store_id, &audited).await?;
                 archived.ok_or(EngineError::StoreNotFound)
             })
             .await

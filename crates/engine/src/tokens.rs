@@ -118,12 +118,7 @@ pub struct Tokens {
 
 impl Tokens {
     pub(crate) fn new(context: Arc<Context>, secrets: Secrets, key_period: Duration) -> Self {
-        Self {
-            context,
-            secrets,
-            cached: Arc::default(),
-            key_period,
-        }
+        Self { context, secrets, cached: Arc::default(), key_period }
     }
 
     /// Issues a token, valid on every replica.
@@ -164,10 +159,7 @@ impl Tokens {
             let index = &self.context.index;
             if index.secrets.rotate(&secret, others_until, audited).await? {
                 self.cached.forget();
-                return Ok(RotatedKey {
-                    name: secret.kid,
-                    signs_from: not_before,
-                });
+                return Ok(RotatedKey { name: secret.kid, signs_from: not_before });
             }
             // Another replica has created a key with this name meanwhile.
         }
@@ -219,9 +211,7 @@ impl Tokens {
     async fn read_keys(&self, now: Timestamp) -> Result<Arc<KeyRing>, EngineError> {
         let mut stored = self.context.index.secrets.list(PURPOSE).await?;
         if let Some(not_before) = self.next_key_at(&stored, now) {
-            self.secrets
-                .add(PURPOSE, &name_after(&stored), not_before)
-                .await?;
+            self.secrets.add(PURPOSE, &name_after(&stored), not_before).await?;
             stored = self.context.index.secrets.list(PURPOSE).await?;
         }
         for old in outlived(&stored, now) {
@@ -238,9 +228,7 @@ impl Tokens {
 
     /// When a new key should start to sign, if one is needed.
     fn next_key_at(&self, stored: &[ServerSecret], now: Timestamp) -> Option<Timestamp> {
-        let mut good = stored
-            .iter()
-            .filter(|key| key.retired_at.is_none_or(|at| at > now));
+        let mut good = stored.iter().filter(|key| key.retired_at.is_none_or(|at| at > now));
         match good.next_back() {
             // No tokens exist yet, so the key can sign at once.
             None => Some(now),

@@ -56,11 +56,7 @@ pub struct ToolAnswer {
 impl From<Result<String, ToolError>> for ToolAnswer {
     fn from(outcome: Result<String, ToolError>) -> Self {
         match outcome {
-            Ok(content) => Self {
-                content,
-                is_error: false,
-                result: None,
-            },
+            Ok(content) => Self { content, is_error: false, result: None },
             Err(error) => error.into(),
         }
     }
@@ -69,11 +65,7 @@ impl From<Result<String, ToolError>> for ToolAnswer {
 impl From<Result<AgentResult, ToolError>> for ToolAnswer {
     fn from(outcome: Result<AgentResult, ToolError>) -> Self {
         match outcome {
-            Ok(result) => Self {
-                content: result.to_text(),
-                is_error: false,
-                result: Some(result),
-            },
+            Ok(result) => Self { content: result.to_text(), is_error: false, result: Some(result) },
             Err(error) => error.into(),
         }
     }
@@ -81,11 +73,7 @@ impl From<Result<AgentResult, ToolError>> for ToolAnswer {
 
 impl From<ToolError> for ToolAnswer {
     fn from(error: ToolError) -> Self {
-        Self {
-            content: error.to_string(),
-            is_error: true,
-            result: None,
-        }
+        Self { content: error.to_string(), is_error: true, result: None }
     }
 }
 
@@ -134,12 +122,7 @@ impl Tools {
         stores: Stores,
         events: SessionEvents,
     ) -> Self {
-        Self {
-            memory,
-            agent,
-            stores,
-            events,
-        }
+        Self { memory, agent, stores, events }
     }
 
     /// Carries out one call of a tool by its name: the memory tool, or one of

@@ -72,11 +72,7 @@ pub struct Usage {
 
 impl Usage {
     pub(crate) const fn new(context: Arc<Context>, stores: Stores, access: AccessTimes) -> Self {
-        Self {
-            context,
-            stores,
-            access,
-        }
+        Self { context, stores, access }
     }
 
     /// Returns a store's usage and limits, the memories that expire next, and
@@ -96,30 +92,15 @@ impl Usage {
         let store = self.stores.get(principal, store_id).await?;
         let page = PageRequest { limit, page: None };
         let limit = page.limit(false)?;
-        let found = self
-            .context
-            .index
-            .usage
-            .of_store(principal.tenant_id, store_id, limit)
-            .await?;
+        let found = self.context.index.usage.of_store(principal.tenant_id, store_id, limit).await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
-        let used_at = self
-            .context
-            .index
-            .unused
-            .last_session_use(principal.tenant_id, store_id)
-            .await?;
+        let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
         let limits = &principal.limits;
-        let expiry = found
-            .expiry
-            .or_tenants(limits.unused_period_secs(), limits.period_set_at);
+        let expiry = found.expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
         let use_of = |memory| self.use_of(principal, store_id, expiry, memory);
         let never_read: Vec<_> = found.never_read.into_iter().map(use_of).collect();
-        let noted = never_read
-            .iter()
-            .filter(|memory| memory.last_accessed_at.is_some())
-            .count() as u64;
+        let noted = never_read.iter().filter(|memory| memory.last_accessed_at.is_some()).count() as u64;
         let mut expiring_next: Vec<_> = (found.idle.into_iter().chain(found.timed))
             .map(use_of)
             .filter(|memory| memory.expires_at.is_some())
@@ -135,10 +116,7 @@ impl Usage {
             versions: found.versions,
             version_bytes: found.version_bytes,
             never_read_count: found.never_read_count.saturating_sub(noted),
-            never_read: never_read
-                .into_iter()
-                .filter(|memory| memory.last_accessed_at.is_none())
-                .collect(),
+            never_read: never_read.into_iter().filter(|memory| memory.last_accessed_at.is_none()).collect(),
             expiring_next,
         })
     }

@@ -142,9 +142,7 @@ impl Verifier {
         }
         let is_damaged = found.problem_count > 0;
         match self.compare(at_once.max(1), &mut found, &mut tell).await {
-            Err(error) if is_damaged => found.report(Problem::NotVerified {
-                message: error.to_string(),
-            }),
+            Err(error) if is_damaged => found.report(Problem::NotVerified { message: error.to_string() }),
             compared => compared?,
         }
         Ok(found)
@@ -169,16 +167,9 @@ impl Verifier {
     /// # Errors
     /// [`EngineError::Index`].
     pub async fn path_of_blob(&self, key: &BlobKey) -> Result<Option<String>, EngineError> {
-        let found = self
-            .context
-            .index
-            .versions
-            .find(key.tenant_id, key.store_id, key.blob_id)
-            .await?;
+        let found = self.context.index.versions.find(key.tenant_id, key.store_id, key.blob_id).await?;
         let version = found.and_then(|found| found.version);
-        Ok(version
-            .and_then(|version| version.path)
-            .map(|path| path.as_str().to_owned()))
+        Ok(version.and_then(|version| version.path).map(|path| path.as_str().to_owned()))
     }
 
     async fn stores(
@@ -221,12 +212,8 @@ impl Verifier {
         (tenant_id, store_id): (TenantId, StoreId),
         terms: &mut TermsOfStores,
     ) -> Result<(), EngineError> {
-        let whole = SearchSince {
-            place: None,
-            analyser: ANALYSER,
-            unindexed: Vec::new(),
-            may_be_whole: true,
-        };
+        let whole =
+            SearchSince { place: None, analyser: ANALYSER, unindexed: Vec::new(), may_be_whole: true };
         let search = &self.context.index.search;
         let of_store = terms.entry((tenant_id, store_id)).or_default();
         let Some(changes) = search.changes(tenant_id, store_id, &whole).await? else {
@@ -236,10 +223,7 @@ impl Verifier {
             let Some(head) = memory.head else { continue };
             if let Some(stored) = head.terms {
                 let hash = ContentHash::of(&stored);
-                of_store
-                    .entry(head.blob_id)
-                    .or_default()
-                    .push((memory.memory_id, hash));
+                of_store.entry(head.blob_id).or_default().push((memory.memory_id, hash));
             }
         }
         Ok(())
@@ -255,11 +239,7 @@ impl Verifier {
             };
             after = Some(*last);
             for ((tenant_id, store_id, memory_id), _) in terms.into_iter().filter(|(_, is_stray)| *is_stray) {
-                found.report(Problem::DamagedSearchTerms {
-                    tenant_id,
-                    store_id,
-                    memory_id,
-                });
+                found.report(Problem::DamagedSearchTerms { tenant_id, store_id, memory_id });
             }
         }
     }
@@ -269,21 +249,12 @@ impl Verifier {
         loop {
             let tenants = self.context.index.upkeep.tenants_after(after, BATCH).await?;
             for tenant_id in &tenants {
-                let Some(count) = self
-                    .context
-                    .index
-                    .upkeep
-                    .recount_tenant(*tenant_id, false)
-                    .await?
-                else {
+                let Some(count) = self.context.index.upkeep.recount_tenant(*tenant_id, false).await? else {
                     continue; // gone meanwhile
                 };
                 found.tenants += 1;
                 if count.has_drifted() {
-                    found.report(Problem::Tenant {
-                        tenant_id: *tenant_id,
-                        count,
-                    });
+                    found.report(Problem::Tenant { tenant_id: *tenant_id, count });
                 }
             }
             match tenants.last() {
@@ -317,12 +288,7 @@ impl Verifier {
         let mut after: Option<BlobKey> = None;
         let mut terms = TermsOfStores::default();
         loop {
-            let mut rows = self
-                .context
-                .index
-                .upkeep
-                .named_blobs(after.as_ref(), BATCH)
-                .await?;
+            let mut rows = self.context.index.upkeep.named_blobs(after.as_ref(), BATCH).await?;
             drop_last_key(&mut rows, BATCH as usize);
             let Some(last) = rows.last().map(|row| row.key) else {
                 return Ok(());
@@ -338,9 +304,7 @@ impl Verifier {
             let mut looks = stream::iter(rows.chunk_by(|one, other| one.key == other.key))
                 .map(|rows| {
                     let key = &rows[0].key;
-                    let terms = terms
-                        .get(&store_of(key))
-                        .and_then(|terms| terms.get(&key.blob_id));
+                    let terms = terms.get(&store_of(key)).and_then(|terms| terms.get(&key.blob_id));
                     self.blob(rows, terms.map_or(&[], Vec::as_slice))
                 })
                 .buffer_unordered(at_once);
@@ -376,9 +340,7 @@ impl Verifier {
             Err(BlobError::TooLarge { found_bytes, .. }) => Err(found_bytes),
             Err(error) => return Err(error.into()),
         };
-        let found_bytes = bytes
-            .as_ref()
-            .map_or_else(|bytes| *bytes, |bytes| bytes.len() as u64);
+        let found_bytes = bytes.as_ref().map_or_else(|bytes| *bytes, |bytes| bytes.len() as u64);
         let sha256 = bytes.as_ref().ok().map(|bytes| ContentHash::of(bytes));
         let wrong = rows
             .iter()

@@ -56,19 +56,12 @@ pub struct VersionQuery {
 
 impl VersionQuery {
     fn identity(&self, principal: &Principal, store_id: StoreId) -> Query {
-        let actors: Vec<_> = self
-            .actors
-            .iter()
-            .map(|(kind, id)| format!("{} {id}", kind.name()))
-            .collect();
+        let actors: Vec<_> = self.actors.iter().map(|(kind, id)| format!("{} {id}", kind.name())).collect();
         Query::of(&[
             b"versions",
             principal.tenant_id.uuid().as_bytes(),
             store_id.uuid().as_bytes(),
-            self.memory_id
-                .map(|id| id.to_string())
-                .unwrap_or_default()
-                .as_bytes(),
+            self.memory_id.map(|id| id.to_string()).unwrap_or_default().as_bytes(),
             self.operation.map_or("", Operation::name).as_bytes(),
             actors.join("\n").as_bytes(),
             &[u8::from(self.includes_imported)],
@@ -120,10 +113,7 @@ impl Versions {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
         principal.require_no_session()?;
-        let (store, version) = self
-            .context
-            .find_version(principal.tenant_id, store_id, version_id)
-            .await?;
+        let (store, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
         self.show(principal, store_id, store, version, view).await
     }
 
@@ -161,12 +151,7 @@ impl Versions {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let found = self
-            .context
-            .index
-            .versions
-            .list(principal.tenant_id, store_id, &listing)
-            .await?;
+        let found = self.context.index.versions.list(principal.tenant_id, store_id, &listing).await?;
         let mut found = found.ok_or(EngineError::StoreNotFound)?;
         if is_contradiction {
             found.versions.clear();
@@ -178,10 +163,7 @@ impl Versions {
             .buffered(FETCHES_AT_ONCE)
             .try_collect()
             .await?;
-        Ok(Page {
-            items,
-            next: page.next,
-        })
+        Ok(Page { items, next: page.next })
     }
 
     /// Lists the other versions of the store with the same content, newest
@@ -214,9 +196,8 @@ impl Versions {
             return Ok(Vec::new());
         };
         let versions = &self.context.index.versions;
-        let mut also_in = versions
-            .with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1)
-            .await?;
+        let mut also_in =
+            versions.with_content(tenant_id, store_id, content.sha256, MAX_SAME_CONTENT + 1).await?;
         also_in.retain(|other| *other != version.version_id);
         also_in.truncate(MAX_SAME_CONTENT as usize);
         Ok(also_in)
@@ -234,23 +215,13 @@ impl Versions {
         let mut content = None;
         if view == View::Full {
             let contents = &self.contents;
-            content = contents
-                .of_version(tenant_id, store_id, store.purge_epoch, &version)
-                .await?;
+            content = contents.of_version(tenant_id, store_id, store.purge_epoch, &version).await?;
             if content.is_none() && version.content.is_some() {
                 // Redacted since the look-up.
-                version = self
-                    .context
-                    .find_version(tenant_id, store_id, version.version_id)
-                    .await?
-                    .1;
+                version = self.context.find_version(tenant_id, store_id, version.version_id).await?.1;
             }
         }
-        Ok(ShownVersion {
-            store_id,
-            version,
-            content,
-        })
+        Ok(ShownVersion { store_id, version, content })
     }
 
     /// Removes a version's content, path, size and hash, and its blob.
@@ -289,18 +260,8 @@ impl Versions {
         // answered.
         let (_, before) = self.context.find_version(tenant_id, store_id, version_id).await?;
         let also_in = self.also_in(tenant_id, store_id, &before).await?;
-        let redaction = Redaction {
-            store_id,
-            version_id,
-            audited: self.context.audited_by(principal),
-        };
-        let condemned = match self
-            .context
-            .index
-            .redactions
-            .redact(tenant_id, &redaction)
-            .await?
-        {
+        let redaction = Redaction { store_id, version_id, audited: self.context.audited_by(principal) };
+        let condemned = match self.context.index.redactions.redact(tenant_id, &redaction).await? {
             RedactionOutcome::Redacted { condemned } => condemned,
             RedactionOutcome::AlreadyRedacted => {
                 return Ok(RedactedVersion {
@@ -317,11 +278,7 @@ impl Versions {
             RedactionOutcome::NoStore => return Err(EngineError::StoreNotFound),
         };
         if let Some(blob_id) = condemned {
-            let key = BlobKey {
-                tenant_id,
-                store_id,
-                blob_id,
-            };
+            let key = BlobKey { tenant_id, store_id, blob_id };
             self.remove_condemned(key).await;
         }
         Ok(RedactedVersion {
@@ -336,15 +293,8 @@ impl Versions {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<ShownVersion, EngineError> {
-        let (_, version) = self
-            .context
-            .find_version(principal.tenant_id, store_id, version_id)
-            .await?;
-        Ok(ShownVersion {
-            store_id,
-            version,
-            content: None,
-        })
+        let (_, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
+        Ok(ShownVersion { store_id, version, content: None })
     }
 
     /// Removes a queued blob at once; on failure it stays in the queue.
@@ -353,11 +303,7 @@ impl Versions {
             tracing::warn!(blob.key = %key, error = %error, "blob.erase failed; the deletion queue tries again");
             return;
         }
-        let done = DueDeletion {
-            key,
-            attempts: 0,
-            reason: DeletionReason::Redacted,
-        };
+        let done = DueDeletion { key, attempts: 0, reason: DeletionReason::Redacted };
         let queue = &self.context.index.blob_deletions;
         if let Err(error) = queue.finish(&[done], self.context.now(), None).await {
             tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");

@@ -92,13 +92,8 @@ where
         if heads.is_empty() {
             tokio::spawn(Objects::look(Arc::downgrade(&self.objects)));
         }
-        let sender = heads
-            .entry(object)
-            .or_insert_with(|| watch::Sender::new(State::Unknown));
-        Ok(Watched {
-            state: sender.subscribe(),
-            _share: share,
-        })
+        let sender = heads.entry(object).or_insert_with(|| watch::Sender::new(State::Unknown));
+        Ok(Watched { state: sender.subscribe(), _share: share })
     }
 }
 
@@ -189,9 +184,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_readers_cost_one_query_a_second() {
         let (watch, queries) = watch_of(Arc::default());
-        let readers: Vec<_> = (0..200)
-            .map(|object| watch.watch(TENANT, object).unwrap())
-            .collect();
+        let readers: Vec<_> = (0..200).map(|object| watch.watch(TENANT, object).unwrap()).collect();
         tokio::time::sleep(INTERVAL * 10 + INTERVAL / 2).await;
         assert_eq!(queries.load(Ordering::Relaxed), 10);
         drop(readers);

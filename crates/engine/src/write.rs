@@ -146,13 +146,7 @@ pub(crate) enum NewContent {
 impl Decision {
     /// Changes one memory.
     pub(crate) fn change(store: Option<StoreState>, change: Proposed) -> Self {
-        Self::Commit(Proposal {
-            store,
-            changes: vec![change],
-            guard: None,
-            kept: Vec::new(),
-            results: None,
-        })
+        Self::Commit(Proposal { store, changes: vec![change], guard: None, kept: Vec::new(), results: None })
     }
 
     /// Leaves a memory as it is, and records the call.
@@ -178,14 +172,7 @@ impl Decision {
 impl Proposed {
     /// A file with this path and content.
     pub(crate) const fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
-        let to = NewState {
-            path,
-            content,
-            expiry: ExpiryChange {
-                is_pinned: None,
-                expires_at: None,
-            },
-        };
+        let to = NewState { path, content, expiry: ExpiryChange { is_pinned: None, expires_at: None } };
         Self { from, to: Some(to) }
     }
 
@@ -194,10 +181,7 @@ impl Proposed {
     }
 
     pub(crate) const fn delete(before: Head) -> Self {
-        Self {
-            from: Origin::Live(before),
-            to: None,
-        }
+        Self { from: Origin::Live(before), to: None }
     }
 
     /// The live memory before the change.
@@ -299,11 +283,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(context: Arc<Context>, contents: Arc<Contents>) -> Self {
-        Self {
-            context,
-            contents,
-            locks: PathLocks::default(),
-        }
+        Self { context, contents, locks: PathLocks::default() }
     }
 
     /// Begins a change of one store; `idempotency` makes it idempotent.
@@ -313,12 +293,7 @@ impl Writer {
         store_id: StoreId,
         idempotency: Option<Idempotency>,
     ) -> Write<'a> {
-        Write {
-            writer: self,
-            principal,
-            store_id,
-            idempotency,
-        }
+        Write { writer: self, principal, store_id, idempotency }
     }
 }
 
@@ -492,21 +467,10 @@ impl Write<'_> {
             now: self.context().now(),
         };
         self.principal.require_writable(self.store_id)?;
-        match self
-            .context()
-            .index
-            .memories
-            .pin(self.principal.tenant_id, &pin)
-            .await?
-        {
-            PinOutcome::Done {
-                is_pinned,
-                expires_at,
-            } => Ok(Attempt::Unchanged(Memory {
-                is_pinned,
-                expires_at,
-                ..memory
-            })),
+        match self.context().index.memories.pin(self.principal.tenant_id, &pin).await? {
+            PinOutcome::Done { is_pinned, expires_at } => {
+                Ok(Attempt::Unchanged(Memory { is_pinned, expires_at, ..memory }))
+            }
             PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
             PinOutcome::Stale => Ok(Attempt::Stale),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
@@ -532,11 +496,7 @@ impl Write<'_> {
             return Ok(None);
         };
         let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
-        match index
-            .memories
-            .replayed(tenant_id, &call.scope_sha256, call.since)
-            .await?
-        {
+        match index.memories.replayed(tenant_id, &call.scope_sha256, call.since).await? {
             Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
             first => Ok(first),
         }

@@ -31,14 +31,7 @@ const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
 
-from_row!(AuditEntry {
-    id,
-    at,
-    actor,
-    action,
-    object_id,
-    store_id
-});
+from_row!(AuditEntry { id, at, actor, action, object_id, store_id });
 
 impl AuditLog {
     /// What concerns one tenant, newest first.
@@ -115,21 +108,9 @@ fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
 /// A tenant's audit before a place, newest first. Only the filters that are set are
 /// in the text, so that each combination uses its index.
 fn list_of_tenant(listing: &AuditListing) -> String {
-    let action = if listing.action.is_some() {
-        "action = $6"
-    } else {
-        "$6 IS NULL"
-    };
-    let actor = if listing.actor_id.is_some() {
-        "actor IN ($7, $8)"
-    } else {
-        "$7 IS NULL AND $8 IS NULL"
-    };
-    let object = if listing.object_id.is_some() {
-        "object_id = $9"
-    } else {
-        "$9 IS NULL"
-    };
+    let action = if listing.action.is_some() { "action = $6" } else { "$6 IS NULL" };
+    let actor = if listing.actor_id.is_some() { "actor IN ($7, $8)" } else { "$7 IS NULL AND $8 IS NULL" };
+    let object = if listing.object_id.is_some() { "object_id = $9" } else { "$9 IS NULL" };
     format!(
         "SELECT id, at, actor, action, object_id, store_id FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
@@ -181,9 +162,7 @@ async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u6
     if audited.by.actor().is_none() {
         return Ok(0);
     }
-    Ok(unsigned(
-        tx.query(COUNT).bind((tenant_id, audited.day())).scalar().await?,
-    ))
+    Ok(unsigned(tx.query(COUNT).bind((tenant_id, audited.day())).scalar().await?))
 }
 
 async fn insert(

@@ -43,9 +43,6 @@ pub(crate) async fn record_call(
     };
     let query = tx.query(RECORD).bind((tenant_id, call.scope_sha256.as_slice()));
     let query = query.bind((call.request_sha256.as_slice(), made.object_id));
-    query
-        .bind((made.store_id, made.version_seq, at))
-        .execute()
-        .await?;
+    query.bind((made.store_id, made.version_seq, at)).execute().await?;
     Ok(())
 }

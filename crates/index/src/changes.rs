@@ -154,9 +154,7 @@ impl Changes {
              WHERE s.deleted_at IS NULL",
             tx.choose(WATCHED)
         );
-        let watched = stores
-            .iter()
-            .map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
+        let watched = stores.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
         let query = tx.query(AssertSqlSafe(text));
         query.bind(watched.collect::<Value>().to_string()).all().await
     }
@@ -178,9 +176,7 @@ impl Changes {
              GROUP BY e.tenant_id, e.session_id",
             tx.choose(WATCHED)
         );
-        let watched = sessions
-            .iter()
-            .map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
+        let watched = sessions.iter().map(|(tenant_id, id)| watched(*tenant_id, id.uuid()));
         let query = tx.query(AssertSqlSafe(text));
         let query = query.bind(watched.collect::<Value>().to_string()).bind(since);
         query.all().await

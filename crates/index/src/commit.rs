@@ -82,20 +82,12 @@ pub(crate) struct CallMade {
 impl CallMade {
     /// A store.
     pub(crate) const fn store(store_id: StoreId) -> Self {
-        Self {
-            object_id: store_id.uuid(),
-            store_id: Some(store_id),
-            version_seq: None,
-        }
+        Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None }
     }
 
     /// An object outside of any store.
     pub(crate) const fn object(object_id: Uuid) -> Self {
-        Self {
-            object_id,
-            store_id: None,
-            version_seq: None,
-        }
+        Self { object_id, store_id: None, version_seq: None }
     }
 }
 
@@ -283,8 +275,7 @@ impl CommitPlan {
             plan.directories_may_go |= moved_from.is_some();
         }
         plan.ancestor_files = ancestors.into_iter().collect();
-        plan.directories
-            .retain(|_, delta| *delta != DirectoryDelta::default());
+        plan.directories.retain(|_, delta| *delta != DirectoryDelta::default());
         plan
     }
 
@@ -312,10 +303,7 @@ impl CommitPlan {
             delta.size_bytes += size_bytes;
         }
         if is_visible(path.name()) {
-            self.directories
-                .entry(path.parent())
-                .or_default()
-                .visible_children += files;
+            self.directories.entry(path.parent()).or_default().visible_children += files;
         }
     }
 }
@@ -380,17 +368,10 @@ const ACROSS_STORES: BatchRules<StoreCommit, Made> = BatchRules {
     answer_of_all: IndexError::of_all_that_wait,
 };
 /// One batch at a time, because it locks the store.
-const WITHIN_STORE: BatchRules<StoreCommit, Made> = BatchRules {
-    max_running: 2,
-    extra_batch_after: Duration::from_secs(3),
-    ..ACROSS_STORES
-};
-const ON_SQLITE: BatchRules<StoreCommit, Made> = BatchRules {
-    jobs: 64,
-    max_running: 1,
-    joins: |_, _| true,
-    ..WITHIN_STORE
-};
+const WITHIN_STORE: BatchRules<StoreCommit, Made> =
+    BatchRules { max_running: 2, extra_batch_after: Duration::from_secs(3), ..ACROSS_STORES };
+const ON_SQLITE: BatchRules<StoreCommit, Made> =
+    BatchRules { jobs: 64, max_running: 1, joins: |_, _| true, ..WITHIN_STORE };
 
 impl Commits {
     pub(crate) fn new(database: &Database) -> Self {
@@ -434,11 +415,7 @@ impl Commits {
             Batching::WithinStore
         };
         loop {
-            let job = StoreCommit {
-                tenant_id,
-                commit: commit.clone(),
-                batching,
-            };
+            let job = StoreCommit { tenant_id, commit: commit.clone(), batching };
             let answer = match batching {
                 Batching::AcrossStores => self.across_stores.run((), job).await,
                 Batching::WithinStore | Batching::Never => self.within_store.run(lane, job).await,

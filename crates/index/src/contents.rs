@@ -128,9 +128,7 @@ impl Contents {
         let mut tx = self.0.read_one("list_contents", Role::Job(None)).await?;
         let after = after.unwrap_or(&FIRST_KEY);
         let query = match tenant_id {
-            Some(tenant_id) => tx
-                .query(LIST_TENANT)
-                .bind((tenant_id, after.store_id, after.blob_id)),
+            Some(tenant_id) => tx.query(LIST_TENANT).bind((tenant_id, after.store_id, after.blob_id)),
             None => tx.query(LIST).bind(after),
         };
         let rows: Vec<ListedRow> = query.bind(limit).all().await?;

@@ -48,11 +48,7 @@ impl Role {
     /// The role for an audited change. A change by the operator also writes the
     /// operator's audit, which the role of a tenant does not see.
     pub(crate) const fn of_auditor(tenant_id: TenantId, by: &Auditor) -> Self {
-        if by.is_operator() {
-            Self::Shared(Some(tenant_id))
-        } else {
-            Self::Tenant(tenant_id)
-        }
+        if by.is_operator() { Self::Shared(Some(tenant_id)) } else { Self::Tenant(tenant_id) }
     }
 }
 
@@ -81,11 +77,7 @@ impl fmt::Debug for Database {
 
 impl Database {
     pub(crate) fn new(backend: Backend, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner {
-            backend,
-            metrics,
-            disk: Arc::default(),
-        }))
+        Self(Arc::new(Inner { backend, metrics, disk: Arc::default() }))
     }
 
     pub(crate) fn backend(&self) -> &Backend {
@@ -102,12 +94,10 @@ impl Database {
     pub(crate) fn watch(&self) {
         if matches!(self.backend(), Backend::Sqlite(_)) {
             let database = Arc::downgrade(&self.0);
-            self.0
-                .metrics
-                .watch_log_size(move || match &database.upgrade()?.backend {
-                    Backend::Postgres(_) => None,
-                    Backend::Sqlite(index) => index.log_bytes(),
-                });
+            self.0.metrics.watch_log_size(move || match &database.upgrade()?.backend {
+                Backend::Postgres(_) => None,
+                Backend::Sqlite(index) => index.log_bytes(),
+            });
         }
         let database = Arc::downgrade(&self.0);
         self.0.metrics.watch_pools(move || {
@@ -246,20 +236,9 @@ pub(crate) struct Call {
 
 impl Call {
     fn new(database: Database, name: &'static str, role: Role, mode: Mode) -> Self {
-        let span = tracing::debug_span!(
-            "index",
-            otel.name = format_args!("index.{name}"),
-            otel.kind = "client"
-        );
-        Self {
-            database,
-            name,
-            role,
-            mode,
-            began_at: Instant::now(),
-            span,
-            outcome: Outcome::Ok,
-        }
+        let span =
+            tracing::debug_span!("index", otel.name = format_args!("index.{name}"), otel.kind = "client");
+        Self { database, name, role, mode, began_at: Instant::now(), span, outcome: Outcome::Ok }
     }
 
     /// Runs a part of the call in its span, and notes a failure.
@@ -306,9 +285,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let inner = &self.database.0;
         inner.disk.observe(self.name, self.outcome);
-        inner
-            .metrics
-            .index_called(self.name, self.outcome, self.began_at.elapsed());
+        inner.metrics.index_called(self.name, self.outcome, self.began_at.elapsed());
     }
 }
 

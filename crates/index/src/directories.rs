@@ -25,10 +25,7 @@ impl Directories {
         let mut emptied = Vec::new();
         for (directory, delta) in deltas {
             let before = existing.get(directory.as_str()).copied();
-            let (appears, goes) = (
-                before.is_none(),
-                before.is_some_and(|files| files + delta.files == 0),
-            );
+            let (appears, goes) = (before.is_none(), before.is_some_and(|files| files + delta.files == 0));
             if directory.is_root() || !(appears || goes) {
                 continue;
             }

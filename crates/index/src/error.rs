@@ -132,10 +132,7 @@ impl IndexError {
             Self::OutcomeUnknown(error) => Self::OutcomeUnknown(cause(error)),
             Self::DiskFull(text) => Self::DiskFull(text.clone()),
             Self::DiskFailed(text) => Self::DiskFailed(text.clone()),
-            Self::SchemaTooOld { found, needed } => Self::SchemaTooOld {
-                found: *found,
-                needed: *needed,
-            },
+            Self::SchemaTooOld { found, needed } => Self::SchemaTooOld { found: *found, needed: *needed },
             Self::BadUrl(text) => Self::BadUrl(text.clone()),
             Self::UnsuitablePooler(text) => Self::UnsuitablePooler(text.clone()),
             Self::Corrupt { table, what } => Self::Corrupt { table, what },
@@ -234,11 +231,7 @@ fn meaning_of_sqlstate(code: &str) -> Meaning {
         "25006" | "55P03" | "57014" => return Meaning::NotNow,
         _ => {}
     }
-    if ["53", "40"].iter().any(|class| code.starts_with(class)) {
-        Meaning::NotNow
-    } else {
-        Meaning::Refusal
-    }
+    if ["53", "40"].iter().any(|class| code.starts_with(class)) { Meaning::NotNow } else { Meaning::Refusal }
 }
 
 /// The last byte of an extended code is the primary code.
@@ -262,9 +255,9 @@ mod tests {
 
     #[test]
     fn codes_have_their_meanings() {
-        for passing in [
-            "53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517", "266", "522",
-        ] {
+        for passing in
+            ["53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517", "266", "522"]
+        {
             assert_eq!(meaning_of(passing), Meaning::NotNow, "{passing}");
         }
         for full in ["53100", "13", "8", "1032"] {

@@ -244,12 +244,7 @@ struct EffectivePeriod(Expiry);
 /// A memory, unless it is deleted.
 struct LiveRow(Option<(Head, Life)>);
 
-from_row!(Due {
-    expires_at,
-    tenant_id,
-    store_id,
-    memory_id
-});
+from_row!(Due { expires_at, tenant_id, store_id, memory_id });
 
 impl FromRow for EffectivePeriod {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
@@ -276,10 +271,7 @@ impl FromRow for Life {
             memory_id: row.get("memory_id")?,
             is_pinned: row.get("pinned")?,
             expires_at: row.get("expires_at")?,
-            alive_at: row
-                .get::<Option<_>>("active_at")?
-                .max(Some(updated_at))
-                .unwrap_or(updated_at),
+            alive_at: row.get::<Option<_>>("active_at")?.max(Some(updated_at)).unwrap_or(updated_at),
         })
     }
 }
@@ -287,11 +279,7 @@ impl FromRow for Life {
 impl FromRow for LiveRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let is_live: bool = row.get("is_live")?;
-        Ok(Self(if is_live {
-            Some((row.read()?, row.read()?))
-        } else {
-            None
-        }))
+        Ok(Self(if is_live { Some((row.read()?, row.read()?)) } else { None }))
     }
 }
 
@@ -364,9 +352,7 @@ impl UnusedMemories {
             memory_id: MemoryId::from_uuid(Uuid::nil()),
         };
         let after = after.unwrap_or(first);
-        let query = tx
-            .query(DUE)
-            .bind((after.tenant_id, after.store_id, after.memory_id));
+        let query = tx.query(DUE).bind((after.tenant_id, after.store_id, after.memory_id));
         query.bind((after.expires_at, until, limit)).all().await
     }
 

@@ -106,9 +106,7 @@ impl Grants {
         tx.commit().await?;
         Ok(match new_grant {
             Some(_) => Grant::Granted,
-            None => Grant::Refused {
-                wanted_bytes: account.others.saturating_add(needed_bytes),
-            },
+            None => Grant::Refused { wanted_bytes: account.others.saturating_add(needed_bytes) },
         })
     }
 }
@@ -122,10 +120,7 @@ async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Opt
     };
     let query = tx.query(OF_STORE).bind((tenant_id, store_id));
     let own: Option<i64> = query.optional_scalar().await?;
-    Ok(own.map(unsigned).map(|own| Account {
-        own,
-        others: of_tenant.saturating_sub(own),
-    }))
+    Ok(own.map(unsigned).map(|own| Account { own, others: of_tenant.saturating_sub(own) }))
 }
 
 /// Recalls the unused grants of the tenant's other stores; answers the sum of their

@@ -84,9 +84,9 @@ impl Imports {
             return Ok(match query.optional::<(i64, i64, bool)>().await? {
                 None => ImportOutcome::NoStore,
                 Some((.., true)) => ImportOutcome::Archived,
-                Some((seq, imported, false)) => ImportOutcome::OtherPosition {
-                    imported: (seq == imported).then_some(imported),
-                },
+                Some((seq, imported, false)) => {
+                    ImportOutcome::OtherPosition { imported: (seq == imported).then_some(imported) }
+                }
             });
         };
         if part.position == 0 {

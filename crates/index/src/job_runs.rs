@@ -202,9 +202,8 @@ impl JobRuns {
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<JobRun>, IndexError> {
-        let (started_at, slot) = before.map_or((i64::MAX, i64::MAX), |(at, slot)| {
-            (at.as_micros(), slot.as_micros())
-        });
+        let (started_at, slot) =
+            before.map_or((i64::MAX, i64::MAX), |(at, slot)| (at.as_micros(), slot.as_micros()));
         let mut tx = self.0.read_one("job_runs", Role::Shared(None)).await?;
         let query = tx.query(LIST).bind((job, now, started_at, slot, limit));
         query.all().await

@@ -149,10 +149,7 @@ impl ApiKeys {
         let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
         audit::record(&mut tx, tenant_id, audited, action, object).await?;
         tx.commit().await?;
-        Ok(Some(IssuedKey {
-            revoked_at: Some(audited.at),
-            ..before
-        }))
+        Ok(Some(IssuedKey { revoked_at: Some(audited.at), ..before }))
     }
 
     /// Writes when keys of any tenant were used, in one transaction; a time never moves
@@ -161,9 +158,7 @@ impl ApiKeys {
     /// # Errors
     /// [`IndexError`].
     pub async fn flush_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
-        let uses = uses
-            .iter()
-            .map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
+        let uses = uses.iter().map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
         let table = ["api_key", "api_key_id"];
         last_used::flush(&self.0, "flush_key_use", table, uses).await
     }
@@ -206,12 +201,8 @@ async fn refuse(
     }
     let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
     let keys = unsigned(tx.query(COUNT).bind((tenant_id, counted_from)).scalar().await?);
-    Ok(
-        (keys >= keys_limit).then_some(KeyCreation::OverQuota(OverQuota::ApiKeys {
-            count: keys + 1,
-            limit: keys_limit,
-        })),
-    )
+    Ok((keys >= keys_limit)
+        .then_some(KeyCreation::OverQuota(OverQuota::ApiKeys { count: keys + 1, limit: keys_limit })))
 }
 
 async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {

@@ -20,11 +20,7 @@ pub(crate) async fn flush(
     let row = |(tenant_id, id, used_at): (TenantId, Uuid, Timestamp)| json!({ "tenant_id": hex(tenant_id.uuid()), "id": hex(id), "used_at": used_at.as_micros() });
     let rows: Value = uses.map(row).collect();
     let mut tx = database.write_one(call, Role::Shared(None)).await?;
-    let text = if tx.is_postgres() {
-        on_postgres(table, id)
-    } else {
-        on_sqlite(table, id)
-    };
+    let text = if tx.is_postgres() { on_postgres(table, id) } else { on_sqlite(table, id) };
     let query = tx.query(AssertSqlSafe(text)).bind(rows.to_string());
     query.execute().await?;
     tx.commit().await

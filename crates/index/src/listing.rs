@@ -29,11 +29,7 @@ impl<'a> Span<'a> {
         let from = listing.after.as_deref().map_or(below, |after| after.max(below));
         let end = end_of(&listing.below);
         let after_name = from.strip_prefix(below).filter(|_| *from < *end)?;
-        Some(Self {
-            from,
-            after_name,
-            end,
-        })
+        Some(Self { from, after_name, end })
     }
 }
 
@@ -63,14 +59,7 @@ mod tests {
             let listing = listing(below, after);
             let (from, after_name, end) = expected;
             let end = end.to_owned();
-            assert_eq!(
-                Span::of(&listing),
-                Some(Span {
-                    from,
-                    after_name,
-                    end
-                })
-            );
+            assert_eq!(Span::of(&listing), Some(Span { from, after_name, end }));
         }
     }
 

@@ -183,10 +183,7 @@ impl FromRow for Lookup {
                 None => Target::Missing,
             },
         };
-        Ok(Self {
-            store: row.read()?,
-            target,
-        })
+        Ok(Self { store: row.read()?, target })
     }
 }
 
@@ -205,30 +202,19 @@ impl FromRow for FoundMemory {
             let memory = row.read_unless_null("memory_id")?;
             memory.map_or(MemoryTarget::Missing, MemoryTarget::Live)
         };
-        Ok(Self {
-            store: row.read()?,
-            expiry: row.read()?,
-            target,
-        })
+        Ok(Self { store: row.read()?, expiry: row.read()?, target })
     }
 }
 
 impl FromRow for FoundRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            found: row.read()?,
-        })
+        Ok(Self { memory_id: row.get("memory_id")?, found: row.read()? })
     }
 }
 
 impl Memories {
     pub(crate) fn new(database: Database) -> Self {
-        Self {
-            lookups: Lookups::new(&database),
-            commits: Commits::new(&database),
-            database,
-        }
+        Self { lookups: Lookups::new(&database), commits: Commits::new(&database), database }
     }
 
     /// Finds the target of a path; `None`: no such store.
@@ -248,20 +234,13 @@ impl Memories {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         let head = async |max_entries| {
-            let place = Place {
-                store: StoreKey { tenant_id, store_id },
-                path: path.cloned(),
-            };
+            let place = Place { store: StoreKey { tenant_id, store_id }, path: path.cloned() };
             let at = HeadAt { place, max_entries };
             let head = self.lookups.head(at);
             let role = Role::Tenant(tenant_id);
             self.database.measure("head", role, Mode::Statement, head).await
         };
-        let first = if looks_like_a_directory(path) {
-            max_entries
-        } else {
-            0
-        };
+        let first = if looks_like_a_directory(path) { max_entries } else { 0 };
         let found = head(first).await?;
         let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
         if is_directory && first < max_entries {
@@ -377,9 +356,7 @@ impl Memories {
         let store = StoreKey { tenant_id, store_id };
         let memory = self.lookups.memory(MemoryAt { store, memory_id });
         let role = Role::Tenant(tenant_id);
-        self.database
-            .measure("memory", role, Mode::Statement, memory)
-            .await
+        self.database.measure("memory", role, Mode::Statement, memory).await
     }
 
     /// Finds memories by their ids and at paths, and which of the paths are
@@ -408,10 +385,7 @@ impl Memories {
         Ok(Some(FoundMemories {
             store: found.store,
             expiry: found.expiry,
-            memories: rows
-                .into_iter()
-                .filter_map(|row| Some((row.memory_id?, row.found)))
-                .collect(),
+            memories: rows.into_iter().filter_map(|row| Some((row.memory_id?, row.found))).collect(),
             directories: directories.into_iter().map(DirPath::from_trusted).collect(),
         }))
     }
@@ -454,10 +428,7 @@ impl Memories {
         };
         record_call(&mut tx, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
         tx.commit().await?;
-        Ok(PinOutcome::Done {
-            is_pinned,
-            expires_at,
-        })
+        Ok(PinOutcome::Done { is_pinned, expires_at })
     }
 }
 
@@ -495,11 +466,8 @@ type EntryArrays = Vec<(i64, String, u64)>;
 
 /// Siblings, in display order.
 fn entries_of(arrays: EntryArrays) -> Vec<Entry> {
-    let entry = |(is_directory, path, size_bytes)| Entry {
-        path,
-        is_directory: is_directory == 1,
-        size_bytes,
-    };
+    let entry =
+        |(is_directory, path, size_bytes)| Entry { path, is_directory: is_directory == 1, size_bytes };
     let mut entries: Vec<_> = arrays.into_iter().map(entry).collect();
     // They are sorted, but an aggregate does not promise to keep that, and takes longer if it must.
     entries.sort_by(|one, other| name_of(one).cmp(name_of(other)));

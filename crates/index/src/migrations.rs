@@ -30,10 +30,8 @@ const POSTGRES_FUNCTIONS: &str = concat!(
 /// Version, description and SQL of each migration.
 type List = [(i64, &'static str, &'static str)];
 
-const POSTGRES: &List = &[
-    (1, "schema", sql!("postgres/0001_schema.sql")),
-    (2, "functions", POSTGRES_FUNCTIONS),
-];
+const POSTGRES: &List =
+    &[(1, "schema", sql!("postgres/0001_schema.sql")), (2, "functions", POSTGRES_FUNCTIONS)];
 
 const SQLITE: &List = &[(1, "schema", sql!("sqlite/0001_schema.sql"))];
 
@@ -49,13 +47,7 @@ pub fn sqlite() -> Migrator {
 
 fn migrator(list: &'static List) -> Migrator {
     let migrations = list.iter().map(|&(version, description, sql)| {
-        Migration::new(
-            version,
-            Cow::Borrowed(description),
-            MigrationType::Simple,
-            sql.into_sql_str(),
-            false,
-        )
+        Migration::new(version, Cow::Borrowed(description), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
     // A newer binary may have migrated the schema; this binary works with the newer
@@ -86,17 +78,10 @@ pub(crate) async fn run<C: Migrate>(
     migrator.run_direct(None, connection, false).await?;
     let after = connection.list_applied_migrations(&migrator.table_name).await?;
     connection.unlock().await?;
-    Ok(Migrated {
-        applied: after.len() - before.len(),
-        is_new: before.is_empty(),
-    })
+    Ok(Migrated { applied: after.len() - before.len(), is_new: before.is_empty() })
 }
 
 /// The version of the newest migration.
 pub(crate) fn newest(migrator: &Migrator) -> i64 {
-    migrator
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or_default()
+    migrator.iter().map(|migration| migration.version).max().unwrap_or_default()
 }

@@ -51,9 +51,5 @@ pub(crate) fn merge_metadata(
         };
     }
     let count = metadata.len();
-    if count > limit && count > before {
-        Err(count)
-    } else {
-        Ok(())
-    }
+    if count > limit && count > before { Err(count) } else { Ok(()) }
 }

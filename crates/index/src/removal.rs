@@ -128,11 +128,7 @@ const STORE_TABLES: [Table; 7] = [
     ("memory_access", "store_id, memory_id", "memory_id"),
     ("search_doc", "store_id, memory_id", "memory_id"),
     ("directory", "store_id, path", "path"),
-    (
-        "session_resource",
-        "session_id, resource_id",
-        "session_created_at, session_id",
-    ),
+    ("session_resource", "session_id, resource_id", "session_created_at, session_id"),
     ("session_event", "session_id, at, event_id", "path"),
 ];
 
@@ -156,10 +152,7 @@ struct StoreRow {
 #[derive(Debug)]
 enum Versions<'a> {
     /// One version's content; its row stays.
-    Content {
-        version: &'a ContentRow,
-        audited: &'a Audited,
-    },
+    Content { version: &'a ContentRow, audited: &'a Audited },
     /// Versions by their sequence numbers.
     At(&'a [i64]),
     /// Versions of these memories, at most `limit`.
@@ -189,11 +182,7 @@ struct Queue {
 
 impl Queue {
     const fn drained(reason: DeletionReason, not_before: Timestamp) -> Self {
-        Self {
-            reason,
-            not_before,
-            erasure_id: None,
-        }
+        Self { reason, not_before, erasure_id: None }
     }
 }
 
@@ -232,11 +221,7 @@ from_row! {
 
 impl<'t> Removal<'t> {
     const fn of(tx: &'t mut Tx, tenant_id: TenantId, store_id: StoreId) -> Self {
-        Self {
-            tx,
-            tenant_id,
-            store_id,
-        }
+        Self { tx, tenant_id, store_id }
     }
 
     /// A statement about the store; `$1` and `$2` are bound.
@@ -285,20 +270,12 @@ impl<'t> Removal<'t> {
                 (rows.len() as u64, rows)
             }
         };
-        let sizes: BTreeMap<_, i64> = contents
-            .into_iter()
-            .filter_map(|(blob_id, size_bytes)| Some((blob_id?, size_bytes?)))
-            .collect();
-        let blobs = self
-            .queue_unreferenced(sizes.keys().copied().collect(), queue)
-            .await?;
+        let sizes: BTreeMap<_, i64> =
+            contents.into_iter().filter_map(|(blob_id, size_bytes)| Some((blob_id?, size_bytes?))).collect();
+        let blobs = self.queue_unreferenced(sizes.keys().copied().collect(), queue).await?;
         let bytes = blobs.iter().filter_map(|blob_id| sizes.get(blob_id)).sum();
         self.count([0, 0, signed(versions), bytes]).await?;
-        Ok(RemovedVersions {
-            versions,
-            blobs,
-            bytes: unsigned(bytes),
-        })
+        Ok(RemovedVersions { versions, blobs, bytes: unsigned(bytes) })
     }
 
     /// Removes a version's content from its row, and the path of a deleted memory.
@@ -342,22 +319,14 @@ impl<'t> Removal<'t> {
         let query = self.query_with_lists(DELETE_MEMORIES);
         let rows: Vec<MemoryRow> = query.bind_ids(Some(memories)).all().await?;
         let mut counts = [0; 2];
-        for (count, text) in counts
-            .iter_mut()
-            .zip([DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS])
-        {
+        for (count, text) in counts.iter_mut().zip([DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS]) {
             let query = self.query_with_lists(text).bind_ids(Some(memories));
             *count = query.execute().await?;
         }
         let [access_times, search_documents] = counts;
         let deleted = rows.len() as u64;
         let live = rows.into_iter().filter(|row| row.is_live);
-        let live = live.map(|row| {
-            (
-                MemoryPath::from_trusted(row.path),
-                row.size_bytes.unwrap_or_default(),
-            )
-        });
+        let live = live.map(|row| (MemoryPath::from_trusted(row.path), row.size_bytes.unwrap_or_default()));
         let plan = CommitPlan::leaving(&live.collect::<Vec<_>>());
         if !plan.directories.is_empty() {
             self.move_directories(&plan).await?;

@@ -211,20 +211,14 @@ from_row! {
 
 impl FromRow for SearchChange {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            head: row.read_unless_null("path")?,
-        })
+        Ok(Self { memory_id: row.get("memory_id")?, head: row.read_unless_null("path")? })
     }
 }
 
 impl FromRow for SinceRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let place = row.read_unless_null("seq")?;
-        Ok(Self {
-            place: place.zip(row.get("is_whole")?),
-            change: row.read_unless_null("memory_id")?,
-        })
+        Ok(Self { place: place.zip(row.get("is_whole")?), change: row.read_unless_null("memory_id")? })
     }
 }
 
@@ -284,11 +278,7 @@ impl SearchTerms {
         if is_whole && since.may_be_whole {
             memories = self.whole_store(tenant_id, store_id, since.analyser).await?;
         }
-        Ok(Some(SearchChanges {
-            place,
-            is_whole,
-            memories,
-        }))
+        Ok(Some(SearchChanges { place, is_whole, memories }))
     }
 
     async fn whole_store(
@@ -323,11 +313,7 @@ impl SearchTerms {
         Ok(UnindexedPage {
             looked_at: rows.len() as u64,
             last: rows.last().map(|row| row.memory.place),
-            unindexed: rows
-                .into_iter()
-                .filter(|row| row.is_unindexed)
-                .map(|row| row.memory)
-                .collect(),
+            unindexed: rows.into_iter().filter(|row| row.is_unindexed).map(|row| row.memory).collect(),
         })
     }
 
@@ -367,13 +353,7 @@ mod tests {
     async fn searches_read_versions_by_range_and_memories_by_key() {
         let by_key = "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
         for (statement, parts) in [
-            (
-                CHANGES[1],
-                [
-                    "SEARCH v USING PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)",
-                    by_key,
-                ],
-            ),
+            (CHANGES[1], ["SEARCH v USING PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", by_key]),
             (WHOLE[1], ["SEARCH m USING ", by_key]),
         ] {
             let steps = steps_of(statement).await;

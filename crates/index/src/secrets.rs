@@ -51,13 +51,7 @@ impl std::fmt::Debug for ServerSecret {
 #[derive(Debug, Clone)]
 pub struct ServerSecrets(pub(crate) Database);
 
-from_row!(ServerSecret {
-    kid,
-    purpose,
-    wrapped_key,
-    not_before,
-    retired_at
-});
+from_row!(ServerSecret { kid, purpose, wrapped_key, not_before, retired_at });
 
 impl ServerSecrets {
     /// All secrets of a purpose, ordered by `not_before`, then by key id.
@@ -88,10 +82,7 @@ impl ServerSecrets {
     /// # Errors
     /// [`IndexError`].
     pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
-        let mut tx = self
-            .0
-            .write_one("rewrap_server_secret", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.write_one("rewrap_server_secret", Role::Shared(None)).await?;
         let changed = tx.query(REWRAP).bind((kid, from, to)).execute().await?;
         tx.commit().await?;
         Ok(changed > 0)
@@ -132,10 +123,7 @@ impl ServerSecrets {
     /// # Errors
     /// [`IndexError`].
     pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
-        let mut tx = self
-            .0
-            .write_one("remove_server_secret", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.write_one("remove_server_secret", Role::Shared(None)).await?;
         let removed = tx.query(REMOVE).bind(kid).execute().await?;
         tx.commit().await?;
         Ok(removed > 0)

@@ -123,10 +123,7 @@ impl SessionLimits {
     /// Checks the counters, which include a new session, against the limits.
     pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverQuota> {
         if now.sessions > self.sessions {
-            return Err(OverQuota::Sessions {
-                count: now.sessions,
-                limit: self.sessions,
-            });
+            return Err(OverQuota::Sessions { count: now.sessions, limit: self.sessions });
         }
         self.check_bytes(now)
     }
@@ -291,11 +288,7 @@ impl SessionPage {
         mut sessions: Vec<Session>,
         next: Option<(Timestamp, SessionId)>,
     ) -> Self {
-        let place = |session: &Session| {
-            found
-                .iter()
-                .position(|found| found.session_id == session.session_id)
-        };
+        let place = |session: &Session| found.iter().position(|found| found.session_id == session.session_id);
         sessions.sort_by_key(place);
         Self { sessions, next }
     }
@@ -363,13 +356,8 @@ impl EventListing {
     /// Whether an event matches the filters.
     pub fn asks_for(&self, event: &SessionEvent) -> bool {
         let place = (event.at, event.event_id);
-        let is_after = self.after.is_none_or(|after| {
-            if self.newest_first {
-                place < after
-            } else {
-                place > after
-            }
-        });
+        let is_after =
+            self.after.is_none_or(|after| if self.newest_first { place < after } else { place > after });
         let led_to = event.place.as_ref().map(|place| place.store_id);
         let is_seen =
             led_to.is_none_or(|store_id| self.only.as_ref().is_none_or(|only| only.contains(&store_id)));

@@ -147,11 +147,9 @@ impl Stores {
     /// # Errors
     /// [`IndexError`].
     pub async fn list(&self, tenant_id: TenantId, listing: &StoreListing) -> Result<Vec<Store>, IndexError> {
-        let (before, before_id) = listing
-            .after
-            .map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
-                (created_at.as_micros(), store_id.uuid())
-            });
+        let (before, before_id) = listing.after.map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
+            (created_at.as_micros(), store_id.uuid())
+        });
         let mut tx = self.0.read("list_stores", Role::Tenant(tenant_id)).await?;
         let stores = tx
             .query_with_lists(LIST)

@@ -98,11 +98,7 @@ impl Tenants {
         limit: u32,
     ) -> Result<Vec<Tenant>, IndexError> {
         let mut tx = self.0.read_one("tenants", Role::Shared(None)).await?;
-        let text = if external_id.is_some() {
-            LIST_BY_EXTERNAL_ID
-        } else {
-            LIST
-        };
+        let text = if external_id.is_some() { LIST_BY_EXTERNAL_ID } else { LIST };
         let query = tx.query(text).bind(before.map_or(Uuid::max(), TenantId::uuid));
         let query = query.bind(limit);
         match external_id {
@@ -131,10 +127,7 @@ impl Tenants {
         }
         let changed = change
             .applied_to(&before, audited.at)
-            .map_err(|_| IndexError::Corrupt {
-                table: "tenant",
-                what: "unknown limits",
-            })?;
+            .map_err(|_| IndexError::Corrupt { table: "tenant", what: "unknown limits" })?;
         if changed == before {
             return Ok(TenantUpdate::Done(Box::new(changed)));
         }

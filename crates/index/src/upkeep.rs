@@ -325,9 +325,8 @@ impl Upkeep {
         let (tenant, scope) = after.map_or((Uuid::nil(), [0; 32]), |(tenant, scope)| (tenant.uuid(), *scope));
         let query = tx.query(CALLS_UP_TO).bind((tenant, scope.as_slice()));
         let last: Option<CallKey> = query.bind(i64::from(limit.max(1)) - 1).optional().await?;
-        let (end, end_scope) = last.map_or((Uuid::max(), [u8::MAX; 32]), |(tenant, scope)| {
-            (tenant.uuid(), scope)
-        });
+        let (end, end_scope) =
+            last.map_or((Uuid::max(), [u8::MAX; 32]), |(tenant, scope)| (tenant.uuid(), scope));
         let query = tx
             .query(if is_dry { COUNT_CALLS } else { PRUNE_CALLS })
             .bind(tenant)
@@ -335,11 +334,7 @@ impl Upkeep {
             .bind(end)
             .bind(end_scope.as_slice())
             .bind(before);
-        let rows = if is_dry {
-            query.scalar().await?
-        } else {
-            query.execute().await?
-        };
+        let rows = if is_dry { query.scalar().await? } else { query.execute().await? };
         tx.commit().await?;
         Ok(PrunedCalls { rows, last })
     }

@@ -89,19 +89,13 @@ impl FromRow for Version {
 
 impl FromRow for FoundVersion {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            store: row.read()?,
-            version: row.read_unless_null("version_id")?,
-        })
+        Ok(Self { store: row.read()?, version: row.read_unless_null("version_id")? })
     }
 }
 
 impl FromRow for PageRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            store: row.read_unless_null("purge_epoch")?,
-            version: row.read_unless_null("version_id")?,
-        })
+        Ok(Self { store: row.read_unless_null("purge_epoch")?, version: row.read_unless_null("version_id")? })
     }
 }
 
@@ -177,10 +171,7 @@ impl Versions {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.0.read("versions_with_content", role).await?;
         let query = tx.query(WITH_CONTENT).bind((tenant_id, store_id));
-        let ids = query
-            .bind((sha256.as_bytes().as_slice(), limit))
-            .scalars()
-            .await?;
+        let ids = query.bind((sha256.as_bytes().as_slice(), limit)).scalars().await?;
         tx.commit().await?;
         Ok(ids)
     }
@@ -255,10 +246,7 @@ async fn page_of_sqlite(
         .bind(imported_kind(listing))
         .all()
         .await?;
-    Ok(Some(VersionPage {
-        store: state.store,
-        versions,
-    }))
+    Ok(Some(VersionPage { store: state.store, versions }))
 }
 
 /// The name of the kind that imported versions by the actor have; NULL: they do not count.
@@ -330,12 +318,7 @@ mod tests {
     #[tokio::test]
     async fn lists_use_the_index_of_their_filter() {
         let list = |memory_id, actor, operation| {
-            list_on_sqlite(&VersionListing {
-                memory_id,
-                operation,
-                actor,
-                ..VersionListing::default()
-            })
+            list_on_sqlite(&VersionListing { memory_id, operation, actor, ..VersionListing::default() })
         };
         let memory_id = Some(MemoryId::from_uuid(Uuid::nil()));
         let actor = Some((ActorKind::User, String::new()));
@@ -344,26 +327,14 @@ mod tests {
             (select(WITH_ID[1]).0, "version_id=?)"),
             (select(WITH_SEQ[1]).0, "seq=?)"),
             (CREATED_AT.to_owned(), "seq<?)"),
-            (
-                list(memory_id, actor.clone(), None),
-                "memory_id=? AND seq>? AND seq<?)",
-            ),
+            (list(memory_id, actor.clone(), None), "memory_id=? AND seq>? AND seq<?)"),
             (list(None, actor, None), "actor_id=? AND seq>? AND seq<?)"),
-            (
-                list(None, None, Some(Operation::Deleted)),
-                "op=? AND seq>? AND seq<?)",
-            ),
+            (list(None, None, Some(Operation::Deleted)), "op=? AND seq>? AND seq<?)"),
             (list(None, None, None), "seq>? AND seq<?)"),
         ] {
             let steps = steps_of(&statement).await;
-            assert!(
-                steps.iter().any(|step| step.contains(&format!("{range} {end}"))),
-                "{end}: {steps:#?}"
-            );
-            assert!(
-                !steps.iter().any(|step| step.contains("TEMP B-TREE")),
-                "{steps:#?}"
-            );
+            assert!(steps.iter().any(|step| step.contains(&format!("{range} {end}"))), "{end}: {steps:#?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
         }
     }
 }

@@ -36,12 +36,7 @@ impl Backends {
     pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(settings, &metrics).await?;
-        Ok(Self {
-            index,
-            blobs,
-            metrics,
-            _lock: lock,
-        })
+        Ok(Self { index, blobs, metrics, _lock: lock })
     }
 
     /// An engine on these stores.
@@ -75,19 +70,15 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
     match &settings.url {
         // The first start of a server creates it.
         IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(()),
-        IndexUrl::Sqlite { url, .. } => SqliteIndex::look(url)
-            .await
-            .map_err(of_index(format!("index.url {url}"))),
+        IndexUrl::Sqlite { url, .. } => {
+            SqliteIndex::look(url).await.map_err(of_index(format!("index.url {url}")))
+        }
         IndexUrl::Postgres(_) => {
             let (index, _) = open_index(settings).await?;
             let failed = || of_index(format!("index.url {}", settings.url));
             let app = index.check().await.map_err(failed());
             // This call uses the connection pool of the jobs.
-            let jobs = index
-                .replicas
-                .live_gateways(SystemClock.now())
-                .await
-                .map_err(failed());
+            let jobs = index.replicas.live_gateways(SystemClock.now()).await.map_err(failed());
             index.close().await;
             app.and(jobs.map(drop))
         }
@@ -117,9 +108,7 @@ pub(crate) async fn open_blobs_at(
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
-    keepsake_blobs::open(url, &s3, metrics)
-        .await
-        .map_err(Failure::of(format_args!("blobs.url {url}")))
+    keepsake_blobs::open(url, &s3, metrics).await.map_err(Failure::of(format_args!("blobs.url {url}")))
 }
 
 async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>), Failure> {
@@ -130,10 +119,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLoc
         }
         IndexUrl::Postgres(url) => {
             let options = PostgresOptions {
-                jobs_url: settings
-                    .jobs_url
-                    .as_ref()
-                    .map(|url| url.expose_secret().to_owned()),
+                jobs_url: settings.jobs_url.as_ref().map(|url| url.expose_secret().to_owned()),
                 max_connections: settings.max_connections,
                 call_timeout: settings.call_timeout,
                 ..PostgresOptions::new(url.expose_secret())
@@ -149,9 +135,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLoc
 async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock), Failure> {
     data_dir::make_private_file(file)?;
     let lock = FolderLock::take(file)?;
-    let index = SqliteIndex::open(url)
-        .await
-        .map_err(of_index(format!("index.url {url}")))?;
+    let index = SqliteIndex::open(url).await.map_err(of_index(format!("index.url {url}")))?;
     Ok((index, lock))
 }
 
@@ -159,11 +143,7 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
 /// classifies it.
 fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
     move |error| {
-        let class = if error.is_passing() {
-            FailureClass::Unavailable
-        } else {
-            FailureClass::Failed
-        };
+        let class = if error.is_passing() { FailureClass::Unavailable } else { FailureClass::Failed };
         Failure::of_class(class, format!("{what}: {error}"))
     }
 }

@@ -297,9 +297,8 @@ mod tests {
         ] {
             assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments}");
         }
-        let unknown = parse("keepsake tenant create --name n --limit bytes_per_memroy=1")
-            .unwrap_err()
-            .to_string();
+        let unknown =
+            parse("keepsake tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
         assert!(
             unknown.contains("unknown field `bytes_per_memroy`, expected one of `bytes_per_memory`"),
             "{unknown}"

@@ -51,10 +51,7 @@ pub(crate) struct Context {
 // Without the key, which must not appear in a log.
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context")
-            .field("url", &self.url)
-            .field("store", &self.store)
-            .finish_non_exhaustive()
+        f.debug_struct("Context").field("url", &self.url).field("store", &self.store).finish_non_exhaustive()
     }
 }
 
@@ -126,11 +123,7 @@ fn warn_of_readers(path: &Path) {
 /// # Errors
 /// [`Failure`] if the environment names no home folder.
 pub(crate) fn default_file(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
-    let folder = |name| {
-        variable(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_CONFIG_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".config")))
         .map(|folder| folder.join("keepsake").join("contexts.toml"))
@@ -142,11 +135,7 @@ mod tests {
     use super::*;
 
     fn context(url: &str) -> Context {
-        Context {
-            url: url.to_owned(),
-            api_key: "ks_live_x".to_owned(),
-            store: None,
-        }
+        Context { url: url.to_owned(), api_key: "ks_live_x".to_owned(), store: None }
     }
 
     #[test]
@@ -175,19 +164,10 @@ mod tests {
             })
         };
         let file = |text: &str| PathBuf::from(text);
-        assert_eq!(
-            place(Some("/h"), None).unwrap(),
-            file("/h/.config/keepsake/contexts.toml")
-        );
-        assert_eq!(
-            place(Some("/h"), Some("/c")).unwrap(),
-            file("/c/keepsake/contexts.toml")
-        );
+        assert_eq!(place(Some("/h"), None).unwrap(), file("/h/.config/keepsake/contexts.toml"));
+        assert_eq!(place(Some("/h"), Some("/c")).unwrap(), file("/c/keepsake/contexts.toml"));
         // As the XDG specification says, a relative path is ignored.
-        assert_eq!(
-            place(Some("/h"), Some("c")).unwrap(),
-            file("/h/.config/keepsake/contexts.toml")
-        );
+        assert_eq!(place(Some("/h"), Some("c")).unwrap(), file("/h/.config/keepsake/contexts.toml"));
         assert!(place(None, None).is_err());
     }
 

@@ -36,10 +36,8 @@ impl FolderLock {
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
         // The resolved path, so that all links to the file share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
-        let folder = database
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let folder =
+            database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let path = Self::file_of(&database);
         let file = OpenOptions::new()
             .create(true)
@@ -47,20 +45,16 @@ impl FolderLock {
             .write(true)
             .mode(FILE_MODE)
             .open(&path)
-            .map_err(Failure::of(format_args!(
-                "the lock {} cannot be opened",
-                path.display()
-            )))?;
+            .map_err(Failure::of(format_args!("the lock {} cannot be opened", path.display())))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
                 "another process is using the folder {}: end it first, or choose another folder",
                 folder.display()
             ))),
-            Err(TryLockError::Error(error)) => Err(Failure::new(format!(
-                "the lock {} cannot be taken: {error}",
-                path.display()
-            ))),
+            Err(TryLockError::Error(error)) => {
+                Err(Failure::new(format!("the lock {} cannot be taken: {error}", path.display())))
+            }
         }
     }
 }
@@ -89,10 +83,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
 /// [`Failure`] that names the folder.
 pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
-    made.map_err(Failure::of(format_args!(
-        "the folder {} cannot be used",
-        folder.display()
-    )))
+    made.map_err(Failure::of(format_args!("the folder {} cannot be used", folder.display())))
 }
 
 /// Creates a file, and its folder, that only their owner can access.
@@ -106,13 +97,8 @@ pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_private_folder(folder)?;
     }
-    let made = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(FILE_MODE)
-        .open(path);
-    made.map(drop)
-        .map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+    let made = OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path);
+    made.map(drop).map_err(Failure::of(format_args!("{} cannot be written", path.display())))
 }
 
 /// Replaces a file atomically; only its owner can read it.
@@ -128,11 +114,7 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(&temporary)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -149,11 +131,7 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
 pub(crate) fn default_folder(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
 ) -> Result<PathBuf, Failure> {
-    let absolute = |name| {
-        variable(name)
-            .map(PathBuf::from)
-            .filter(|path: &PathBuf| path.is_absolute())
-    };
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|folder| folder.join("keepsake"))
@@ -174,10 +152,7 @@ mod tests {
         let database = folder.path().join("index.db");
         let first = FolderLock::take(&database).unwrap();
         let refusal = FolderLock::take(&database).unwrap_err().to_string();
-        assert!(
-            refusal.contains(&folder.path().display().to_string()),
-            "{refusal}"
-        );
+        assert!(refusal.contains(&folder.path().display().to_string()), "{refusal}");
         drop(first);
         FolderLock::take(&database).unwrap();
     }
@@ -237,18 +212,11 @@ mod tests {
     #[test]
     fn default_folder_follows_the_environment() {
         let of = |variables: &'static [(&str, &str)]| {
-            let variable = |name: &str| {
-                variables
-                    .iter()
-                    .find(|(key, _)| *key == name)
-                    .map(|(_, value)| value.into())
-            };
+            let variable =
+                |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
             default_folder(variable)
         };
-        assert_eq!(
-            of(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(),
-            Path::new("/x/keepsake")
-        );
+        assert_eq!(of(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(), Path::new("/x/keepsake"));
         assert_eq!(
             of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]).unwrap(),
             Path::new("/h/.local/share/keepsake")

@@ -72,10 +72,7 @@ pub(crate) async fn print_credentials(
             base_url.clone_into(&mut credentials.base_url);
             write(&path, &credentials)?;
         }
-        print(&format!(
-            "Keepsake is on {base_url}; its credentials are in {}\n",
-            path.display()
-        ))?;
+        print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()))?;
         return Ok(credentials);
     }
     let credentials = create(engine, backends, folder, base_url).await?;
@@ -139,9 +136,7 @@ async fn find_valid(backends: &Backends, path: &Path) -> Result<Option<Credentia
     let Some(credentials) = read::<Credentials>(path)? else {
         return Ok(None);
     };
-    let is_valid = is_valid(&backends.index, &credentials)
-        .await
-        .map_err(Failure::of("the index"))?;
+    let is_valid = is_valid(&backends.index, &credentials).await.map_err(Failure::of("the index"))?;
     Ok(is_valid.then_some(credentials))
 }
 
@@ -160,12 +155,8 @@ async fn create(
         store_ids: None,
         expires_at: None,
     };
-    let (_, secret) = engine
-        .operator
-        .keys
-        .create(new)
-        .await
-        .map_err(Failure::of("the API key was not created"))?;
+    let (_, secret) =
+        engine.operator.keys.create(new).await.map_err(Failure::of("the API key was not created"))?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
         api_key: secret.expose().to_owned(),
@@ -196,9 +187,7 @@ fn keep_aside(path: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Failure::of(format!("{} cannot be renamed", path.display()))(
-            error,
-        )),
+        Err(error) => Err(Failure::of(format!("{} cannot be renamed", path.display()))(error)),
     }
 }
 
@@ -212,34 +201,23 @@ async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, Inde
     };
     let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
     Ok(is_of_tenant
-        && index
-            .stores
-            .find(credentials.workspace_id, credentials.memory_store_id)
-            .await?
-            .is_some())
+        && index.stores.find(credentials.workspace_id, credentials.memory_store_id).await?.is_some())
 }
 
 async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) -> Result<DevTenant, Failure> {
     let path = folder.join(TENANT_FILE);
     let known = read::<DevTenant>(&path)?;
-    let found = find_tenant(index, known)
-        .await
-        .map_err(Failure::of("the index"))?;
+    let found = find_tenant(index, known).await.map_err(Failure::of("the index"))?;
     let workspace_id = match found {
         Some(tenant_id) => tenant_id,
         None => create_tenant(engine).await?,
     };
-    let found = find_store(index, workspace_id, known)
-        .await
-        .map_err(Failure::of("the index"))?;
+    let found = find_store(index, workspace_id, known).await.map_err(Failure::of("the index"))?;
     let memory_store_id = match found {
         Some(store_id) => store_id,
         None => create_store(engine, workspace_id).await?,
     };
-    let tenant = DevTenant {
-        workspace_id,
-        memory_store_id,
-    };
+    let tenant = DevTenant { workspace_id, memory_store_id };
     if known != Some(tenant) {
         write(&path, &tenant)?;
     }
@@ -250,11 +228,7 @@ async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) ->
 async fn find_tenant(index: &Index, known: Option<DevTenant>) -> Result<Option<TenantId>, IndexError> {
     let is_there = |tenant: &Tenant| tenant.status != TenantStatus::Deleting;
     if let Some(known) = known
-        && index
-            .tenants
-            .find(known.workspace_id)
-            .await?
-            .is_some_and(|tenant| is_there(&tenant))
+        && index.tenants.find(known.workspace_id).await?.is_some_and(|tenant| is_there(&tenant))
     {
         return Ok(Some(known.workspace_id));
     }
@@ -275,18 +249,11 @@ async fn find_store(
 ) -> Result<Option<StoreId>, IndexError> {
     let known = known.filter(|known| known.workspace_id == tenant_id);
     if let Some(known) = known
-        && index
-            .stores
-            .find(tenant_id, known.memory_store_id)
-            .await?
-            .is_some()
+        && index.stores.find(tenant_id, known.memory_store_id).await?.is_some()
     {
         return Ok(Some(known.memory_store_id));
     }
-    let listing = StoreListing {
-        limit: MAX_LOOKED_AT,
-        ..StoreListing::default()
-    };
+    let listing = StoreListing { limit: MAX_LOOKED_AT, ..StoreListing::default() };
     let stores: Vec<Store> = index.stores.list(tenant_id, &listing).await?;
     let found = only_or_named(&stores, |store| &store.name);
     if let Some(store) = found {
@@ -305,24 +272,15 @@ fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
 }
 
 async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
-    let new = NewTenant {
-        name: NAME.to_owned(),
-        ..NewTenant::default()
-    };
-    let tenant = engine
-        .operator
-        .tenants
-        .create(new)
-        .await
-        .map_err(Failure::of("the tenant was not created"))?;
+    let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
+    let tenant =
+        engine.operator.tenants.create(new).await.map_err(Failure::of("the tenant was not created"))?;
     Ok(tenant.tenant_id)
 }
 
 async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
     let made = engine.operator.create_store(tenant_id, NAME).await;
-    Ok(made
-        .map_err(Failure::of("the memory store was not created"))?
-        .store_id)
+    Ok(made.map_err(Failure::of("the memory store was not created"))?.store_id)
 }
 
 /// The content of a JSON file; `None` if it is missing or has another format.
@@ -330,10 +288,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(format!(
-            "{} cannot be read: {error}",
-            path.display()
-        ))),
+        Err(error) => Err(Failure::new(format!("{} cannot be read: {error}", path.display()))),
     }
 }
 
@@ -344,12 +299,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
 }
 
 fn welcome_text(credentials: &Credentials, path: &Path) -> String {
-    let Credentials {
-        base_url,
-        api_key,
-        memory_store_id,
-        workspace_id,
-    } = credentials;
+    let Credentials { base_url, api_key, memory_store_id, workspace_id } = credentials;
     let curl = |input: &str| {
         format!(
             "curl -sS -w '\\n' {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
@@ -395,18 +345,11 @@ mod tests {
 
         /// Starts, and returns the credentials after checking them against the index.
         async fn start(&self, base_url: &str) -> Credentials {
-            let sources = Sources {
-                data_dir: Some(self.0.path().to_owned()),
-                ..Sources::default()
-            };
+            let sources = Sources { data_dir: Some(self.0.path().to_owned()), ..Sources::default() };
             let settings = sources.merge().settings().unwrap();
             let backends = Backends::open(&settings, Metrics::default()).await.unwrap();
-            print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url)
-                .await
-                .unwrap();
-            let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE))
-                .unwrap()
-                .unwrap();
+            print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url).await.unwrap();
+            let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE)).unwrap().unwrap();
             assert!(is_valid(&backends.index, &credentials).await.unwrap());
             backends.index.close().await;
             credentials
@@ -418,12 +361,7 @@ mod tests {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         assert_eq!(first.base_url, URL);
-        let mode = folder
-            .file(CREDENTIALS_FILE)
-            .metadata()
-            .unwrap()
-            .permissions()
-            .mode();
+        let mode = folder.file(CREDENTIALS_FILE).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(first == folder.start(URL).await);
     }
@@ -434,13 +372,7 @@ mod tests {
         let first = folder.start(URL).await;
         let second = folder.start("http://127.0.0.1:9090").await;
         assert_eq!(second.base_url, "http://127.0.0.1:9090");
-        assert!(
-            first
-                == Credentials {
-                    base_url: URL.to_owned(),
-                    ..second
-                }
-        );
+        assert!(first == Credentials { base_url: URL.to_owned(), ..second });
     }
 
     #[tokio::test]
@@ -449,16 +381,9 @@ mod tests {
         let first = folder.start(URL).await;
         let path = folder.file(CREDENTIALS_FILE);
         let other_key = ApiKeySecret::from_random([1; 32]);
-        let unknown_key = serde_json::to_string(&Credentials {
-            api_key: other_key.expose().to_owned(),
-            ..first.clone()
-        });
-        for broken in [
-            None,
-            Some(String::new()),
-            Some("{\"api_key\":".to_owned()),
-            unknown_key.ok(),
-        ] {
+        let unknown_key =
+            serde_json::to_string(&Credentials { api_key: other_key.expose().to_owned(), ..first.clone() });
+        for broken in [None, Some(String::new()), Some("{\"api_key\":".to_owned()), unknown_key.ok()] {
             match broken {
                 None => fs::remove_file(&path).unwrap(),
                 Some(text) => fs::write(&path, text).unwrap(),

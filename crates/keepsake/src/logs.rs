@@ -34,9 +34,7 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     });
     // Without a hint, `tracing` evaluates the filter for events of every level.
     let filter = filter.and(without_content.with_max_level_hint(LevelFilter::TRACE));
-    let lines = fmt::layer()
-        .with_writer(lines::start())
-        .with_ansi(io::stderr().is_terminal());
+    let lines = fmt::layer().with_writer(lines::start()).with_ansi(io::stderr().is_terminal());
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match settings.format {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
@@ -53,9 +51,7 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
 
 /// Logs the place of a panic without its message, which may quote content.
 fn log_panic(panicked: &PanicHookInfo<'_>) {
-    let place = panicked
-        .location()
-        .map(|place| format!("{}:{}", place.file(), place.line()));
+    let place = panicked.location().map(|place| format!("{}:{}", place.file(), place.line()));
     let place = place.unwrap_or_default();
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or_default();

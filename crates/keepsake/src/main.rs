@@ -54,9 +54,9 @@ async fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(args).await,
         Command::Mcp(args) => mcp::run(args).await,
-        Command::Config {
-            command: ConfigCommand::Check(args),
-        } => Box::pin(operator::check_config(args)).await,
+        Command::Config { command: ConfigCommand::Check(args) } => {
+            Box::pin(operator::check_config(args)).await
+        }
         Command::Migrate(args) => operator::migrate(args).await,
         Command::Tenant { command } => operator::run_tenant(command).await,
         Command::Key { command } => operator::run_key(command).await,
@@ -73,9 +73,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Sync(args) => sync::run(args).await,
         Command::Job { command } => operator::run_job(command).await,
         Command::Verify(args) => operator::verify(args).await,
-        Command::Blobs {
-            command: BlobCommand::Move(args),
-        } => operator::move_blobs(args).await,
+        Command::Blobs { command: BlobCommand::Move(args) } => operator::move_blobs(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
         Command::Completions(args) => manual::print_completions(&args),
         Command::Man(args) => manual::print_manual(&args),

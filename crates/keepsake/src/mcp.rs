@@ -30,13 +30,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
         args.server.refuse_beside("--data-dir")?;
     }
     let is_bridge = args.data_dir.is_none() && (args.server.url.is_some() || args.server.context.is_some());
-    let served = async {
-        if is_bridge {
-            bridge::run(&args).await
-        } else {
-            embedded(&args).await
-        }
-    };
+    let served = async { if is_bridge { bridge::run(&args).await } else { embedded(&args).await } };
     tokio::select! {
         served = served => served,
         () = shutdown.cancelled() => {
@@ -54,10 +48,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
         Some(folder) => folder.clone(),
         None => data_dir::default_folder(|name| std::env::var_os(name))?,
     };
-    let sources = Sources {
-        data_dir: Some(folder.clone()),
-        ..Sources::default()
-    };
+    let sources = Sources { data_dir: Some(folder.clone()), ..Sources::default() };
     let settings = sources.merge().settings()?;
     logs::start(&settings.log, None);
     data_dir::prepare(&folder)?;
@@ -78,10 +69,7 @@ async fn serve(
     store_name: Option<&str>,
     settings: &Settings,
 ) -> Result<(), Failure> {
-    engine
-        .prepare_secrets()
-        .await
-        .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+    engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
     let local = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine
         .auth
@@ -93,9 +81,8 @@ async fn serve(
         None => engine.stores.get(&principal, local.memory_store_id).await,
     };
     let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
-    let runner = Runner::start(engine, true)
-        .await
-        .map_err(Failure::of("the scheduled jobs cannot be started"))?;
+    let runner =
+        Runner::start(engine, true).await.map_err(Failure::of("the scheduled jobs cannot be started"))?;
     tracing::info!(folder = %folder.display(), store.id = %store.store_id, "keepsake serves an MCP client");
     let access = Access {
         principal,
@@ -114,13 +101,8 @@ async fn find_or_create_store(
     principal: &std::sync::Arc<Principal>,
     name: &str,
 ) -> Result<Store, keepsake_engine::EngineError> {
-    let mut query = StoreQuery {
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..StoreQuery::default()
-    };
+    let mut query =
+        StoreQuery { page: PageRequest { limit: Some(100), page: None }, ..StoreQuery::default() };
     loop {
         let page = engine.stores.list(principal, &query).await?;
         if let Some(store) = page.items.into_iter().find(|store| store.name == name) {
@@ -131,9 +113,6 @@ async fn find_or_create_store(
             None => break,
         }
     }
-    let draft = StoreDraft {
-        name: name.to_owned(),
-        ..StoreDraft::default()
-    };
+    let draft = StoreDraft { name: name.to_owned(), ..StoreDraft::default() };
     engine.stores.create(principal, draft, None).await
 }

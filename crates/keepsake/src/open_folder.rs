@@ -39,11 +39,7 @@ impl Access {
         let owner = Mode::RUSR.union(Mode::WUSR);
         match self {
             Self::OwnerOnly => owner,
-            Self::ByUmask => owner
-                .union(Mode::RGRP)
-                .union(Mode::WGRP)
-                .union(Mode::ROTH)
-                .union(Mode::WOTH),
+            Self::ByUmask => owner.union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH),
         }
     }
 
@@ -118,10 +114,7 @@ impl OpenFolder {
         for name in above {
             directory = open(directory.as_fd(), name)?;
         }
-        Ok(FolderEntry {
-            directory,
-            name: (*name).to_owned(),
-        })
+        Ok(FolderEntry { directory, name: (*name).to_owned() })
     }
 
     /// The names in the folder.
@@ -173,11 +166,7 @@ impl FolderEntry {
             Err(Errno::LOOP) => return Err(io::Error::other("is a symbolic link")),
             file => File::from(file?),
         };
-        if file.metadata()?.is_file() {
-            Ok(file)
-        } else {
-            Err(io::Error::other("is not a regular file"))
-        }
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a regular file")) }
     }
 
     /// Reads a regular file.
@@ -360,10 +349,7 @@ mod tests {
         /// The names beside the folder, and the content of the file there.
         fn outside(&self) -> (usize, String) {
             let beside = self.base.path().read_dir().unwrap().count();
-            (
-                beside,
-                fs::read_to_string(self.base.path().join("victim")).unwrap(),
-            )
+            (beside, fs::read_to_string(self.base.path().join("victim")).unwrap())
         }
     }
 
@@ -372,10 +358,7 @@ mod tests {
         let disk = Disk::new();
         for path in ["../x", "a/../../x", "/x", "..", ".", "", "a/..", "./x"] {
             let refused = disk.folder.make_entry(path, Access::ByUmask).unwrap_err();
-            assert!(
-                refused.to_string().contains("out of the folder"),
-                "{path}: {refused}"
-            );
+            assert!(refused.to_string().contains("out of the folder"), "{path}: {refused}");
             disk.folder.entry(path).unwrap_err();
         }
         assert_eq!(disk.outside(), (2, "victim".to_owned()));
@@ -386,17 +369,11 @@ mod tests {
         let disk = Disk::new();
         for path in ["link/x", "link/d/x", "link/victim"] {
             let refused = disk.folder.make_entry(path, Access::ByUmask).unwrap_err();
-            assert!(
-                refused.to_string().contains("is a symbolic link"),
-                "{path}: {refused}"
-            );
+            assert!(refused.to_string().contains("is a symbolic link"), "{path}: {refused}");
         }
         let linked = disk.folder.entry("file").unwrap();
         assert_eq!(linked.open().unwrap_err().to_string(), "is a symbolic link");
-        assert_eq!(
-            linked.create_new(Access::ByUmask).unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
+        assert_eq!(linked.create_new(Access::ByUmask).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         // A rename replaces the link.
         let written = disk.folder.entry("new").unwrap();
         drop(written.create_new(Access::ByUmask).unwrap());

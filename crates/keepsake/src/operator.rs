@@ -34,11 +34,7 @@ pub(crate) use verify::run as verify;
 /// # Errors
 /// [`Failure`] if stdout is closed.
 pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
-    print(if args.admin {
-        keepsake_server::operator_openapi()
-    } else {
-        keepsake_server::openapi()
-    })
+    print(if args.admin { keepsake_server::operator_openapi() } else { keepsake_server::openapi() })
 }
 
 /// Migrates the database to the schema of this binary, and says what changed.
@@ -82,9 +78,8 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
         "name": store.name,
         "created_at": store.created_at.to_rfc3339(),
     });
-    Printer::new(args.connection.output.output).done(&object, || {
-        format!("created the memory store {}\n", store.store_id)
-    })
+    Printer::new(args.connection.output.output)
+        .done(&object, || format!("created the memory store {}\n", store.store_id))
 }
 
 /// An engine for one command. It has no requests to wait for, so callers only

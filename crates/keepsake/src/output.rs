@@ -60,11 +60,7 @@ enum Format {
 
 impl Column {
     const fn new(header: &'static str, pointer: &'static str, format: Format) -> Self {
-        Self {
-            header,
-            pointer,
-            format,
-        }
+        Self { header, pointer, format }
     }
 
     pub(crate) const fn text(header: &'static str, pointer: &'static str) -> Self {
@@ -121,11 +117,7 @@ impl Column {
 impl Printer {
     pub(crate) fn new(format: OutputFormat) -> Self {
         let terminal = Term::stdout();
-        Self {
-            format,
-            width: terminal.is_term().then(|| terminal.size().1),
-            now: Timestamp::now(),
-        }
+        Self { format, width: terminal.is_term().then(|| terminal.size().1), now: Timestamp::now() }
     }
 
     /// Whether the output is for people.
@@ -172,11 +164,7 @@ impl Printer {
     /// [`Failure`] if stdout is closed.
     pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
         self.done_styled(object, || {
-            let width = fields
-                .iter()
-                .map(|field| field.header.len())
-                .max()
-                .unwrap_or_default();
+            let width = fields.iter().map(|field| field.header.len()).max().unwrap_or_default();
             let line = |field: &Column| {
                 let name = Style::new().bold().apply_to(format!("{:<width$}", field.header));
                 format!("{name}  {}\n", self.shown(object, field))
@@ -218,13 +206,9 @@ impl Printer {
 
     fn table(&self, items: &[Value], columns: &[Column]) -> String {
         let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_header(columns.iter().map(|column| column.header));
+        table.load_style(presets::NOTHING).set_header(columns.iter().map(|column| column.header));
         if let Some(width) = self.width {
-            table
-                .set_content_arrangement(ContentArrangement::Dynamic)
-                .set_width(width);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
         for item in items {
             table.add_row(columns.iter().map(|column| self.shown(item, column)));
@@ -317,9 +301,7 @@ fn text_of(value: &Value) -> String {
         Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(", "),
         Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Object(fields) => {
-            let fields = fields
-                .iter()
-                .map(|(name, value)| format!("{name}={}", text_of(value)));
+            let fields = fields.iter().map(|(name, value)| format!("{name}={}", text_of(value)));
             fields.collect::<Vec<_>>().join(", ")
         }
     }
@@ -337,11 +319,7 @@ mod tests {
     ];
 
     fn printer(width: Option<u16>) -> Printer {
-        Printer {
-            format: OutputFormat::Table,
-            width,
-            now: "2026-01-02T00:00:00Z".parse().unwrap(),
-        }
+        Printer { format: OutputFormat::Table, width, now: "2026-01-02T00:00:00Z".parse().unwrap() }
     }
 
     #[test]
@@ -366,15 +344,9 @@ mod tests {
             "last_run": {"counts": {"removed": 3, "kept": 2}, "error": null},
         });
         let shown = |column: &Column| printer(None).shown(&job, column);
-        assert_eq!(
-            shown(&Column::schedule("SCHEDULE")),
-            "daily at 00:03 UTC, next in 4 hours"
-        );
+        assert_eq!(shown(&Column::schedule("SCHEDULE")), "daily at 00:03 UTC, next in 4 hours");
         let outcome = shown(&Column::outcome("RESULT", "/last_run"));
-        assert!(
-            ["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()),
-            "{outcome}"
-        );
+        assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
         let failed = json!({"counts": null, "error": "no\u{1b}"});
         let outcome = printer(None).shown(&failed, &Column::outcome("RESULT", ""));
         assert_eq!(outcome, "no\\u001b");

@@ -123,10 +123,7 @@ impl Serving<'_> {
     /// Runs the listeners and the jobs of the role until shutdown.
     async fn run(&self, backends: &Backends, dev_folder: Option<&Path>) -> Result<(), Failure> {
         let (engine, settings) = (self.engine, self.settings);
-        engine
-            .prepare_secrets()
-            .await
-            .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+        engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
         if !engine.replica.may_serve().await {
             return Err(Failure::of_class(FailureClass::Unavailable, CONTENT_MOVES));
         }
@@ -172,10 +169,7 @@ impl Serving<'_> {
                 issuers: self.settings.auth.issuers.names().into(),
             },
             console: ConsoleOptions {
-                is_https: server
-                    .public_url
-                    .as_deref()
-                    .is_some_and(|url| url.starts_with("https://")),
+                is_https: server.public_url.as_deref().is_some_and(|url| url.starts_with("https://")),
                 public_url: server.public_url.as_deref().map(Into::into),
                 links: self.links.clone(),
             },
@@ -214,9 +208,7 @@ impl Serving<'_> {
         let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());
         keepsake_server::serve_operator(engine, listener, options, lifecycle)
             .await
-            .map_err(Failure::of(format_args!(
-                "the operator's listener on {address} failed"
-            )))
+            .map_err(Failure::of(format_args!("the operator's listener on {address} failed")))
     }
 }
 
@@ -321,10 +313,7 @@ async fn end(engine: &Engine, backends: &Backends, deadline: Duration) {
     if !engine.shut_down(deadline).await {
         tracing::warn!("shutdown deadline exceeded: some writes did not finish");
     }
-    if tokio::time::timeout(CLOSE_TIMEOUT, backends.index.close())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(CLOSE_TIMEOUT, backends.index.close()).await.is_err() {
         tracing::warn!("index.close timed out");
     }
 }

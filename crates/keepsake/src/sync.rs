@@ -87,10 +87,7 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     };
     sync.save()?;
     done?;
-    let (conflicts, would) = (
-        sync.report.conflicts(),
-        if args.dry_run { "would be" } else { "were" },
-    );
+    let (conflicts, would) = (sync.report.conflicts(), if args.dry_run { "would be" } else { "were" });
     match conflicts {
         0 if sync.report.has_refused() => Err(Failure::new("some files were refused")),
         0 => Ok(()),
@@ -113,11 +110,7 @@ async fn or_end<T>(
 }
 
 async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Option<FolderLock>), Failure> {
-    let root = if args.dry_run {
-        args.folder.clone()
-    } else {
-        prepare(&args.folder)?
-    };
+    let root = if args.dry_run { args.folder.clone() } else { prepare(&args.folder)? };
     let private = root.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
     let lock = if args.dry_run {

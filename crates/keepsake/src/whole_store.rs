@@ -106,11 +106,7 @@ struct Change {
 impl<'a> Changes<'a> {
     /// From now on.
     async fn begin(client: &'a Client, store: &[&'a str]) -> Result<Self, Failure> {
-        let mut changes = Self {
-            client,
-            path: [store, &["changes"]].concat(),
-            place: None,
-        };
+        let mut changes = Self { client, path: [store, &["changes"]].concat(), place: None };
         changes.place = match changes.page(END).await {
             Ok(page) => Some(page.next_after),
             Err(error) if is_without_changes(&error) => None,
@@ -163,12 +159,7 @@ pub(crate) async fn list<T: DeserializeOwned>(
     store: &[&str],
     id_of: fn(&T) -> String,
 ) -> Result<BTreeMap<String, T>, Failure> {
-    let mut lister = Lister {
-        client,
-        store,
-        id_of,
-        memories: BTreeMap::new(),
-    };
+    let mut lister = Lister { client, store, id_of, memories: BTreeMap::new() };
     read_all(client, store, &mut lister).await?;
     Ok(lister.memories)
 }

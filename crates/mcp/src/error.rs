@@ -43,10 +43,9 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         EngineError::Shared(shared) | EngineError::OfOperation { refusal: shared, .. } => {
             to_error_data(shared)
         }
-        EngineError::Index(IndexError::Unavailable(_)) => unavailable(
-            error,
-            "the database cannot be reached at the moment: try again; nothing was changed",
-        ),
+        EngineError::Index(IndexError::Unavailable(_)) => {
+            unavailable(error, "the database cannot be reached at the moment: try again; nothing was changed")
+        }
         EngineError::Index(IndexError::OutcomeUnknown(_)) => {
             unavailable(error, "the database did not answer: a change may have been made")
         }

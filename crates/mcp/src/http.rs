@@ -39,11 +39,7 @@ impl HttpService {
             .with_allowed_origins(options.allowed_origins)
             .enforce_origin_validation();
         let server = MemoryServer::of_requests(engine);
-        Self(StreamableHttpService::new(
-            move || Ok(server.clone()),
-            Arc::default(),
-            config,
-        ))
+        Self(StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config))
     }
 
     /// Answers one authenticated request.

@@ -16,9 +16,7 @@ pub(crate) fn offered() -> Prompt {
         PromptArgument::new("keep_tidy")
             .with_description("`true` adds instructions for keeping the files in order")
             .with_required(false),
-        PromptArgument::new("topic")
-            .with_description("Limits the notes to this topic")
-            .with_required(false),
+        PromptArgument::new("topic").with_description("Limits the notes to this topic").with_required(false),
         PromptArgument::new("file_index")
             .with_description("`true` adds the files with their first lines")
             .with_required(false),
@@ -39,10 +37,7 @@ pub(crate) async fn get(
     let argument = |name: &str| match arguments.and_then(|arguments| arguments.get(name)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(ErrorData::invalid_params(
-            format!("`{name}` must be a string"),
-            None,
-        )),
+        Some(_) => Err(ErrorData::invalid_params(format!("`{name}` must be a string"), None)),
     };
     let flag = |name: &str| match argument(name)? {
         None | Some("" | "false") => Ok(false),

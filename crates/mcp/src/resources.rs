@@ -60,16 +60,10 @@ pub(crate) async fn list(
             path: None,
             path_prefix: None,
             depth: None,
-            page: PageRequest {
-                limit: Some(PAGE),
-                page: page.take(),
-            },
+            page: PageRequest { limit: Some(PAGE), page: page.take() },
         };
         let principal = &access.principal;
-        let found = engine
-            .memories
-            .list(principal, mounted.store_id, &query, View::Basic)
-            .await;
+        let found = engine.memories.list(principal, mounted.store_id, &query, View::Basic).await;
         let found = found.map_err(|error| to_error_data(&error))?;
         let is_last_store = number + 1 == stores.len();
         let next_cursor = match found.next {
@@ -77,11 +71,7 @@ pub(crate) async fn list(
             None if is_last_store => None,
             None => Some(format!("{}.", number + 1)),
         };
-        let resources: Vec<_> = found
-            .items
-            .iter()
-            .filter_map(|item| resource(slug, item))
-            .collect();
+        let resources: Vec<_> = found.items.iter().filter_map(|item| resource(slug, item)).collect();
         if !resources.is_empty() || next_cursor.is_none() {
             let mut result = ListResourcesResult::with_all_items(resources);
             result.next_cursor = next_cursor;

@@ -32,10 +32,7 @@ impl MemoryServer {
 
     /// A server for one client, for the life of the process.
     pub const fn of_process(engine: Engine, access: Access) -> Self {
-        Self {
-            engine,
-            access: Some(access),
-        }
+        Self { engine, access: Some(access) }
     }
 
     fn access(&self, context: &RequestContext<RoleServer>) -> Result<Access, ErrorData> {
@@ -60,16 +57,11 @@ fn span_of(context: &RequestContext<RoleServer>) -> tracing::Span {
 
 impl ServerHandler for MemoryServer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder()
-            .enable_tools()
-            .enable_resources()
-            .enable_prompts()
-            .build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts().build();
         let implementation =
             Implementation::new("keepsake", env!("CARGO_PKG_VERSION")).with_title("Keepsake");
-        ServerConfig::new(capabilities)
-            .with_server_info(implementation)
-            .with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(INSTRUCTIONS)
     }
 
     async fn list_tools(
@@ -90,17 +82,9 @@ impl ServerHandler for MemoryServer {
             return Err(ErrorData::invalid_params(message, None));
         }
         let access = self.access(&context)?;
-        let call = ToolCall {
-            tool_use_id: None,
-            input: request.arguments.unwrap_or_default(),
-            idempotency: None,
-        };
-        let Access {
-            principal,
-            mounts,
-            held,
-            ..
-        } = access;
+        let call =
+            ToolCall { tool_use_id: None, input: request.arguments.unwrap_or_default(), idempotency: None };
+        let Access { principal, mounts, held, .. } = access;
         let called = self.engine.tools.call(&principal, mounts, &request.name, call);
         let called = called.instrument(span_of(&context));
         let answer = match held {
@@ -118,9 +102,7 @@ impl ServerHandler for MemoryServer {
     ) -> Result<ListResourcesResult, ErrorData> {
         let access = self.access(&context)?;
         let cursor = request.and_then(|request| request.cursor);
-        resources::list(&self.engine, &access, cursor.as_deref())
-            .instrument(span_of(&context))
-            .await
+        resources::list(&self.engine, &access, cursor.as_deref()).instrument(span_of(&context)).await
     }
 
     async fn list_resource_templates(
@@ -128,9 +110,7 @@ impl ServerHandler for MemoryServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(vec![
-            resources::template(),
-        ]))
+        Ok(ListResourceTemplatesResult::with_all_items(vec![resources::template()]))
     }
 
     async fn read_resource(
@@ -167,9 +147,7 @@ impl ServerHandler for MemoryServer {
 /// # Errors
 /// [`std::io::Error`] if the client does not initialize the session correctly.
 pub async fn serve_stdio(server: MemoryServer) -> std::io::Result<()> {
-    let running = Box::pin(server.serve(rmcp::transport::stdio()))
-        .await
-        .map_err(std::io::Error::other)?;
+    let running = Box::pin(server.serve(rmcp::transport::stdio())).await.map_err(std::io::Error::other)?;
     running.waiting().await.map_err(std::io::Error::other)?;
     Ok(())
 }

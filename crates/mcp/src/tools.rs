@@ -19,11 +19,7 @@ fn tool(definition: ToolDefinition) -> Tool {
         .destructive(definition.is_destructive)
         .idempotent(definition.is_idempotent)
         .open_world(false);
-    let mut tool = Tool::new(
-        definition.name,
-        definition.description,
-        object(definition.input_schema),
-    );
+    let mut tool = Tool::new(definition.name, definition.description, object(definition.input_schema));
     tool.title = Some(definition.title.to_owned());
     tool.output_schema = definition.output_schema.map(object);
     tool.annotations = Some(annotations);

@@ -167,10 +167,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
     /// boundaries, which would take most of the time in such a text.
     fn take(&mut self, text: &str) {
         let (mut from, mut at) = (0, 0);
-        while let Some(wide) = text.as_bytes()[at..]
-            .iter()
-            .position(|byte| WIDE_BYTES.contains(byte))
-        {
+        while let Some(wide) = text.as_bytes()[at..].iter().position(|byte| WIDE_BYTES.contains(byte)) {
             at += wide;
             let mut letters = text[at..].chars();
             let Some(letter) = letters.next() else {
@@ -235,10 +232,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         self.term.clear();
         fold_into(character, &mut self.term);
         let folded = std::mem::take(&mut self.term);
-        for letter in folded
-            .chars()
-            .filter(|letter| letter.is_alphanumeric() || *letter == 'ー')
-        {
+        for letter in folded.chars().filter(|letter| letter.is_alphanumeric() || *letter == 'ー') {
             self.pair_up(letter, range.clone());
         }
         self.term = folded;
@@ -361,12 +355,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         }
         compound.parts += 1;
         compound.range.end = range.end;
-        (self.sink)(Token {
-            term: &self.term,
-            position: self.position,
-            range,
-            kind: Kind::Word,
-        });
+        (self.sink)(Token { term: &self.term, position: self.position, range, kind: Kind::Word });
     }
 
     fn end_compound(&mut self) {
@@ -432,21 +421,14 @@ fn continues(letter: char) -> bool {
 /// The word without its English contraction or possessive: `it's`, `we'll`,
 /// `Anna’s`.
 fn without_contraction(word: &str) -> &str {
-    let Some((at, mark)) = word
-        .char_indices()
-        .rfind(|(_, letter)| matches!(letter, '\'' | '’' | '＇'))
+    let Some((at, mark)) = word.char_indices().rfind(|(_, letter)| matches!(letter, '\'' | '’' | '＇'))
     else {
         return word;
     };
     let ending = &word[at + mark.len_utf8()..];
-    let is_contraction = ["s", "ll", "re", "ve", "d", "m"]
-        .iter()
-        .any(|known| ending.eq_ignore_ascii_case(known));
-    if is_contraction && at > 0 {
-        &word[..at]
-    } else {
-        word
-    }
+    let is_contraction =
+        ["s", "ll", "re", "ve", "d", "m"].iter().any(|known| ending.eq_ignore_ascii_case(known));
+    if is_contraction && at > 0 { &word[..at] } else { word }
 }
 
 /// The parts of a word. It is split at characters that are neither letters nor

@@ -134,11 +134,7 @@ mod tests {
     fn masked(script: Unspaced, run: &str) -> String {
         let letters: Vec<char> = run.chars().collect();
         let mask = mask(script, &letters);
-        letters
-            .iter()
-            .zip(mask)
-            .map(|(letter, is_masked)| if is_masked { '_' } else { *letter })
-            .collect()
+        letters.iter().zip(mask).map(|(letter, is_masked)| if is_masked { '_' } else { *letter }).collect()
     }
 
     #[test]

@@ -135,11 +135,7 @@ impl Postings {
     ) -> Result<(), DamagedRow> {
         self.retire(memory);
         let row = row.unwrap_or_default();
-        let length = if row.is_empty() {
-            Ok(0)
-        } else {
-            Terms::of(&row).map(|terms| terms.length())
-        };
+        let length = if row.is_empty() { Ok(0) } else { Terms::of(&row).map(|terms| terms.length()) };
         let row = if length.is_ok() { row } else { Arc::default() };
         let path_row = Row::of(path.as_str());
         let added = self.add(Slot {
@@ -328,16 +324,10 @@ impl Builder {
     /// Returns `None` if they do not fit in memory.
     pub fn build(self) -> Option<Built> {
         let DictionaryBuild { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
-        let mut damaged: Vec<_> = (damaged.into_iter())
-            .map(|number| self.slots[number as usize].memory)
-            .collect();
+        let mut damaged: Vec<_> =
+            (damaged.into_iter()).map(|number| self.slots[number as usize].memory).collect();
         damaged.dedup();
-        Some(Built {
-            all: dictionary,
-            slots: self.slots,
-            numbering: self.numbering,
-            damaged,
-        })
+        Some(Built { all: dictionary, slots: self.slots, numbering: self.numbering, damaged })
     }
 }
 
@@ -390,10 +380,7 @@ impl<'a> Searched<'a> {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "positions of a store are far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "positions of a store are far below 2^52")]
 fn average(positions: u64, count: u64) -> f64 {
     (positions as f64 / count.max(1) as f64).max(1.0)
 }

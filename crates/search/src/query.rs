@@ -124,21 +124,15 @@ impl Query {
 impl PathFilter {
     fn of(text: &str, is_excluded: bool) -> Self {
         let bare = text.trim_start_matches('/');
-        Self {
-            start: folded_path(bare),
-            is_absolute: bare.len() < text.len(),
-            is_excluded,
-        }
+        Self { start: folded_path(bare), is_absolute: bare.len() < text.len(), is_excluded }
     }
 
     /// Whether the filter accepts the memory at the folded `path`.
     pub(crate) fn allows(&self, path: &str) -> bool {
         let is_there = if self.is_absolute {
-            path.strip_prefix('/')
-                .is_some_and(|bare| bare.starts_with(&self.start))
+            path.strip_prefix('/').is_some_and(|bare| bare.starts_with(&self.start))
         } else {
-            path.match_indices('/')
-                .any(|(slash, _)| path[slash + 1..].starts_with(&self.start))
+            path.match_indices('/').any(|(slash, _)| path[slash + 1..].starts_with(&self.start))
         };
         is_there != self.is_excluded
     }
@@ -176,11 +170,7 @@ impl Parser {
             let (place, rest) = quoted(place).unwrap_or_else(|| word(place));
             if !place.trim_matches('/').is_empty() {
                 let has_room = self.has_room();
-                keep(
-                    has_room,
-                    &mut self.query.paths,
-                    PathFilter::of(place, is_excluded),
-                );
+                keep(has_room, &mut self.query.paths, PathFilter::of(place, is_excluded));
                 return rest;
             }
         }
@@ -295,10 +285,7 @@ impl Parser {
     /// Takes the pairs of a run of one script, and single characters that add
     /// information.
     fn take_run(&mut self, pairs: &[(Kind, String, u32)]) {
-        let mut run: Vec<char> = pairs
-            .iter()
-            .filter_map(|(_, pair, _)| pair.chars().next())
-            .collect();
+        let mut run: Vec<char> = pairs.iter().filter_map(|(_, pair, _)| pair.chars().next()).collect();
         run.extend(pairs.last().and_then(|(_, pair, _)| pair.chars().nth(1)));
         let Some(script) = run.first().copied().and_then(unspaced) else {
             return;
@@ -345,11 +332,7 @@ impl Parser {
                 one.is_shown = true;
             }
         }
-        Query {
-            languages: languages(&ranked),
-            ranked,
-            ..self.query
-        }
+        Query { languages: languages(&ranked), ranked, ..self.query }
     }
 }
 
@@ -389,10 +372,7 @@ fn is_start(text: &str) -> bool {
 
 /// The number of pairs at the start of `terms` that belong to one run.
 fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
-    1 + terms
-        .windows(2)
-        .take_while(|two| two[1].0 == Kind::Pair && two[1].2 == two[0].2 + 1)
-        .count()
+    1 + terms.windows(2).take_while(|two| two[1].0 == Kind::Pair && two[1].2 == two[0].2 + 1).count()
 }
 
 /// The terms of `text` with their distances; a compound gives its parts. If

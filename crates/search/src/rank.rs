@@ -60,12 +60,7 @@ pub struct Results {
 
 impl Results {
     fn too_broad() -> Self {
-        Self {
-            found: Vec::new(),
-            count: 0,
-            marker: Marker::default(),
-            is_too_broad: true,
-        }
+        Self { found: Vec::new(), count: 0, marker: Marker::default(), is_too_broad: true }
     }
 }
 
@@ -117,17 +112,10 @@ impl Postings {
             narrowed = read;
             &narrowed
         };
-        let index = Searched {
-            store: self,
-            terms,
-            budget,
-        };
+        let index = Searched { store: self, terms, budget };
         let mut scores = Scores::of(index);
-        let mut resolved: Vec<Resolved<'_>> = query
-            .ranked
-            .iter()
-            .map(|one| index.resolve(one, query.languages))
-            .collect();
+        let mut resolved: Vec<Resolved<'_>> =
+            query.ranked.iter().map(|one| index.resolve(one, query.languages)).collect();
         for one in &mut resolved {
             scores.add(index, one);
         }
@@ -148,18 +136,9 @@ impl Postings {
             .map(|(score, slot)| (score, &self.slots()[slot as usize]))
             .filter(|(score, slot)| accept(*score, &slot.path))
             .take(limit)
-            .map(|(score, slot)| Found {
-                memory: slot.memory,
-                path: MemoryPath::clone(&slot.path),
-                score,
-            })
+            .map(|(score, slot)| Found { memory: slot.memory, path: MemoryPath::clone(&slot.path), score })
             .collect();
-        Results {
-            found,
-            count,
-            marker: index.marker(&resolved),
-            is_too_broad: false,
-        }
+        Results { found, count, marker: index.marker(&resolved), is_too_broad: false }
     }
 
     fn sort(&self, found: &mut [(f64, u32)]) {
@@ -206,11 +185,7 @@ impl Searched<'_> {
             })),
         }
         variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(&self.terms.text(b.term)));
-        Resolved {
-            ranked,
-            variants,
-            weight: 0.0,
-        }
+        Resolved { ranked, variants, weight: 0.0 }
     }
 
     /// Whether a character is in so many pairs that it does not distinguish memories;
@@ -280,12 +255,7 @@ impl Scores {
 
     fn add(&mut self, index: Searched<'_>, one: &mut Resolved<'_>) {
         let content = (Field::Content, 1.0, B_CONTENT, index.store.average_length());
-        let path = (
-            Field::Path,
-            PATH_WEIGHT,
-            B_PATH,
-            index.store.average_path_length(),
-        );
+        let path = (Field::Path, PATH_WEIGHT, B_PATH, index.store.average_path_length());
         let variants = one.variants.iter();
         for (variant, (field, weight, b, average)) in variants.flat_map(|one| [(one, content), (one, path)]) {
             for posting in index.terms.postings(variant.term, field) {
@@ -323,11 +293,8 @@ impl Scores {
     }
 
     fn touch_all(&mut self, index: Searched<'_>) {
-        self.found = (0..)
-            .zip(index.store.slots())
-            .filter(|(_, slot)| slot.is_live)
-            .map(|(at, _)| at)
-            .collect();
+        self.found =
+            (0..).zip(index.store.slots()).filter(|(_, slot)| slot.is_live).map(|(at, _)| at).collect();
     }
 
     fn found(&self) -> impl Iterator<Item = (f64, u32)> {
@@ -337,10 +304,7 @@ impl Scores {
 
 /// Inverse document frequency, for a part that `having` of `all` memories have;
 /// always positive.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "memories of a store are far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "memories of a store are far below 2^52")]
 fn rarity(all: usize, having: usize) -> f64 {
     let (all, having) = (all as f64, having as f64);
     (1.0 + (all - having + 0.5) / (having + 0.5)).ln()
@@ -363,17 +327,9 @@ impl<'a> Filter<'a> {
         let step = |(atom, offset): &(Atom, u32)| (index.terms_of(atom), *offset);
         let steps = |sequences: &[Sequence]| {
             let sequences = sequences.iter();
-            sequences
-                .map(|Sequence(atoms)| Steps(atoms.iter().map(step).collect()))
-                .collect()
+            sequences.map(|Sequence(atoms)| Steps(atoms.iter().map(step).collect())).collect()
         };
-        Self {
-            index,
-            query,
-            directory,
-            phrases: steps(&query.phrases),
-            excluded: steps(&query.excluded),
-        }
+        Self { index, query, directory, phrases: steps(&query.phrases), excluded: steps(&query.excluded) }
     }
 
     fn allows(&self, slot: u32) -> bool {
@@ -381,8 +337,7 @@ impl<'a> Filter<'a> {
             return false;
         }
         let memory = self.index.slot(slot);
-        self.directory
-            .is_none_or(|directory| memory.path.is_below(directory))
+        self.directory.is_none_or(|directory| memory.path.is_below(directory))
             && self.matches_path(memory.path.as_str())
             && self.phrases.iter().all(|steps| steps.are_in(self.index, slot))
             && !self.excluded.iter().any(|steps| steps.are_in(self.index, slot))
@@ -400,9 +355,7 @@ impl<'a> Filter<'a> {
 impl Steps {
     /// Whether the content or the path of the slot has the sequence.
     fn are_in(&self, index: Searched<'_>, slot: u32) -> bool {
-        [Field::Content, Field::Path]
-            .into_iter()
-            .any(|field| self.are_in_field(index, field, slot))
+        [Field::Content, Field::Path].into_iter().any(|field| self.are_in_field(index, field, slot))
     }
 
     fn are_in_field(&self, index: Searched<'_>, field: Field, slot: u32) -> bool {
@@ -433,9 +386,7 @@ impl Steps {
 /// consecutive positions.
 fn follows(places: &[u32], position: u32, distance: u32) -> bool {
     let is_at = |distance: u32| {
-        position
-            .checked_sub(distance)
-            .is_some_and(|place| places.binary_search(&place).is_ok())
+        position.checked_sub(distance).is_some_and(|place| places.binary_search(&place).is_ok())
     };
     is_at(distance) || (distance <= 1 && is_at(1 - distance))
 }

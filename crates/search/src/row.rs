@@ -113,9 +113,7 @@ impl Collected {
         let mut entries = Vec::with_capacity(content.len().min(1 << 20) / 5 + 4);
         let (mut runs, mut fits, mut has_pairs) = (RunsOf::default(), true, false);
         let length = analyse(content, |token| {
-            let Token {
-                term, position, kind, ..
-            } = token;
+            let Token { term, position, kind, .. } = token;
             // A sign that represents characters can be joined to a text of two
             // characters. The analyser then returns one term of another kind that looks
             // like a pair.
@@ -131,23 +129,11 @@ impl Collected {
             arena.extend_from_slice(term.as_bytes());
         });
         let pairs = if has_pairs { pairs } else { Pairs::None };
-        fits.then_some(Self {
-            arena,
-            entries,
-            pairs,
-            runs,
-            length,
-        })
+        fits.then_some(Self { arena, entries, pairs, runs, length })
     }
 
     fn into_row(self) -> Row {
-        let Self {
-            arena,
-            mut entries,
-            pairs,
-            runs,
-            length,
-        } = self;
+        let Self { arena, mut entries, pairs, runs, length } = self;
         let text_of = |entry: &Entry| {
             let start = entry.start() + 1;
             &arena[start..start + usize::from(arena[start - 1])]
@@ -251,9 +237,7 @@ const fn low_byte(number: u32) -> u8 {
 fn put_term(bytes: &mut Vec<u8>, before: &[u8], term: &[u8]) {
     let shared = before.iter().zip(term).take_while(|(a, b)| a == b).count();
     let suffix = &term[shared..];
-    bytes.push(low_byte(to_u32(
-        shared.min(NIBBLE) << 4 | suffix.len().min(NIBBLE),
-    )));
+    bytes.push(low_byte(to_u32(shared.min(NIBBLE) << 4 | suffix.len().min(NIBBLE))));
     for length in [shared, suffix.len()] {
         if length >= NIBBLE {
             bytes.push(low_byte(to_u32(length - NIBBLE)));
@@ -292,10 +276,7 @@ pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: i
     let beside = if let Some(runs) = runs.filter(|runs| runs.contain(positions_at)) {
         runs.each_position(positions_at, count, counted)
     } else {
-        let mut rest = Reader {
-            bytes: row,
-            at: positions_at,
-        };
+        let mut rest = Reader { bytes: row, at: positions_at };
         let _ = rest.each_position(&mut { counted });
         0
     };
@@ -330,11 +311,7 @@ impl<'a> Reader<'a> {
             number |= u32::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 // A number has only one valid encoding.
-                return if byte == 0 && shift > 0 {
-                    Err(DamagedRow)
-                } else {
-                    Ok(number)
-                };
+                return if byte == 0 && shift > 0 { Err(DamagedRow) } else { Ok(number) };
             }
         }
         Err(DamagedRow)
@@ -343,10 +320,7 @@ impl<'a> Reader<'a> {
     /// The end of the block at `at`, and the leading bytes of its first term.
     #[inline]
     fn block_head(&self, at: usize) -> Result<(usize, u64), DamagedRow> {
-        let mut head = Reader {
-            bytes: self.bytes,
-            at,
-        };
+        let mut head = Reader { bytes: self.bytes, at };
         let bytes = head.number()? as usize;
         let end = head.at + bytes;
         let mut length = usize::from(head.byte()?);
@@ -378,9 +352,7 @@ impl<'a> Reader<'a> {
         let more = self.number()?;
         for _ in 0..=more {
             let distance = self.number()?;
-            last = (last.checked_add(distance))
-                .and_then(|sum| sum.checked_add(1))
-                .ok_or(DamagedRow)?;
+            last = (last.checked_add(distance)).and_then(|sum| sum.checked_add(1)).ok_or(DamagedRow)?;
             sink(last);
         }
         Ok((more.saturating_add(2), last))

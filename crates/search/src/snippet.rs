@@ -62,11 +62,7 @@ impl Marker {
         let mut found: Vec<Match> = Vec::new();
         analyse(content, |token| {
             if let Some((term, weight)) = self.weights.get_key_value(token.term) {
-                found.push(Match {
-                    range: token.range,
-                    term: term.clone(),
-                    weight: *weight,
-                });
+                found.push(Match { range: token.range, term: term.clone(), weight: *weight });
             }
         });
         found.sort_by_key(|one| (one.range.start, one.range.end));
@@ -134,11 +130,7 @@ fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
         let letters = content[range].chars();
         letters.filter(|letter| *letter != MARKS.0 && *letter != MARKS.1)
     };
-    if content[..window.start]
-        .chars()
-        .next_back()
-        .is_some_and(|before| before != '\n')
-    {
+    if content[..window.start].chars().next_back().is_some_and(|before| before != '\n') {
         text.push(CUT);
     }
     let mut at = window.start;

@@ -56,17 +56,13 @@ fn english(term: &str) -> Cow<'_, str> {
 pub(crate) fn irregular_forms(root: &str) -> impl Iterator<Item = &'static str> {
     static BY_ROOT: OnceLock<Vec<(String, &'static str)>> = OnceLock::new();
     let by_root = BY_ROOT.get_or_init(|| {
-        let mut forms: Vec<_> = irregular::forms()
-            .map(|(form, base)| (english(base).into_owned(), form))
-            .collect();
+        let mut forms: Vec<_> =
+            irregular::forms().map(|(form, base)| (english(base).into_owned(), form)).collect();
         forms.sort_unstable();
         forms
     });
     let from = by_root.partition_point(|(known, _)| known.as_str() < root);
-    by_root[from..]
-        .iter()
-        .take_while(move |(known, _)| known == root)
-        .map(|(_, form)| *form)
+    by_root[from..].iter().take_while(move |(known, _)| known == root).map(|(_, form)| *form)
 }
 
 /// The possible beginnings of an Indonesian word with a prefix.

@@ -47,11 +47,7 @@ impl Quality {
             let ranked = rank(&question.query);
             let relevant: HashSet<&String> = question.relevant.iter().collect();
             let recall = |depth: usize| {
-                let found = ranked
-                    .iter()
-                    .take(depth)
-                    .filter(|path| relevant.contains(path))
-                    .count();
+                let found = ranked.iter().take(depth).filter(|path| relevant.contains(path)).count();
                 found as f64 / relevant.len().min(depth) as f64
             };
             sum.recall_at_5 += recall(5);
@@ -78,12 +74,7 @@ struct Baseline {
 
 impl Baseline {
     fn of(set: &LabelledSet, tokens: fn(&str) -> Vec<String>) -> Self {
-        let mut baseline = Self {
-            paths: Vec::new(),
-            frequencies: Vec::new(),
-            lengths: Vec::new(),
-            tokens,
-        };
+        let mut baseline = Self { paths: Vec::new(), frequencies: Vec::new(), lengths: Vec::new(), tokens };
         for document in &set.documents {
             let found = tokens(&document.content);
             baseline.paths.push(document.path.clone());
@@ -105,11 +96,7 @@ impl Baseline {
         let mut terms: Vec<_> = terms.into_iter().collect();
         terms.sort();
         for term in terms {
-            let having = self
-                .frequencies
-                .iter()
-                .filter(|known| known.contains_key(&term))
-                .count() as f64;
+            let having = self.frequencies.iter().filter(|known| known.contains_key(&term)).count() as f64;
             let rarity = (1.0 + (count - having + 0.5) / (having + 0.5)).ln();
             for (place, frequencies) in self.frequencies.iter().enumerate() {
                 let frequency = frequencies.get(&term).copied().unwrap_or_default();
@@ -126,10 +113,7 @@ impl Baseline {
 }
 
 fn whitespace_tokens(text: &str) -> Vec<String> {
-    text.to_lowercase()
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect()
+    text.to_lowercase().split_whitespace().map(str::to_owned).collect()
 }
 
 fn character_bigrams(text: &str) -> Vec<String> {
@@ -143,9 +127,7 @@ fn index(set: &LabelledSet) -> Postings {
         let id = MemoryId::from_uuid(Uuid::from_u128(number as u128));
         let path = MemoryPath::parse(&document.path).expect("paths of the set keep the rules");
         let row = Row::of(&document.content).into_bytes();
-        index
-            .set(id, path, Some(row.into()))
-            .expect("rows that were just made are whole");
+        index.set(id, path, Some(row.into())).expect("rows that were just made are whole");
     }
     index
 }
@@ -153,11 +135,7 @@ fn index(set: &LabelledSet) -> Postings {
 fn ours(index: &Postings, query: &str) -> Vec<String> {
     let query = Query::parse(query).expect("queries of the set are short");
     let results = index.search(&query, None, 10, |_, _| true);
-    results
-        .found
-        .into_iter()
-        .map(|found| found.path.to_string())
-        .collect()
+    results.found.into_iter().map(|found| found.path.to_string()).collect()
 }
 
 fn sets() -> Vec<LabelledSet> {
@@ -182,11 +160,7 @@ fn search_beats_both_baselines_in_every_language() {
         "language", "docs", "asked", "ranking", "recall@5", "recall@10", "MRR"
     );
     for set in sets() {
-        assert!(
-            set.documents.len() >= 40 && set.queries.len() >= 40,
-            "{}",
-            set.language
-        );
+        assert!(set.documents.len() >= 40 && set.queries.len() >= 40, "{}", set.language);
         let index = index(&set);
         let words = Baseline::of(&set, whitespace_tokens);
         let bigrams = Baseline::of(&set, character_bigrams);

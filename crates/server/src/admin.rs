@@ -93,11 +93,7 @@ pub(super) struct Acting {
 
 impl Acting {
     fn operator(&self) -> Operator {
-        if self.has_token {
-            self.engine.operator.with_token()
-        } else {
-            self.engine.operator.clone()
-        }
+        if self.has_token { self.engine.operator.with_token() } else { self.engine.operator.clone() }
     }
 }
 
@@ -105,10 +101,7 @@ impl FromRequestParts<Engine> for Acting {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, engine: &Engine) -> Result<Self, Infallible> {
-        Ok(Self {
-            engine: engine.clone(),
-            has_token: parts.extensions.get::<ByCommand>().is_none(),
-        })
+        Ok(Self { engine: engine.clone(), has_token: parts.extensions.get::<ByCommand>().is_none() })
     }
 }
 
@@ -146,12 +139,7 @@ pub async fn operator_call(
         .map_err(|_| broken())?;
     let Ok(response) = router.oneshot(request).await;
     let status = response.status();
-    let bytes = response
-        .into_body()
-        .collect()
-        .await
-        .map_err(|_| broken())?
-        .to_bytes();
+    let bytes = response.into_body().collect().await.map_err(|_| broken())?.to_bytes();
     let answer: Value = serde_json::from_slice(&bytes).map_err(|_| broken())?;
     if status.is_success() {
         return Ok(answer);
@@ -232,17 +220,12 @@ async fn not_of_operator(uri: OriginalUri, method: Method, headers: HeaderMap) -
 
 /// Health probes: a worker has no other listener.
 fn open() -> OpenApiRouter<Engine> {
-    OpenApiRouter::new()
-        .routes(routes!(health::live))
-        .routes(routes!(health::ready))
+    OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready))
 }
 
 /// The OpenAPI description of the operator's routes.
 pub(crate) fn described() -> OpenApi {
-    OpenApiRouter::<Engine>::new()
-        .nest("/admin/v1", v1())
-        .merge(open())
-        .into_openapi()
+    OpenApiRouter::<Engine>::new().nest("/admin/v1", v1()).merge(open()).into_openapi()
 }
 
 /// Accepts only requests that carry the token.

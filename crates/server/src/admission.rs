@@ -90,10 +90,7 @@ pub(crate) async fn admit(
         admission.engine.metrics().rate_refused(Refused::InFlight);
         return ApiError::too_many_in_flight().into_response();
     };
-    let held = Arc::new(Held {
-        request: request_share,
-        memory,
-    });
+    let held = Arc::new(Held { request: request_share, memory });
     request.extensions_mut().insert(Holder(Arc::clone(&held)));
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let response = holding(Arc::clone(&held), next.run(request)).await;
@@ -143,12 +140,7 @@ impl HttpBody for CountedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let hold = |bytes| {
-            Bytes::from_owner(Sending {
-                bytes,
-                _held: Arc::clone(&self.held),
-            })
-        };
+        let hold = |bytes| Bytes::from_owner(Sending { bytes, _held: Arc::clone(&self.held) });
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(hold))))
     }
 

@@ -49,9 +49,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
             return Err(ApiError::internal());
         }
         let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
-        principal
-            .map(|Extension(principal)| Self(principal))
-            .map_err(|_| ApiError::internal())
+        principal.map(|Extension(principal)| Self(principal)).map_err(|_| ApiError::internal())
     }
 }
 
@@ -163,10 +161,7 @@ mod tests {
             (&[("authorization", "Bearer a")], "Bearer(\"a\")"),
             (&[("authorization", "bEARER   a ")], "Bearer(\"a\")"),
             (&[("x-api-key", "a"), ("authorization", "Bearer a")], "Key(\"a\")"),
-            (
-                &[("x-api-key", "a"), ("authorization", "Basic eDp5")],
-                "Key(\"a\")",
-            ),
+            (&[("x-api-key", "a"), ("authorization", "Basic eDp5")], "Key(\"a\")"),
         ] {
             assert_eq!(credential_of(lines).as_deref(), Ok(credential), "{lines:?}");
         }
@@ -178,18 +173,9 @@ mod tests {
             (&[][..], "no credential"),
             (&[("authorization", "Basic eDp5")], "no credential"),
             (&[("authorization", "Bearer")], "no credential"),
-            (
-                &[("x-api-key", "a"), ("authorization", "Bearer b")],
-                "two different",
-            ),
-            (
-                &[("x-api-key", ""), ("authorization", "Bearer b")],
-                "two different",
-            ),
-            (
-                &[("x-api-key", "a"), ("x-api-key", "a")],
-                "`x-api-key` is sent twice",
-            ),
+            (&[("x-api-key", "a"), ("authorization", "Bearer b")], "two different"),
+            (&[("x-api-key", ""), ("authorization", "Bearer b")], "two different"),
+            (&[("x-api-key", "a"), ("x-api-key", "a")], "`x-api-key` is sent twice"),
             (
                 &[("authorization", "Bearer a"), ("authorization", "Basic eDp5")],
                 "`authorization` is sent twice",

@@ -67,11 +67,7 @@ pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = 
 );
 
 /// A [`JsonBody`] with only optional fields; the body itself is optional too.
-pub(crate) struct OptionalBody<T>(
-    pub(crate) Arc<Principal>,
-    pub(crate) T,
-    pub(crate) Option<Idempotency>,
-);
+pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
 
 /// A value that must be written as a JSON object.
 ///
@@ -155,11 +151,7 @@ impl FromRequest<Engine> for RawJson {
         require_json(request.headers())?;
         let received = Received::read(request, engine, OF_LIMITS).await?;
         received.count_values(MAX_VALUES)?;
-        Ok(Self {
-            principal: received.principal,
-            head: received.head,
-            body: received.bytes,
-        })
+        Ok(Self { principal: received.principal, head: received.head, body: received.bytes })
     }
 }
 
@@ -178,11 +170,7 @@ impl FromRequest<Engine> for RawForm {
         require_form(request.headers())?;
         let received = Received::read(request, engine, OF_LIMITS).await?;
         received.count_fields()?;
-        Ok(Self {
-            principal: received.principal,
-            head: received.head,
-            body: received.bytes,
-        })
+        Ok(Self { principal: received.principal, head: received.head, body: received.bytes })
     }
 }
 
@@ -204,11 +192,7 @@ impl RawUpload {
         let received = Received::read(request, engine, max_bytes).await?;
         let body_bytes = BYTES_PER_BODY_BYTE * received.bytes.len();
         Ok(Self {
-            form: RawForm {
-                principal: received.principal,
-                head: received.head,
-                body: received.bytes,
-            },
+            form: RawForm { principal: received.principal, head: received.head, body: received.bytes },
             boundary,
             held: received.held,
             held_bytes: REQUEST_BYTES.saturating_add(u64::try_from(body_bytes).unwrap_or(u64::MAX)),
@@ -224,17 +208,13 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
 /// Checks that a body is a form.
 pub(crate) fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
     let content_type = content_type(headers);
-    let media_type = content_type
-        .and_then(|value| value.split(';').next())
-        .map(str::trim);
+    let media_type = content_type.and_then(|value| value.split(';').next()).map(str::trim);
     if media_type
         .is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
     {
         return Ok(());
     }
-    Err(ApiError::unsupported_media_type(
-        "application/x-www-form-urlencoded",
-    ))
+    Err(ApiError::unsupported_media_type("application/x-www-form-urlencoded"))
 }
 
 /// A request that was read completely.
@@ -273,13 +253,7 @@ impl Received {
             // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
         }
-        Ok(Self {
-            principal,
-            head: parts,
-            key,
-            bytes,
-            held,
-        })
+        Ok(Self { principal, head: parts, key, bytes, held })
     }
 
     /// The caller, the value of at most `max` JSON values, and the identity of
@@ -324,9 +298,7 @@ impl Received {
         let body = canonical(&self.bytes)?;
         let (method, uri) = (self.head.method.as_str(), self.head.extensions.get());
         let uri = uri.map_or(&self.head.uri, |OriginalUri(uri)| uri);
-        let call = engine
-            .calls
-            .of_request(&self.principal, method, uri.path(), key, &body)?;
+        let call = engine.calls.of_request(&self.principal, method, uri.path(), key, &body)?;
         Ok(Some(call))
     }
 }
@@ -358,11 +330,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner());
-        let place = if path == "." {
-            String::new()
-        } else {
-            format!("`{path}`: ")
-        };
+        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
     let Object(parsed) = parsed;
@@ -441,9 +409,7 @@ async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
 
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let content_type = headers.get(header::CONTENT_TYPE);
-    let content_type = content_type
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default();
     let essence = essence.trim().to_ascii_lowercase();
     let is_json =
@@ -455,11 +421,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 /// An empty body means an empty object.
 pub(crate) fn or_empty_object(bytes: Bytes) -> Bytes {
     let is_empty = bytes.trim_ascii().is_empty();
-    if is_empty {
-        Bytes::from_static(b"{}")
-    } else {
-        bytes
-    }
+    if is_empty { Bytes::from_static(b"{}") } else { bytes }
 }
 
 #[cfg(test)]
@@ -473,10 +435,7 @@ mod tests {
         let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#).unwrap();
         let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes()).unwrap();
         assert_eq!(body, same);
-        assert_ne!(
-            body,
-            canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#).unwrap()
-        );
+        assert_ne!(body, canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#).unwrap());
     }
 
     #[test]

@@ -65,10 +65,7 @@ pub(crate) fn pages(in_turn: impl FnOnce(Router<Engine>) -> Router<Engine>) -> (
 pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOptions) -> Router<Engine> {
     let in_turn = middleware::from_fn_with_state(engine.clone(), make_in_turn);
     let (pages, uploads) = pages(|router| router.layer(in_turn));
-    let uploads = uploads.router.layer(middleware::from_fn_with_state(
-        engine.clone(),
-        upload::read_upload,
-    ));
+    let uploads = uploads.router.layer(middleware::from_fn_with_state(engine.clone(), upload::read_upload));
     let signed_in = pages
         .router
         .method_not_allowed_fallback(no_such_method)
@@ -77,10 +74,7 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
     let open = keepsake_console::open_routes().layer(middleware::from_fn(read_small_form));
-    signed_in
-        .merge(open)
-        .layer(middleware::map_response(to_api_error))
-        .layer(Extension(options.clone()))
+    signed_in.merge(open).layer(middleware::map_response(to_api_error)).layer(Extension(options.clone()))
 }
 
 /// The calls of a session from now on, or those after `after`: the lines of its
@@ -99,10 +93,7 @@ async fn follow_session(
 }
 
 /// A call as the page gets it. JSON, because a line break would end the data.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the API's stream consumes the event"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "the API's stream consumes the event")]
 fn sent_row(event: SessionEvent, now: Timestamp) -> Option<Event> {
     let row = call_row(&event, now)?;
     let sent = Event::default().id(event.event_id.to_string()).json_data(row);
@@ -115,10 +106,7 @@ pub(crate) fn operator_console(engine: &Engine, options: &OperatorOptions) -> Ro
     let signed_in = operator_routes()
         .layer(middleware::from_fn(read_small_form))
         .layer(middleware::from_fn_with_state(token, admin::require))
-        .layer(middleware::from_fn_with_state(
-            engine.clone(),
-            require_operator_sign_in,
-        ));
+        .layer(middleware::from_fn_with_state(engine.clone(), require_operator_sign_in));
     let open =
         operator_sign_in_routes(move |text| token.is(text)).layer(middleware::from_fn(read_small_form));
     signed_in
@@ -179,8 +167,7 @@ async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -
         Ok(form) => {
             let mut head = form.head;
             head.extensions.insert(Arc::clone(&form.principal));
-            next.run(with_form(Request::from_parts(head, Body::empty()), form.body))
-                .await
+            next.run(with_form(Request::from_parts(head, Body::empty()), form.body)).await
         }
         Err(error) => error.into_response(),
     }
@@ -197,10 +184,7 @@ async fn read_small_form(request: Request, next: Next) -> Response {
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     let (head, form) = request.into_parts();
     match body::read(form, MAX_SMALL_FORM_BYTES, deadline, |_| Ok(())).await {
-        Ok(bytes) => {
-            next.run(with_form(Request::from_parts(head, Body::empty()), bytes))
-                .await
-        }
+        Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
         Err(error) => error.into_response(),
     }
 }

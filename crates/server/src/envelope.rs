@@ -156,14 +156,10 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
 /// A cache in front of the server does not know that `x-api-key` is a credential. Also
 /// errors are private: a cached refusal would answer another tenant.
 fn keep_out_of_shared_caches(headers: &mut HeaderMap) {
-    let is_public = headers
-        .get(header::CACHE_CONTROL)
-        .is_some_and(|value| value.as_bytes().starts_with(b"public"));
+    let is_public =
+        headers.get(header::CACHE_CONTROL).is_some_and(|value| value.as_bytes().starts_with(b"public"));
     if !is_public {
-        headers.insert(
-            header::CACHE_CONTROL,
-            HeaderValue::from_static("private, no-store"),
-        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
         headers.insert(header::VARY, HeaderValue::from_static(CREDENTIAL_HEADERS));
     }
 }
@@ -203,9 +199,7 @@ fn check(request: &Request) -> Result<(), ApiError> {
         return Err(ApiError::uri_too_long(MAX_URI_BYTES));
     }
     let headers = request.headers().iter();
-    let headers_bytes: usize = headers
-        .map(|(name, value)| name.as_str().len() + value.len())
-        .sum();
+    let headers_bytes: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers_bytes > MAX_HEADERS_BYTES {
         return Err(ApiError::headers_too_large(MAX_HEADERS_BYTES));
     }
@@ -228,22 +222,15 @@ async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
 /// Writes the body of an error, as JSON or as a page of the console. An error of
 /// the framework gets a message by its status.
 fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Response {
-    let error = response
-        .extensions_mut()
-        .remove::<ApiError>()
-        .unwrap_or_else(|| match response.status() {
-            StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),
-            StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
-            status if status.is_client_error() => {
-                ApiError::invalid_request("the request could not be understood")
-            }
-            _ => ApiError::internal(),
-        });
-    let body = Envelope {
-        r#type: "error",
-        error: error.object(),
-        request_id,
-    };
+    let error = response.extensions_mut().remove::<ApiError>().unwrap_or_else(|| match response.status() {
+        StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),
+        StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
+        status if status.is_client_error() => {
+            ApiError::invalid_request("the request could not be understood")
+        }
+        _ => ApiError::internal(),
+    });
+    let body = Envelope { r#type: "error", error: error.object(), request_id };
     let mut enveloped = if is_page {
         error_page(error.status, &error.message, request_id)
     } else {
@@ -283,10 +270,8 @@ mod tests {
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let engine = Engine::new(index, None, EngineOptions::default());
-        let options = ServerOptions {
-            request_deadline: Duration::from_millis(50),
-            ..ServerOptions::default()
-        };
+        let options =
+            ServerOptions { request_deadline: Duration::from_millis(50), ..ServerOptions::default() };
         let serving = Serving::new(engine, &options, Lifecycle::default());
         let router = router.layer(axum::middleware::from_fn_with_state(serving, wrap));
         let response = router.oneshot(Request::new(Body::empty())).await.unwrap();

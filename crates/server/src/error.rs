@@ -31,10 +31,7 @@ pub(crate) struct ApiError {
 #[serde(untagged)]
 pub(crate) enum Details {
     /// For a failed precondition.
-    Precondition {
-        current_content_sha256: Option<String>,
-        memory_id: Option<MemoryId>,
-    },
+    Precondition { current_content_sha256: Option<String>, memory_id: Option<MemoryId> },
     /// For a path conflict.
     PathConflict {
         /// Empty if the conflicting memory no longer exists.
@@ -137,10 +134,7 @@ impl ApiError {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "this method is not supported here",
-        )
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not supported here")
     }
 
     pub(crate) fn unauthenticated(message: impl Into<String>) -> Self {
@@ -272,22 +266,14 @@ impl From<&EngineError> for ApiError {
             | EngineError::StoreArchived
             | EngineError::SessionArchived
             | EngineError::KeyReused => Self::invalid_request(error.to_string()),
-            EngineError::PreconditionFailed {
-                memory_id,
-                current_sha256,
-                ..
-            } => {
+            EngineError::PreconditionFailed { memory_id, current_sha256, .. } => {
                 let details = Details::Precondition {
                     current_content_sha256: current_sha256.map(|hash| hash.to_string()),
                     memory_id: *memory_id,
                 };
                 Self::conflict("memory_precondition_failed_error", error.to_string(), details)
             }
-            EngineError::PathConflict {
-                conflicting_memory_id,
-                conflicting_path,
-                ..
-            } => {
+            EngineError::PathConflict { conflicting_memory_id, conflicting_path, .. } => {
                 let details = Details::PathConflict {
                     conflicting_memory_id: conflicting_memory_id.map(|id| id.to_string()).unwrap_or_default(),
                     conflicting_path: conflicting_path.clone(),
@@ -312,10 +298,9 @@ impl From<&EngineError> for ApiError {
             EngineError::Index(why) => Self::of_index(error, why),
             EngineError::Blobs(why) => Self::of_blobs(error, why),
             EngineError::Shared(shared) => Self::from(&**shared),
-            EngineError::OfOperation { operation, refusal } => Self {
-                operation: Some(*operation),
-                ..Self::from(&**refusal)
-            },
+            EngineError::OfOperation { operation, refusal } => {
+                Self { operation: Some(*operation), ..Self::from(&**refusal) }
+            }
             EngineError::Token(_)
             | EngineError::Secret(_)
             | EngineError::Damaged(_)
@@ -433,10 +418,7 @@ mod tests {
             "memory_id": "mem_00000000000000000000000001",
         });
         let never = Some(HeaderValue::from_static("false"));
-        assert_eq!(
-            shown(&error),
-            (409, "memory_precondition_failed_error", never, details)
-        );
+        assert_eq!(shown(&error), (409, "memory_precondition_failed_error", never, details));
     }
 
     #[test]
@@ -477,15 +459,9 @@ mod tests {
     #[test]
     fn only_contention_may_be_retried() {
         let null = serde_json::Value::Null;
-        assert_eq!(
-            shown(&EngineError::Contended),
-            (409, "conflict_error", None, null.clone())
-        );
+        assert_eq!(shown(&EngineError::Contended), (409, "conflict_error", None, null.clone()));
         let never = Some(HeaderValue::from_static("false"));
-        assert_eq!(
-            shown(&EngineError::Conflict("no")),
-            (409, "conflict_error", never.clone(), null.clone())
-        );
+        assert_eq!(shown(&EngineError::Conflict("no")), (409, "conflict_error", never.clone(), null.clone()));
         let full = EngineError::TooManyMemories { count: 2, limit: 1 };
         assert_eq!(shown(&full), (429, "rate_limit_error", never, null));
     }

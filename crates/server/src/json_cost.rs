@@ -33,11 +33,7 @@ impl JsonCost {
     /// # Errors
     /// [`TooManyValues`] above `max_values`.
     pub(crate) fn of(json: &[u8], max_values: usize) -> Result<Self, TooManyValues> {
-        let mut counter = Counter {
-            max_values,
-            cost: Self::default(),
-            is_over: false,
-        };
+        let mut counter = Counter { max_values, cost: Self::default(), is_over: false };
         let outcome = (&mut counter).deserialize(&mut serde_json::Deserializer::from_slice(json));
         match outcome {
             Err(_) if counter.is_over => Err(TooManyValues),

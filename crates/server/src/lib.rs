@@ -100,9 +100,9 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     let (public, _) = routes::public().split_for_parts();
     let admission = Admission::new(engine.clone(), options);
     let authenticated = |routes: Router<Engine>| {
-        routes.method_not_allowed_fallback(routes::no_such_method).layer(
-            axum::middleware::from_fn_with_state(admission.clone(), admission::admit),
-        )
+        routes
+            .method_not_allowed_fallback(routes::no_such_method)
+            .layer(axum::middleware::from_fn_with_state(admission.clone(), admission::admit))
     };
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()

@@ -26,14 +26,8 @@ const TAGS: [(&str, &str); 11] = [
     ("Memory stores", "Collections of memories."),
     ("Memories", "Text files in a store, identified by path."),
     ("Memory versions", "The recorded changes of memories."),
-    (
-        "Tools",
-        "The memory tool that models are trained to use, and additional tools.",
-    ),
-    (
-        "Sessions",
-        "Memory stores attached for an agent, and the agent's tool calls.",
-    ),
+    ("Tools", "The memory tool that models are trained to use, and additional tools."),
+    ("Sessions", "Memory stores attached for an agent, and the agent's tool calls."),
     ("MCP", "Tools, memories as resources, and a prompt, over MCP."),
     ("Erasures", "Permanent deletion, with receipts."),
     ("API keys", "Credentials of clients."),
@@ -81,13 +75,7 @@ struct Refusal {
 }
 
 const fn refusal(status: &'static str, name: &'static str, description: &'static str) -> Refusal {
-    Refusal {
-        status,
-        name,
-        description,
-        has_retry_after: false,
-        has_should_retry: false,
-    }
+    Refusal { status, name, description, has_retry_after: false, has_should_retry: false }
 }
 
 impl Refusal {
@@ -157,13 +145,7 @@ pub(crate) fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let title = "Keepsake operator API";
         let schemes = [("operator_token", bearer("The operator's token."))];
-        let document = completed(
-            admin::described(),
-            title,
-            OPERATOR_DESCRIPTION,
-            &OPERATOR_TAGS,
-            schemes,
-        );
+        let document = completed(admin::described(), title, OPERATOR_DESCRIPTION, &OPERATOR_TAGS, schemes);
         pretty(&document)
     });
     &TEXT
@@ -249,9 +231,7 @@ fn section_of(operation: &Operation, tags: &[(&str, &str)]) -> Option<String> {
 
 /// The parameters that a path contains.
 fn path_parameters(path: &str) -> impl Iterator<Item = RefOr<Parameter>> {
-    let names = path
-        .split('/')
-        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let known = names.filter_map(|name| PATH_PARAMETERS.iter().find(|(known, ..)| *known == name));
     known.map(|(name, schema, description)| {
         let parameter = ParameterBuilder::new()
@@ -278,9 +258,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response {
             let headers = answer_headers(is_v1);
-            response.headers = headers
-                .map(|(name, header)| (name.to_owned(), RefOr::T(header)))
-                .collect();
+            response.headers = headers.map(|(name, header)| (name.to_owned(), RefOr::T(header))).collect();
         }
     }
     let schemes: &[&str] = if path == "/mcp" {
@@ -383,17 +361,11 @@ fn is_null(schema: &RefOr<Schema>) -> bool {
 }
 
 fn header(schema: RefOr<Schema>, description: &str) -> Header {
-    HeaderBuilder::new()
-        .schema(Some(schema))
-        .description(Some(description))
-        .build()
+    HeaderBuilder::new().schema(Some(schema)).description(Some(description)).build()
 }
 
 fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
-    let request_id = header(
-        schemas::RequestId::schema(),
-        "The request's id, as in the server's log.",
-    );
+    let request_id = header(schemas::RequestId::schema(), "The request's id, as in the server's log.");
     let workspace_id = header(schemas::WorkspaceId::schema(), "The credential's tenant.");
     let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
     [("request-id", request_id)].into_iter().chain(workspace_id)
@@ -419,40 +391,27 @@ fn add_components(components: &mut Components) {
         components.schemas.insert(name.to_owned(), schema);
     }
     for refusal in &REFUSALS {
-        let mut response = ResponseBuilder::new().description(refusal.description).content(
-            "application/json",
-            Content::new(Some(Ref::from_schema_name("Error"))),
-        );
+        let mut response = ResponseBuilder::new()
+            .description(refusal.description)
+            .content("application/json", Content::new(Some(Ref::from_schema_name("Error"))));
         for (name, header) in refusal_headers(refusal) {
             response = response.header(name, header);
         }
-        components
-            .responses
-            .insert(refusal.name.to_owned(), response.build().into());
+        components.responses.insert(refusal.name.to_owned(), response.build().into());
     }
-    components
-        .parameters
-        .insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
+    components.parameters.insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
 }
 
 fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
-    let request_id = header(
-        schemas::RequestId::schema(),
-        "The request's id, as in the server's log.",
-    );
+    let request_id = header(schemas::RequestId::schema(), "The request's id, as in the server's log.");
     let mut headers = BTreeMap::from([("request-id", request_id)]);
     if refusal.has_retry_after {
-        let seconds = ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .minimum(Some(1))
-            .maximum(Some(30));
+        let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(30));
         let header = header(RefOr::T(seconds.into()), "Seconds to wait before a retry.");
         headers.insert("retry-after", header);
     }
     if refusal.has_should_retry {
-        let never = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .enum_values(Some(["false"]));
+        let never = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["false"]));
         let header = header(RefOr::T(never.into()), "`false` if a retry cannot succeed.");
         headers.insert("x-should-retry", header);
     }
@@ -480,10 +439,7 @@ fn idempotency_key() -> Parameter {
 fn error_envelope() -> RefOr<Schema> {
     let envelope = ObjectBuilder::new()
         .schema_type(Type::Object)
-        .property(
-            "type",
-            schemas::text("Marks an error.").enum_values(Some(["error"])),
-        )
+        .property("type", schemas::text("Marks an error.").enum_values(Some(["error"])))
         .property("error", Ref::from_schema_name("ErrorObject"))
         .property("request_id", schemas::RequestId::schema())
         .required("type")
@@ -554,37 +510,21 @@ mod tests {
 
     #[test]
     fn public_and_operator_documents_are_separate() {
-        let paths = |document: &Value| {
-            document["paths"]
-                .as_object()
-                .unwrap()
-                .keys()
-                .cloned()
-                .collect::<Vec<_>>()
-        };
+        let paths =
+            |document: &Value| document["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert!(paths(&parsed()).iter().all(|path| !path.contains("admin")));
         let of_operator = paths(&operators());
-        assert!(
-            of_operator.iter().all(|path| !path.starts_with("/v1/")),
-            "{of_operator:?}"
-        );
+        assert!(of_operator.iter().all(|path| !path.starts_with("/v1/")), "{of_operator:?}");
         assert!(of_operator.contains(&"/admin/v1/tenants".to_owned()));
     }
 
     #[test]
     fn every_operation_has_a_unique_id_and_a_section() {
-        for (document, tags) in [
-            (parsed(), TAGS.as_slice()),
-            (operators(), OPERATOR_TAGS.as_slice()),
-        ] {
+        for (document, tags) in [(parsed(), TAGS.as_slice()), (operators(), OPERATOR_TAGS.as_slice())] {
             let paths = document["paths"].as_object().unwrap().values();
-            let operations: Vec<_> = paths
-                .flat_map(|item| item.as_object().unwrap().values())
-                .collect();
-            let mut ids: Vec<_> = operations
-                .iter()
-                .map(|operation| operation["operationId"].as_str().unwrap())
-                .collect();
+            let operations: Vec<_> = paths.flat_map(|item| item.as_object().unwrap().values()).collect();
+            let mut ids: Vec<_> =
+                operations.iter().map(|operation| operation["operationId"].as_str().unwrap()).collect();
             ids.sort_unstable();
             let count = ids.len();
             ids.dedup();

@@ -83,8 +83,7 @@ ids! {
 impl FromPath for AttachmentName {
     fn from_path(parameters: &Parameters) -> Self {
         let text = parameters.text("resource_id");
-        text.parse()
-            .map_or_else(|_| Self::Resource(id_or_unused(text)), Self::Store)
+        text.parse().map_or_else(|_| Self::Resource(id_or_unused(text)), Self::Store)
     }
 }
 

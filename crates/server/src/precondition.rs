@@ -56,9 +56,7 @@ impl TryFrom<Fields> for Precondition {
 
 /// The schema of one type of precondition.
 fn described(name: &str, description: &str) -> ObjectBuilder {
-    let named = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some([name]));
+    let named = ObjectBuilder::new().schema_type(Type::String).enum_values(Some([name]));
     ObjectBuilder::new()
         .description(Some(description))
         .property("type", named)
@@ -108,10 +106,7 @@ mod tests {
             read(json!({"type": "content_sha256", "content_sha256": hash.to_string()})),
             Ok(engine::Precondition::ContentSha256(hash))
         );
-        assert_eq!(
-            read(json!({"type": "not_exists"})),
-            Ok(engine::Precondition::NotExists)
-        );
+        assert_eq!(read(json!({"type": "not_exists"})), Ok(engine::Precondition::NotExists));
         assert_eq!(
             read(json!({"type": "not_exists", "content_sha256": null})),
             Ok(engine::Precondition::NotExists)
@@ -123,20 +118,11 @@ mod tests {
         let hash = ContentHash::of(b"x").to_string();
         for (body, named) in [
             (json!({"type": "content_sha256"}), "`content_sha256`"),
-            (
-                json!({"type": "content_sha256", "content_sha256": "AB"}),
-                "`content_sha256`",
-            ),
-            (
-                json!({"type": "not_exists", "content_sha256": hash}),
-                "`not_exists`",
-            ),
+            (json!({"type": "content_sha256", "content_sha256": "AB"}), "`content_sha256`"),
+            (json!({"type": "not_exists", "content_sha256": hash}), "`not_exists`"),
             (json!({"type": "exists"}), "`exists`"),
             (json!({"content_sha256": hash}), "`type`"),
-            (
-                json!({"type": "not_exists", "contentSha256": hash}),
-                "`contentSha256`",
-            ),
+            (json!({"type": "not_exists", "contentSha256": hash}), "`contentSha256`"),
         ] {
             let message = read(body).unwrap_err();
             assert!(message.contains(named), "{message}");
@@ -149,10 +135,7 @@ mod tests {
             |value| serde_json::from_value::<CreatePrecondition>(value).map_err(|error| error.to_string());
         assert!(read(json!({"type": "not_exists"})).is_ok());
         for (body, named) in [
-            (
-                json!({"type": "content_sha256", "content_sha256": ""}),
-                "`content_sha256`",
-            ),
+            (json!({"type": "content_sha256", "content_sha256": ""}), "`content_sha256`"),
             (json!({"type": "not_exists", "path": "/a"}), "`path`"),
             (json!({}), "`type`"),
         ] {

@@ -170,9 +170,7 @@ impl Query {
         rule: impl fmt::Display,
     ) -> Result<Vec<T>, ApiError> {
         let listed = format!("{name}[]");
-        let taken = self
-            .0
-            .extract_if(.., |(given, _)| given == name || *given == listed);
+        let taken = self.0.extract_if(.., |(given, _)| given == name || *given == listed);
         let parsed: Option<Vec<_>> = taken.map(|(_, text)| parse(&text)).collect();
         parsed.ok_or_else(|| invalid(name, rule))
     }
@@ -231,9 +229,7 @@ impl Query {
         let Some(text) = self.take(&[name])? else {
             return Ok(None);
         };
-        ContentHash::from_str(&text)
-            .map(Some)
-            .map_err(|rule| invalid(name, rule))
+        ContentHash::from_str(&text).map(Some).map_err(|rule| invalid(name, rule))
     }
 
     fn refuse_rest(&self) -> Result<(), ApiError> {
@@ -281,10 +277,7 @@ mod tests {
     #[test]
     fn names_and_values_are_decoded() {
         let mut parameters = query("path_prefix=%2Fa+b%2F%C3%A9/&beta=true&&x");
-        assert_eq!(
-            parameters.text("path_prefix").unwrap().as_deref(),
-            Some("/a b/é/")
-        );
+        assert_eq!(parameters.text("path_prefix").unwrap().as_deref(), Some("/a b/é/"));
         assert_eq!(parameters.text("x").unwrap().as_deref(), Some(""));
         assert_eq!(parameters.text("path_prefix").unwrap(), None);
         assert_eq!(refused(query("a=%00").text("a")), "`a` must not contain NUL");
@@ -300,10 +293,7 @@ mod tests {
             "`limit` must be given once"
         );
         let twice = "created_at[gte]=2026-01-01&created_at_gte=2026-01-01";
-        assert_eq!(
-            refused(query(twice).time("created_at", "gte")),
-            "`created_at_gte` must be given once"
-        );
+        assert_eq!(refused(query(twice).time("created_at", "gte")), "`created_at_gte` must be given once");
     }
 
     #[test]
@@ -323,10 +313,7 @@ mod tests {
     fn refused_word_lists_the_allowed_words() {
         assert_eq!(query("view=full").view().unwrap(), Some(View::Full));
         assert_eq!(query("").view().unwrap(), None);
-        assert_eq!(
-            refused(query("view=Full").view()),
-            "`view` must be `basic` or `full`"
-        );
+        assert_eq!(refused(query("view=Full").view()), "`view` must be `basic` or `full`");
         assert_eq!(query("a=true").flag("a").unwrap(), Some(true));
         assert_eq!(refused(query("a=1").flag("a")), "`a` must be `true` or `false`");
     }
@@ -342,10 +329,7 @@ mod tests {
             assert_eq!(query(text).time("created_at", "gte").unwrap(), at, "{text}");
         }
         let message = refused(query("created_at_gte=soon").time("created_at", "gte"));
-        assert!(
-            message.starts_with("`created_at[gte]` must be a time"),
-            "{message}"
-        );
+        assert!(message.starts_with("`created_at[gte]` must be a time"), "{message}");
     }
 
     #[test]

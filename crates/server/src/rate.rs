@@ -163,18 +163,13 @@ pub(crate) struct Rates<C: Clock + Send + Sync + 'static = MonotonicClock> {
 impl<C: Clock + Clone + Send + Sync + 'static> Rates<C> {
     /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
-        let buckets = Cache::builder()
-            .max_capacity(MAX_BUCKETS)
-            .expire_after(FullBucketExpiry)
-            .build();
+        let buckets = Cache::builder().max_capacity(MAX_BUCKETS).expire_after(FullBucketExpiry).build();
         Self { buckets, clock }
     }
 
     /// Takes one request from a tenant's bucket, if possible.
     pub(crate) fn take(&self, tenant_id: TenantId, limits: &Limits, gateways: u32) -> Verdict {
-        let nothing_passes = Verdict::Refused {
-            retry_after_seconds: retry_after_seconds(Duration::MAX),
-        };
+        let nothing_passes = Verdict::Refused { retry_after_seconds: retry_after_seconds(Duration::MAX) };
         if limits.requests_per_second == 0 || limits.request_burst == 0 {
             return nothing_passes;
         }
@@ -235,11 +230,7 @@ mod tests {
     const B: TenantId = TenantId::from_uuid(Uuid::from_u128(2));
 
     fn limits(requests_per_second: u64, request_burst: u64) -> Limits {
-        Limits {
-            requests_per_second,
-            request_burst,
-            ..Limits::default()
-        }
+        Limits { requests_per_second, request_burst, ..Limits::default() }
     }
 
     /// How many of `tried` requests pass at once, wait, and are refused.
@@ -281,9 +272,7 @@ mod tests {
         let waits = [0, 1, 2, 3, 4, 5].map(|_| rates.take(A, &limits, 1));
         let expected = [0, 10, 20, 30, 40, 50].map(|ms| Verdict::Passes(Duration::from_millis(ms)));
         assert_eq!(waits, expected);
-        let refused = Verdict::Refused {
-            retry_after_seconds: 1,
-        };
+        let refused = Verdict::Refused { retry_after_seconds: 1 };
         assert_eq!(rates.take(A, &limits, 1), refused);
     }
 
@@ -326,9 +315,7 @@ mod tests {
     #[test]
     fn zero_rate_refuses_all_and_huge_rate_admits_all() {
         let rates = Rates::new(FakeRelativeClock::default());
-        let refused = Verdict::Refused {
-            retry_after_seconds: 30,
-        };
+        let refused = Verdict::Refused { retry_after_seconds: 30 };
         assert_eq!(rates.take(A, &limits(0, 10), 1), refused);
         assert_eq!(rates.take(A, &limits(10, 0), 1), refused);
         assert_eq!(tried(&rates, A, &limits(u64::MAX, 1), 10_000), [10_000, 0, 0]);

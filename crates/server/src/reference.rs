@@ -83,15 +83,7 @@ mod tests {
     #[test]
     fn page_loads_nothing_external_and_has_nothing_inline() {
         let page = page();
-        for foreign in [
-            "http://",
-            "https://",
-            "<style",
-            " style=",
-            " onclick=",
-            "@import",
-            "url(",
-        ] {
+        for foreign in ["http://", "https://", "<style", " style=", " onclick=", "@import", "url("] {
             assert!(!page.contains(foreign), "{foreign}");
         }
         assert_eq!(page.matches("<script").count(), 1);

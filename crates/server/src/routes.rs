@@ -36,11 +36,7 @@ use crate::error::ApiError;
 pub(crate) fn v1() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(memory_stores::create, memory_stores::list))
-        .routes(routes!(
-            memory_stores::retrieve,
-            memory_stores::update,
-            memory_stores::delete
-        ))
+        .routes(routes!(memory_stores::retrieve, memory_stores::update, memory_stores::delete))
         .routes(routes!(memory_stores::archive))
         .routes(routes!(histories::import))
         .routes(routes!(usage::retrieve))
@@ -80,9 +76,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
 
 /// Routes that need a credential, at the root.
 pub(crate) fn mcp() -> OpenApiRouter<Engine> {
-    OpenApiRouter::new()
-        .routes(routes!(mcp::of_session))
-        .routes(routes!(mcp::of_store))
+    OpenApiRouter::new().routes(routes!(mcp::of_session)).routes(routes!(mcp::of_store))
 }
 
 /// Routes without a credential: probes, and the API reference.
@@ -99,11 +93,7 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
 
 /// The OpenAPI description of all public routes.
 pub(crate) fn described() -> OpenApi {
-    OpenApiRouter::<Engine>::new()
-        .nest("/v1", v1())
-        .merge(mcp())
-        .merge(public())
-        .into_openapi()
+    OpenApiRouter::<Engine>::new().nest("/v1", v1()).merge(mcp()).merge(public()).into_openapi()
 }
 
 pub(crate) async fn no_such_route() -> ApiError {

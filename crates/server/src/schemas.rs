@@ -144,10 +144,7 @@ fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .description(Some(description))
-        .property(
-            "type",
-            text("What it is.").enum_values(Some(types.iter().copied())),
-        )
+        .property("type", text("What it is.").enum_values(Some(types.iter().copied())))
         .property("id", ForeignId::schema())
         .property("version", version)
         .property("name", words())
@@ -170,15 +167,11 @@ fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
 }
 
 pub(crate) fn text(description: &str) -> ObjectBuilder {
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .description(Some(description))
+    ObjectBuilder::new().schema_type(Type::String).description(Some(description))
 }
 
 fn name(description: &str) -> ObjectBuilder {
-    text(description)
-        .min_length(Some(1))
-        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"))
+    text(description).min_length(Some(1)).pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"))
 }
 
 fn without_nul(description: &str) -> ObjectBuilder {
@@ -197,10 +190,7 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
         .min_length(Some(1))
         .max_length(Some(64))
         .pattern(Some("^[^\\u0000]+$"));
-    let value = ObjectBuilder::new()
-        .schema_type(value)
-        .max_length(Some(512))
-        .pattern(Some(WITHOUT_NUL));
+    let value = ObjectBuilder::new().schema_type(value).max_length(Some(512)).pattern(Some(WITHOUT_NUL));
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .description(Some(description))
@@ -212,12 +202,8 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
 
 /// Every limit; all of them are optional.
 fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
-    let limit = || {
-        ObjectBuilder::new()
-            .schema_type(value.clone())
-            .minimum(Some(0))
-            .maximum(Some(1_u64 << 53))
-    };
+    let limit =
+        || ObjectBuilder::new().schema_type(value.clone()).minimum(Some(0)).maximum(Some(1_u64 << 53));
     let names = serde_json::to_value(keepsake_core::Limits::default());
     let names = names.ok().and_then(|limits| limits.as_object().cloned());
     let object = ObjectBuilder::new()
@@ -380,18 +366,14 @@ fn error_object() -> ObjectBuilder {
         )
         .property(
             "memory_id",
-            nullable("MemoryId").description(Some(
-                "With `memory_precondition_failed_error`: the memory that was compared.",
-            )),
+            nullable("MemoryId")
+                .description(Some("With `memory_precondition_failed_error`: the memory that was compared.")),
         )
         .property(
             "conflicting_memory_id",
             text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
         )
-        .property(
-            "conflicting_path",
-            text("With `memory_path_conflict_error`: the path of that memory."),
-        )
+        .property("conflicting_path", text("With `memory_path_conflict_error`: the path of that memory."))
         .property(
             "operation",
             ObjectBuilder::new()

@@ -65,10 +65,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
         let serving = Extension::<Serving>::from_request_parts(parts, state).await;
         let Extension(serving) = serving.map_err(|_| ApiError::internal())?;
         let mut credential = HeaderMap::new();
-        for name in [
-            header::AUTHORIZATION,
-            header::HeaderName::from_static("x-api-key"),
-        ] {
+        for name in [header::AUTHORIZATION, header::HeaderName::from_static("x-api-key")] {
             if let Some(value) = parts.headers.get(&name) {
                 credential.insert(name, value.clone());
             }
@@ -95,9 +92,7 @@ impl Subscription {
             return Ok(None);
         };
         let refusal = || {
-            ApiError::invalid_request(format!(
-                "`{LAST_EVENT_ID}` must be the id of an event of this stream"
-            ))
+            ApiError::invalid_request(format!("`{LAST_EVENT_ID}` must be the id of an event of this stream"))
         };
         parse(text).map(Some).ok_or_else(refusal)
     }

@@ -30,10 +30,7 @@ struct Local {
 
 impl Local {
     fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let options = ServerOptions::default();
         let server = runtime.block_on(Server::with(LimitOverrides::default(), &options));
         Self { runtime, server }
@@ -84,10 +81,7 @@ fn lines(count: usize) -> String {
 #[test]
 fn warm_retrieve_allocates_the_answer_and_no_copy() {
     let server = Local::new();
-    let (short, long) = (
-        server.create("/short", &lines(1)),
-        server.create("/long", &lines(4_000)),
-    );
+    let (short, long) = (server.create("/short", &lines(1)), server.create("/long", &lines(4_000)));
     let (least, short) = server.allocated("GET", &short, None);
     let (most, long) = server.allocated("GET", &long, None);
     let longer = (long.len() - short.len()) as u64;

@@ -65,10 +65,7 @@ impl Server {
         body: Option<Value>,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(uri)
-            .header("x-api-key", &self.secret);
+        let mut request = Request::builder().method(method).uri(uri).header("x-api-key", &self.secret);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -84,10 +81,7 @@ impl Answer {
     /// Checks the envelope and returns the error's type.
     fn error(&self) -> (u16, &str) {
         assert_eq!(self.body["type"], "error", "{}", self.body);
-        assert_eq!(
-            self.headers["request-id"],
-            self.body["request_id"].as_str().unwrap()
-        );
+        assert_eq!(self.headers["request-id"], self.body["request_id"].as_str().unwrap());
         (self.status.as_u16(), self.body["error"]["type"].as_str().unwrap())
     }
 
@@ -99,10 +93,7 @@ impl Answer {
 #[tokio::test]
 async fn unknown_routes_are_answered_in_the_envelope() {
     let server = Server::new().await;
-    assert_eq!(
-        server.ask("GET", "/nowhere").await.error(),
-        (404, "not_found_error")
-    );
+    assert_eq!(server.ask("GET", "/nowhere").await.error(), (404, "not_found_error"));
     let nowhere = server.call("GET", "/v1/nowhere", None).await;
     assert_eq!(nowhere.error(), (404, "not_found_error"));
     assert!(nowhere.headers.contains_key("anthropic-workspace-id"));
@@ -131,10 +122,7 @@ fn routes_of(router: &Router) -> BTreeSet<String> {
     let shown = format!("{router:?}");
     let after_ids = shown.split("RouteId(").skip(1);
     let paths = after_ids.filter_map(|rest| rest.split_once("): \"")?.1.split('"').next());
-    paths
-        .filter(|path| !path.ends_with("{*__private__axum_fallback}"))
-        .map(str::to_owned)
-        .collect()
+    paths.filter(|path| !path.ends_with("{*__private__axum_fallback}")).map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -157,21 +145,14 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
     assert_eq!(routes, paths, "the router's are on the left");
     for (path, item) in described {
         let id = "memstore_00000000000000000000000001";
-        let uri: Vec<_> = path
-            .split('/')
-            .map(|segment| if segment.starts_with('{') { id } else { segment })
-            .collect();
+        let uri: Vec<_> =
+            path.split('/').map(|segment| if segment.starts_with('{') { id } else { segment }).collect();
         let wrong = server.call("TRACE", &uri.join("/"), None).await;
         assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
         let allowed = wrong.headers[header::ALLOW].to_str().unwrap().split(',');
         // A GET route also answers HEAD.
         let allowed: BTreeSet<_> = allowed.filter(|method| *method != "HEAD").collect();
-        let methods: Vec<_> = item
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(|method| method.to_uppercase())
-            .collect();
+        let methods: Vec<_> = item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
         assert_eq!(allowed, methods.iter().map(String::as_str).collect(), "{path}");
     }
 }
@@ -198,18 +179,13 @@ async fn every_page_of_the_console_needs_a_sign_in() {
     assert!(pages.len() > 30, "{pages:?}");
     for page in pages {
         let id = "memstore_00000000000000000000000001";
-        let segments = page
-            .split('/')
-            .map(|segment| if segment.starts_with('{') { id } else { segment });
+        let segments = page.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
         let uri = segments.collect::<Vec<_>>().join("/");
         // The API's headers are no sign-in.
         let asked = server.call("GET", &uri, None).await;
         assert_eq!(asked.status, StatusCode::SEE_OTHER, "{uri}");
         let location = asked.headers[header::LOCATION].to_str().unwrap();
-        assert!(
-            location.starts_with("/console/sign-in?next=%2Fconsole"),
-            "{location}"
-        );
+        assert!(location.starts_with("/console/sign-in?next=%2Fconsole"), "{location}");
         let sent = server.call("POST", &uri, None).await;
         assert_eq!(sent.status, StatusCode::UNAUTHORIZED, "{uri}");
         assert_eq!(sent.headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
@@ -227,9 +203,7 @@ async fn malformed_id_is_answered_like_an_unknown_one() {
             assert_eq!(answer.message(), "the memory store was not found");
         }
     }
-    let memory = server
-        .call("GET", &format!("{}/memories/%ff", server.store), None)
-        .await;
+    let memory = server.call("GET", &format!("{}/memories/%ff", server.store), None).await;
     assert_eq!(memory.message(), "the memory was not found");
 }
 
@@ -237,13 +211,9 @@ async fn malformed_id_is_answered_like_an_unknown_one() {
 async fn misspelt_precondition_changes_nothing() {
     let server = Server::new().await;
     let memories = format!("{}/memories", server.store);
-    let made = server
-        .call("POST", &memories, Some(json!({"path": "/a", "content": "x"})))
-        .await;
+    let made = server.call("POST", &memories, Some(json!({"path": "/a", "content": "x"}))).await;
     let memory = format!("{memories}/{}", made.body["id"].as_str().unwrap());
-    let deleted = server
-        .call("DELETE", &format!("{memory}?expected_sha256=0&beta=true"), None)
-        .await;
+    let deleted = server.call("DELETE", &format!("{memory}?expected_sha256=0&beta=true"), None).await;
     assert_eq!(deleted.error(), (400, "invalid_request_error"));
     assert!(deleted.message().contains("`expected_sha256`"));
     let body = json!({"content": "y", "precondtion": {"type": "not_exists"}});
@@ -268,14 +238,9 @@ async fn taken_path_is_replaced_only_for_preview_clients() {
     assert_eq!(replaced.status, StatusCode::OK);
     assert_eq!(replaced.body["id"], made.body["id"]);
     let only_new = json!({"path": "/a", "content": "3", "precondition": {"type": "not_exists"}});
-    let refused = server
-        .call_with("POST", &memories, Some(only_new), &preview)
-        .await;
+    let refused = server.call_with("POST", &memories, Some(only_new), &preview).await;
     assert_eq!(refused.error(), (409, "memory_precondition_failed_error"));
-    assert_eq!(
-        refused.body["error"]["current_content_sha256"],
-        replaced.body["content_sha256"]
-    );
+    assert_eq!(refused.body["error"]["current_content_sha256"], replaced.body["content_sha256"]);
 }
 
 #[tokio::test]
@@ -298,16 +263,11 @@ async fn endless_body_gets_a_normal_error() {
     let server = Server::new().await;
     let request = || {
         let request = Request::builder().method("POST").uri(&server.store);
-        request
-            .header("x-api-key", &server.secret)
-            .header("content-type", "application/json")
+        request.header("x-api-key", &server.secret).header("content-type", "application/json")
     };
     // The credential is cached now. From here on only this test advances the
     // clock.
-    assert_eq!(
-        server.send(request(), Body::from("{}")).await.status,
-        StatusCode::OK
-    );
+    assert_eq!(server.send(request(), Body::from("{}")).await.status, StatusCode::OK);
     tokio::time::pause();
     let quiet = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let trickling = Body::from_stream(stream::repeat(()).then(async |()| {
@@ -337,10 +297,7 @@ async fn access_revoked_during_the_body_is_refused() {
     let by_mcp = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "memory", "arguments": by_tool}});
     for (uri, body) in [
-        (
-            format!("{}/memories", server.store),
-            json!({"path": "/a.md", "content": "x"}),
-        ),
+        (format!("{}/memories", server.store), json!({"path": "/a.md", "content": "x"})),
         (format!("{session}/tool_calls"), by_tool),
         ("/mcp".to_owned(), by_mcp),
     ] {
@@ -366,14 +323,9 @@ async fn access_revoked_during_the_body_is_refused() {
             .header("content-type", "application/json");
         let answer = server.send(request, body).await;
         let text = answer.body.to_string();
-        assert!(
-            text.contains("read-only") || answer.status == StatusCode::FORBIDDEN,
-            "{uri}: {text}"
-        );
+        assert!(text.contains("read-only") || answer.status == StatusCode::FORBIDDEN, "{uri}: {text}");
     }
-    let listed = server
-        .call("GET", &format!("{}/memories", server.store), None)
-        .await;
+    let listed = server.call("GET", &format!("{}/memories", server.store), None).await;
     assert_eq!(listed.body["data"], json!([]));
 }
 
@@ -383,28 +335,15 @@ async fn oversized_requests_are_refused_on_every_route() {
     let of = |bytes: usize| "x".repeat(bytes);
     let long = server.ask("GET", &format!("/livez?{}", of(8 << 10))).await;
     assert_eq!(long.error(), (414, "invalid_request_error"));
-    let large = server
-        .call_with("GET", "/livez", None, &[("x-large", &of(16 << 10))])
-        .await;
+    let large = server.call_with("GET", "/livez", None, &[("x-large", &of(16 << 10))]).await;
     assert_eq!(large.error(), (431, "invalid_request_error"));
-    let most = server
-        .call_with(
-            "GET",
-            &format!("/livez?{}", of(8_000)),
-            None,
-            &[("x-large", &of(16_000))],
-        )
-        .await;
+    let most =
+        server.call_with("GET", &format!("/livez?{}", of(8_000)), None, &[("x-large", &of(16_000))]).await;
     assert_eq!(most.status, StatusCode::OK);
     let body = Body::from(of(6 * 102_400 + (64 << 10) + 1));
     let request = Request::builder().method("POST").uri(&server.store);
-    let request = request
-        .header("x-api-key", &server.secret)
-        .header("content-type", "application/json");
-    assert_eq!(
-        server.send(request, body).await.error(),
-        (413, "invalid_request_error")
-    );
+    let request = request.header("x-api-key", &server.secret).header("content-type", "application/json");
+    assert_eq!(server.send(request, body).await.error(), (413, "invalid_request_error"));
 }
 
 #[tokio::test]
@@ -429,16 +368,11 @@ async fn rate_limit_refusal_has_retry_after() {
 
 #[tokio::test]
 async fn request_over_the_concurrency_limit_is_refused_at_once() {
-    let options = ServerOptions {
-        max_requests_in_flight: 2,
-        ..ServerOptions::default()
-    };
+    let options = ServerOptions { max_requests_in_flight: 2, ..ServerOptions::default() };
     let server = Server::with(LimitOverrides::default(), &options).await;
     let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let request = Request::builder().method("POST").uri(&server.store);
-    let request = request
-        .header("x-api-key", &server.secret)
-        .header("content-type", "application/json");
+    let request = request.header("x-api-key", &server.secret).header("content-type", "application/json");
     // The credential is cached now, so the next request reaches its body at
     // once.
     let first = server.call("GET", "/v1/memory_stores", None).await;
@@ -461,10 +395,7 @@ async fn request_over_the_concurrency_limit_is_refused_at_once() {
 const LITTLE_MEMORY_BYTES: u64 = 1 << 20;
 
 async fn server_with_little_memory() -> Server {
-    let options = ServerOptions {
-        max_request_memory_bytes: LITTLE_MEMORY_BYTES,
-        ..ServerOptions::default()
-    };
+    let options = ServerOptions { max_request_memory_bytes: LITTLE_MEMORY_BYTES, ..ServerOptions::default() };
     Server::with(LimitOverrides::default(), &options).await
 }
 
@@ -474,23 +405,13 @@ async fn body_with_too_many_values_is_refused() {
     let objects = |count: usize| json!(vec![json!({"": 0}); count]);
     let session = |count| json!({"agent": {"type": "agent", "id": "a", "tools": objects(count)}, "environment_id": "e"});
     let call = |count| json!({"command": "view", "path": "/memories", "x": objects(count)});
-    let (calls, mcp) = (
-        format!("{}/tool_calls", server.store),
-        server.store.replace("/v1/memory_stores", "/mcp"),
-    );
+    let (calls, mcp) =
+        (format!("{}/tool_calls", server.store), server.store.replace("/v1/memory_stores", "/mcp"));
     for (path, body, limit) in [
         ("/v1/sessions", session(5_000), "10000"),
         (&*calls, call(1_000), "2000"),
-        (
-            &*calls,
-            json!({"command": "view", "path": "/memories", "x": vec![json!({}); 2_000]}),
-            "2000",
-        ),
-        (
-            &*mcp,
-            json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": call(1_000)}),
-            "2000",
-        ),
+        (&*calls, json!({"command": "view", "path": "/memories", "x": vec![json!({}); 2_000]}), "2000"),
+        (&*mcp, json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": call(1_000)}), "2000"),
     ] {
         let refused = server.call("POST", path, Some(body)).await;
         assert_eq!(refused.error(), (400, "invalid_request_error"), "{path}");
@@ -500,10 +421,7 @@ async fn body_with_too_many_values_is_refused() {
     let made = server.call("POST", "/v1/sessions", Some(session(4_900))).await;
     assert_eq!(made.status, StatusCode::OK, "{}", made.body);
     assert_eq!(made.body["agent"]["tools"], objects(4_900));
-    assert_eq!(
-        server.call("POST", &calls, Some(call(900))).await.status,
-        StatusCode::OK
-    );
+    assert_eq!(server.call("POST", &calls, Some(call(900))).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -514,9 +432,7 @@ async fn incoming_body_counts_towards_its_tenants_memory() {
     assert_eq!(first.status, StatusCode::OK);
     let sent = stream::iter([Ok::<_, std::io::Error>(vec![b' '; 150 << 10])]).chain(stream::pending());
     let request = Request::builder().method("POST").uri(&calls);
-    let request = request
-        .header("x-api-key", &server.secret)
-        .header("content-type", "application/json");
+    let request = request.header("x-api-key", &server.secret).header("content-type", "application/json");
     let mut running = Box::pin(server.send(request, Body::from_stream(sent)));
     assert!(futures::poll!(running.as_mut()).is_pending());
     let call = json!({"command": "view", "path": "/memories", "x": "x".repeat(30 << 10)});
@@ -539,11 +455,7 @@ async fn unsent_answer_counts_towards_its_tenants_memory() {
     let mut untaken = Vec::new();
     let refused = loop {
         let request = Request::builder().uri(&full).header("x-api-key", &server.secret);
-        let answer = server
-            .router
-            .clone()
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await;
+        let answer = server.router.clone().oneshot(request.body(Body::empty()).unwrap()).await;
         let answer = answer.unwrap();
         if answer.status() != StatusCode::OK {
             break answer.status();

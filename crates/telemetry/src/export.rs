@@ -95,9 +95,7 @@ impl Telemetry {
             .with_registry(registry.clone())
             .scope_info_enabled(false)
             .build()?;
-        let mut meters = SdkMeterProvider::builder()
-            .with_resource(resource.clone())
-            .with_reader(reader);
+        let mut meters = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader);
         let mut tracers = None;
         if let Some(otlp) = &options.otlp {
             let exporter = configured(MetricExporter::builder().with_http(), otlp, "metrics").build()?;
@@ -146,10 +144,7 @@ impl Telemetry {
     /// # Errors
     /// [`OTelSdkError`] if some data may not have arrived.
     pub fn shut_down(&self, deadline: Duration) -> Result<(), OTelSdkError> {
-        let traces = self
-            .tracers
-            .as_ref()
-            .map_or(Ok(()), |tracers| tracers.shutdown_with_timeout(deadline));
+        let traces = self.tracers.as_ref().map_or(Ok(()), |tracers| tracers.shutdown_with_timeout(deadline));
         self.meters.shutdown_with_timeout(deadline)?;
         traces
     }
@@ -164,9 +159,8 @@ fn is_of_a_trace(metadata: &Metadata<'_>) -> bool {
 fn configured<B: WithExportConfig + WithHttpConfig>(builder: B, otlp: &OtlpOptions, signal: &str) -> B {
     let endpoint = format!("{}/v1/{signal}", otlp.endpoint.trim_end_matches('/'));
     let headers = otlp.headers.iter();
-    let headers: HashMap<_, _> = headers
-        .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
-        .collect();
+    let headers: HashMap<_, _> =
+        headers.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
     builder
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(endpoint)
@@ -185,10 +179,8 @@ fn tracer_provider(otlp: &OtlpOptions, resource: Resource) -> Result<SdkTracerPr
 }
 
 fn resource(options: &TelemetryOptions) -> Resource {
-    let named = options
-        .resource_attributes
-        .iter()
-        .map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
+    let named =
+        options.resource_attributes.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
     Resource::builder()
         .with_attributes(named)
         .with_service_name(options.service_name.clone())

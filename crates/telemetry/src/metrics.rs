@@ -210,10 +210,7 @@ impl Metrics {
         let instruments = &metrics.0;
         for cache in Cache::ALL {
             for result in ["hit", "miss"] {
-                let labels = [
-                    KeyValue::new("cache", cache.name()),
-                    KeyValue::new("result", result),
-                ];
+                let labels = [KeyValue::new("cache", cache.name()), KeyValue::new("result", result)];
                 instruments.cache_lookups.add(0, &labels);
             }
         }
@@ -266,10 +263,7 @@ impl Metrics {
         instruments.stored_stores.record(stored.stores, &[]);
         instruments.stored_memories.record(stored.memories, &[]);
         instruments.stored_versions.record(stored.versions, &[]);
-        for (of, bytes) in [
-            ("memories", stored.memory_bytes),
-            ("versions", stored.version_bytes),
-        ] {
+        for (of, bytes) in [("memories", stored.memory_bytes), ("versions", stored.version_bytes)] {
             instruments.stored_size.record(bytes, &[KeyValue::new("of", of)]);
         }
     }
@@ -288,19 +282,13 @@ impl Metrics {
 
     /// Records a finished call of the index.
     pub fn index_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
-        let labels = [
-            KeyValue::new("call", call),
-            KeyValue::new("outcome", outcome.name()),
-        ];
+        let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
         self.0.index_calls.record(took.as_secs_f64(), &labels);
     }
 
     /// Records a finished call of the blob store.
     pub fn blob_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
-        let labels = [
-            KeyValue::new("call", call),
-            KeyValue::new("outcome", outcome.name()),
-        ];
+        let labels = [KeyValue::new("call", call), KeyValue::new("outcome", outcome.name())];
         self.0.blob_calls.record(took.as_secs_f64(), &labels);
     }
 
@@ -316,25 +304,18 @@ impl Metrics {
 
     /// Counts bytes read from the blob store.
     pub fn blob_bytes_read(&self, bytes: usize) {
-        self.0
-            .blob_bytes
-            .add(bytes as u64, &[KeyValue::new("direction", "read")]);
+        self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "read")]);
     }
 
     /// Counts bytes written to the blob store.
     pub fn blob_bytes_written(&self, bytes: usize) {
-        self.0
-            .blob_bytes
-            .add(bytes as u64, &[KeyValue::new("direction", "written")]);
+        self.0.blob_bytes.add(bytes as u64, &[KeyValue::new("direction", "written")]);
     }
 
     /// Counts a cache lookup.
     pub fn cache_looked_up(&self, cache: Cache, is_hit: bool) {
         let result = if is_hit { "hit" } else { "miss" };
-        let labels = [
-            KeyValue::new("cache", cache.name()),
-            KeyValue::new("result", result),
-        ];
+        let labels = [KeyValue::new("cache", cache.name()), KeyValue::new("result", result)];
         self.0.cache_lookups.add(1, &labels);
     }
 
@@ -350,9 +331,7 @@ impl Metrics {
 
     /// Counts a change that a quota refused.
     pub fn quota_refused(&self, limit: Quota) {
-        self.0
-            .quota_refusals
-            .add(1, &[KeyValue::new("limit", limit.name())]);
+        self.0.quota_refusals.add(1, &[KeyValue::new("limit", limit.name())]);
     }
 
     /// Counts a request that was not admitted.
@@ -373,9 +352,7 @@ impl Metrics {
         let job = KeyValue::new("job", run.job);
         let outcome = if run.has_succeeded { "succeeded" } else { "failed" };
         let instruments = &self.0;
-        instruments
-            .job_runs
-            .add(1, &[job.clone(), KeyValue::new("outcome", outcome)]);
+        instruments.job_runs.add(1, &[job.clone(), KeyValue::new("outcome", outcome)]);
         let labels = [job.clone()];
         instruments.job_durations.record(run.took.as_secs_f64(), &labels);
         if run.has_succeeded {
@@ -401,12 +378,8 @@ impl RequestUnderWay {
         let route = KeyValue::new("route", Arc::clone(&self.route));
         let method = KeyValue::new("method", self.method);
         let status = KeyValue::new("status", i64::from(status));
-        instruments
-            .requests
-            .add(1, &[route.clone(), method.clone(), status]);
-        instruments
-            .request_durations
-            .record(took.as_secs_f64(), &[route, method]);
+        instruments.requests.add(1, &[route.clone(), method.clone(), status]);
+        instruments.request_durations.record(took.as_secs_f64(), &[route, method]);
         instruments.requests_in_flight.add(-1, &[]);
         took
     }
@@ -462,10 +435,7 @@ mod tests {
     #[track_caller]
     fn assert_exposed(telemetry: &Telemetry, line: &str) {
         let text = telemetry.exposition().text().unwrap();
-        assert!(
-            text.lines().any(|exposed| exposed == line),
-            "no {line} in\n{text}"
-        );
+        assert!(text.lines().any(|exposed| exposed == line), "no {line} in\n{text}");
     }
 
     #[test]
@@ -567,13 +537,7 @@ mod tests {
         let is_there = Arc::new(AtomicBool::new(true));
         let watched = Arc::clone(&is_there);
         telemetry.metrics().watch_pools(move || {
-            let state = PoolState {
-                pool: "jobs",
-                in_use: 3,
-                idle: 1,
-                waiting: 2,
-                max: 4,
-            };
+            let state = PoolState { pool: "jobs", in_use: 3, idle: 1, waiting: 2, max: 4 };
             let states = watched.load(Ordering::Relaxed).then_some(state);
             states.into_iter().collect()
         });
@@ -593,13 +557,8 @@ mod tests {
     #[test]
     fn later_totals_replace_earlier_ones() {
         let telemetry = telemetry();
-        let mut stored = Stored {
-            stores: 2,
-            memories: 30,
-            versions: 400,
-            memory_bytes: 5_000,
-            version_bytes: 60_000,
-        };
+        let mut stored =
+            Stored { stores: 2, memories: 30, versions: 400, memory_bytes: 5_000, version_bytes: 60_000 };
         telemetry.metrics().counted(&stored);
         stored.memories = 29;
         telemetry.metrics().counted(&stored);

@@ -58,10 +58,8 @@ impl Collector {
     /// # Panics
     /// When there is no port.
     pub async fn start(authorization: &str) -> Self {
-        let received = Arc::new(Mutex::new(Received {
-            authorization: authorization.to_owned(),
-            ..Received::default()
-        }));
+        let received =
+            Arc::new(Mutex::new(Received { authorization: authorization.to_owned(), ..Received::default() }));
         let router = Router::new()
             .route("/v1/traces", post(take_traces))
             .route("/v1/metrics", post(take_metrics))
@@ -71,11 +69,7 @@ impl Collector {
         let server = tokio::spawn(async move {
             axum::serve(listener, router).await.expect("the collector broke");
         });
-        Self {
-            url: format!("http://{address}"),
-            received,
-            server,
-        }
+        Self { url: format!("http://{address}"), received, server }
     }
 
     /// Its base URL.
@@ -97,9 +91,7 @@ impl Collector {
     pub fn has_seen(&self, text: &str) -> bool {
         let bodies = &lock(&self.received).bodies;
         let text = text.as_bytes();
-        bodies
-            .iter()
-            .any(|body| body.windows(text.len()).any(|part| part == text))
+        bodies.iter().any(|body| body.windows(text.len()).any(|part| part == text))
     }
 }
 
@@ -164,10 +156,7 @@ async fn take_metrics(
         Ok(export) => export,
         Err(status) => return status,
     };
-    let scopes = export
-        .resource_metrics
-        .into_iter()
-        .flat_map(|it| it.scope_metrics);
+    let scopes = export.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
     let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
     lock(&received).metrics.extend(names);
     StatusCode::OK
@@ -188,7 +177,5 @@ fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

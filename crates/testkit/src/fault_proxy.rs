@@ -97,9 +97,7 @@ impl FaultProxy {
     /// When no port can be opened.
     pub async fn start(upstream: &str) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let listener = TcpListener::bind(address)
-            .await
-            .expect("the proxy's port cannot be opened");
+        let listener = TcpListener::bind(address).await.expect("the proxy's port cannot be opened");
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream.to_owned()),
             state: Mutex::default(),
@@ -107,11 +105,7 @@ impl FaultProxy {
             has_listener: watch::Sender::new(true),
         });
         let accept_task = tokio::spawn(accept_connections(address, listener, Arc::clone(&shared)));
-        Self {
-            address,
-            shared,
-            accept_task,
-        }
+        Self { address, shared, accept_task }
     }
 
     /// Starts a proxy before the server of `url`; the second value is the same
@@ -162,13 +156,7 @@ impl FaultProxy {
 
     /// Connects new connections to another server, as after a failover.
     pub fn set_upstream(&self, upstream: &str) {
-        upstream.clone_into(
-            &mut self
-                .shared
-                .upstream
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        upstream.clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Delays all bytes, in each direction, by `delay`; bandwidth is not reduced.
@@ -240,9 +228,7 @@ impl FaultProxy {
         self.shared.wants_listener.send_replace(is_open);
         let mut has_listener = self.shared.has_listener.subscribe();
         // The sender lives in `shared`.
-        let _ = has_listener
-            .wait_for(|has_listener| *has_listener == is_open)
-            .await;
+        let _ = has_listener.wait_for(|has_listener| *has_listener == is_open).await;
     }
 }
 
@@ -296,11 +282,8 @@ async fn accept_connections(address: SocketAddr, listener: TcpListener, shared: 
         if !is_wanted {
             listener = None;
         } else if listener.is_none() {
-            listener = Some(
-                TcpListener::bind(address)
-                    .await
-                    .expect("the proxy's port cannot be opened again"),
-            );
+            listener =
+                Some(TcpListener::bind(address).await.expect("the proxy's port cannot be opened again"));
         }
         shared.has_listener.send_replace(listener.is_some());
         let Some(listener) = &listener else {
@@ -322,11 +305,7 @@ fn spawn_connection(client: TcpStream, shared: Arc<Shared>) {
     let (number, rules) = shared.register();
     // Subscribed before the task runs, so that `is_open` is true at once.
     let subscription = rules.subscribe();
-    let upstream = shared
-        .upstream
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let upstream = shared.upstream.lock().unwrap_or_else(PoisonError::into_inner).clone();
     tokio::spawn(async move {
         // An error is the end of the connection, which its client sees.
         let _: io::Result<()> = connection::pass(client, &upstream, &rules, subscription).await;

@@ -259,9 +259,7 @@ pub fn tag(number: u64) -> String {
 
 /// The numbers of the calls whose tags are in a text.
 fn tags(text: &str) -> impl Iterator<Item = u64> {
-    text.split("[#")
-        .skip(1)
-        .filter_map(|rest| rest.split_once(']')?.0.parse().ok())
+    text.split("[#").skip(1).filter_map(|rest| rest.split_once(']')?.0.parse().ok())
 }
 
 impl fmt::Display for Violation {

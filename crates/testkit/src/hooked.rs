@@ -63,10 +63,7 @@ pub struct BlobCalls {
 impl HookedBlobs {
     /// Wraps a store, without hooks.
     pub fn new(inner: Arc<dyn BlobStore>) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            state: Mutex::default(),
-        })
+        Arc::new(Self { inner, state: Mutex::default() })
     }
 
     /// Runs `hook` before each `put` reaches the store.
@@ -117,12 +114,7 @@ impl HookedBlobs {
 
     fn with_kept_versions(&self, batch: ErasedBatch) -> ErasedBatch {
         match self.state().kept_versions {
-            Some(kept) => ErasedBatch {
-                gone: 0,
-                kept,
-                became: Erased::OlderVersionsKept,
-                ..batch
-            },
+            Some(kept) => ErasedBatch { gone: 0, kept, became: Erased::OlderVersionsKept, ..batch },
             None => batch,
         }
     }
@@ -147,9 +139,7 @@ impl HookedBlobs {
 
 impl fmt::Debug for HookedBlobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookedBlobs")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("HookedBlobs").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -260,10 +250,7 @@ mod tests {
         hooked.clear_hooks();
         hooked.after_put(|_| async { unavailable() });
         assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
-        assert_eq!(
-            hooked.get(&KEY, 4).await.unwrap(),
-            Some(Bytes::from_static(b"text"))
-        );
+        assert_eq!(hooked.get(&KEY, 4).await.unwrap(), Some(Bytes::from_static(b"text")));
         assert_eq!(hooked.keys_put(), [KEY]);
 
         hooked.before_get(|_| async { unavailable() });
@@ -274,14 +261,6 @@ mod tests {
         hooked.clear_hooks();
         hooked.delete(&KEY).await.unwrap();
         assert_eq!(hooked.keys_deleted(), [KEY]);
-        assert_eq!(
-            hooked.calls(),
-            BlobCalls {
-                put: 2,
-                get: 3,
-                delete: 2,
-                ..BlobCalls::default()
-            }
-        );
+        assert_eq!(hooked.calls(), BlobCalls { put: 2, get: 3, delete: 2, ..BlobCalls::default() });
     }
 }

@@ -67,18 +67,12 @@ impl HostileServer {
     pub async fn start(hostility: Hostility) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
         let address = listener.local_addr().expect("no address");
-        let shared = Arc::new(Shared {
-            hostility,
-            pages: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(Shared { hostility, pages: AtomicUsize::new(0) });
         let router = Router::new().fallback(answer).with_state(shared);
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        Self {
-            url: format!("http://{address}"),
-            serving,
-        }
+        Self { url: format!("http://{address}"), serving }
     }
 
     /// Its URL.

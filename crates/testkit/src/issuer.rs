@@ -40,9 +40,7 @@ impl IssuerKey {
     /// If the key cannot be created.
     #[must_use]
     pub fn rsa() -> Self {
-        Self::Rsa(Box::new(
-            RsaKeyPair::generate(KeySize::Rsa2048).expect("no RSA key"),
-        ))
+        Self::Rsa(Box::new(RsaKeyPair::generate(KeySize::Rsa2048).expect("no RSA key")))
     }
 
     /// A new key for `ES256`.
@@ -107,15 +105,8 @@ impl IssuerKey {
             Self::Ed25519(pair) => pair.public_key().as_der().map(|der| der.as_ref().to_vec()),
         };
         let body = STANDARD.encode(der.expect("no DER of the public key"));
-        let lines: Vec<_> = body
-            .as_bytes()
-            .chunks(64)
-            .map(|line| String::from_utf8_lossy(line))
-            .collect();
-        format!(
-            "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
-            lines.join("\n")
-        )
+        let lines: Vec<_> = body.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line)).collect();
+        format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n"))
     }
 
     /// The signature of any text.
@@ -132,11 +123,9 @@ impl IssuerKey {
                     .expect("RSA cannot sign");
                 signature
             }
-            Self::P256(pair) => pair
-                .sign(&random, text.as_bytes())
-                .expect("P-256 cannot sign")
-                .as_ref()
-                .to_vec(),
+            Self::P256(pair) => {
+                pair.sign(&random, text.as_bytes()).expect("P-256 cannot sign").as_ref().to_vec()
+            }
             Self::Ed25519(pair) => pair.sign(text.as_bytes()).as_ref().to_vec(),
         }
     }
@@ -237,15 +226,8 @@ impl JwksServer {
         let serving = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        let server = Self {
-            url: format!("http://{address}/jwks.json"),
-            state,
-            serving,
-        };
-        server.answer_with(JwksAnswer {
-            body,
-            ..JwksAnswer::default()
-        });
+        let server = Self { url: format!("http://{address}/jwks.json"), state, serving };
+        server.answer_with(JwksAnswer { body, ..JwksAnswer::default() });
         server
     }
 
@@ -262,10 +244,7 @@ impl JwksServer {
 
     /// Sets the keys of the response.
     pub fn publish(&self, keys: &[(&str, &IssuerKey)]) {
-        self.answer_with(JwksAnswer {
-            body: jwks(keys),
-            ..JwksAnswer::default()
-        });
+        self.answer_with(JwksAnswer { body: jwks(keys), ..JwksAnswer::default() });
     }
 
     /// The number of requests so far.

@@ -107,11 +107,7 @@ impl ServerCommand {
             }
         });
         let is_live = is_live.await.is_ok();
-        assert!(
-            is_live,
-            "the server did not answer GET /livez in time:\n{}",
-            server.output()
-        );
+        assert!(is_live, "the server did not answer GET /livez in time:\n{}", server.output());
         server
     }
 
@@ -139,22 +135,14 @@ impl ServerCommand {
             .unwrap_or_else(|error| panic!("could not run {}: {error}", self.binary.display()));
         let output = Arc::default();
         let readers = [
-            child
-                .stdout
-                .take()
-                .map(|stdout| tokio::spawn(collect(stdout, Arc::clone(&output), None))),
+            child.stdout.take().map(|stdout| tokio::spawn(collect(stdout, Arc::clone(&output), None))),
             child
                 .stderr
                 .take()
                 .map(|stderr| tokio::spawn(collect(stderr, Arc::clone(&output), run::new_log()))),
         ];
         let readers = readers.into_iter().flatten().collect();
-        RunningServer {
-            child,
-            port: self.port,
-            output,
-            readers,
-        }
+        RunningServer { child, port: self.port, output, readers }
     }
 }
 
@@ -203,15 +191,8 @@ impl RunningServer {
     pub async fn terminate(&mut self) {
         let Some(pid) = self.pid() else { return };
         // The shell's own `kill`: the program is not on every machine.
-        let status = Command::new("sh")
-            .arg("-c")
-            .arg(format!("kill -TERM {pid}"))
-            .status()
-            .await;
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "SIGTERM cannot be sent to {pid}"
-        );
+        let status = Command::new("sh").arg("-c").arg(format!("kill -TERM {pid}")).status().await;
+        assert!(status.is_ok_and(|status| status.success()), "SIGTERM cannot be sent to {pid}");
     }
 
     /// Waits until it has ended and all its output is collected.
@@ -250,16 +231,9 @@ impl fmt::Debug for RunningServer {
 #[must_use]
 pub fn built_program() -> PathBuf {
     let this = std::env::current_exe().expect("this program cannot be found");
-    let folder = this
-        .parent()
-        .and_then(Path::parent)
-        .expect("a test is in a build folder");
+    let folder = this.parent().and_then(Path::parent).expect("a test is in a build folder");
     let program = folder.join("keepsake");
-    assert!(
-        program.is_file(),
-        "{} is missing: build the product first",
-        program.display()
-    );
+    assert!(program.is_file(), "{} is missing: build the product first", program.display());
     program
 }
 
@@ -290,14 +264,10 @@ async fn collect(stream: impl AsyncRead + Unpin, output: Arc<Mutex<String>>, mut
     let mut line = Vec::new();
     while matches!(stream.read_until(b'\n', &mut line).await, Ok(length) if length > 0) {
         if let Some(log) = &mut log {
-            log.write_all(&line)
-                .expect("a log cannot be kept in the run's folder");
+            log.write_all(&line).expect("a log cannot be kept in the run's folder");
         }
         let text = String::from_utf8_lossy(&line);
-        output
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_str(&text);
+        output.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
         line.clear();
     }
 }
@@ -349,11 +319,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Live).serve_forever()
         let mut server = command.start().await;
         server.terminate().await;
         assert_eq!(server.wait().await.code(), Some(7));
-        assert!(
-            server
-                .output()
-                .contains(&format!("listen = {} given", command.port()))
-        );
+        assert!(server.output().contains(&format!("listen = {} given", command.port())));
         assert!(server.output().contains("inherited: []"));
     }
 

@@ -77,23 +77,13 @@ impl OwnedPostgres {
     /// # Panics
     /// When the copy fails or the standby does not start.
     pub async fn start_standby(&self) -> Self {
-        let mut standby = Self {
-            password: self.password.clone(),
-            ..Self::new().await
-        };
+        let mut standby = Self { password: self.password.clone(), ..Self::new().await };
         let source = format!("{} application_name=standby", self.connection_string());
-        let arguments = [
-            "--pgdata",
-            &standby.data(),
-            "--dbname",
-            &source,
-            "--write-recovery-conf",
-            "--no-sync",
-        ];
+        let arguments =
+            ["--pgdata", &standby.data(), "--dbname", &source, "--write-recovery-conf", "--no-sync"];
         standby.run("pg_basebackup", &arguments).await;
         standby.start_again().await;
-        self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-            .await;
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'").await;
         self.execute("SELECT pg_reload_conf()").await;
         let follows = self.execute(
             "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync') LOOP \
@@ -104,8 +94,7 @@ impl OwnedPostgres {
         // The checkpointer is the process that makes commits wait.
         self.execute("CHECKPOINT").await;
         // Waits, so that the standby has all commits before this one.
-        self.execute("SELECT pg_logical_emit_message(true, 'standby', 'follows')")
-            .await;
+        self.execute("SELECT pg_logical_emit_message(true, 'standby', 'follows')").await;
         standby
     }
 
@@ -121,18 +110,11 @@ impl OwnedPostgres {
     }
 
     async fn new() -> Self {
-        let pg_dump = required_variable(
-            "KEEPSAKE_TEST_PG_DUMP",
-            "the `pg_dump` beside `initdb` and `postgres`",
-        );
-        let binaries = Path::new(&pg_dump)
-            .parent()
-            .expect("KEEPSAKE_TEST_PG_DUMP has no folder")
-            .to_owned();
-        let folder = tempfile::Builder::new()
-            .prefix("keepsake-postgres.")
-            .tempdir()
-            .expect("no temporary folder");
+        let pg_dump =
+            required_variable("KEEPSAKE_TEST_PG_DUMP", "the `pg_dump` beside `initdb` and `postgres`");
+        let binaries = Path::new(&pg_dump).parent().expect("KEEPSAKE_TEST_PG_DUMP has no folder").to_owned();
+        let folder =
+            tempfile::Builder::new().prefix("keepsake-postgres.").tempdir().expect("no temporary folder");
         let password = uuid::Uuid::new_v4().simple().to_string();
         run::remember(&password, "a database's password");
         let server = Self {
@@ -161,11 +143,7 @@ impl OwnedPostgres {
         let started = tokio::time::timeout(START_TIMEOUT, async {
             loop {
                 let mut process = self.spawn();
-                while process
-                    .try_wait()
-                    .expect("the server's state is unknown")
-                    .is_none()
-                {
+                while process.try_wait().expect("the server's state is unknown").is_none() {
                     if PgConnection::connect(&self.url()).await.is_ok() {
                         self.process = Some(process);
                         return;
@@ -211,11 +189,7 @@ impl OwnedPostgres {
     /// The URL of its database `postgres`, with a role that may do everything.
     #[must_use]
     pub fn url(&self) -> String {
-        format!(
-            "postgres://postgres:{}@{}/postgres",
-            self.password,
-            self.address()
-        )
+        format!("postgres://postgres:{}@{}/postgres", self.password, self.address())
     }
 
     /// Where it listens, as `host:port`.
@@ -235,10 +209,7 @@ impl OwnedPostgres {
     }
 
     fn connection_string(&self) -> String {
-        format!(
-            "host=127.0.0.1 port={} user=postgres password={}",
-            self.port, self.password
-        )
+        format!("host=127.0.0.1 port={} user=postgres password={}", self.port, self.password)
     }
 
     /// The folder with all its data, which may be copied while it is stopped.
@@ -263,16 +234,7 @@ impl OwnedPostgres {
             .expect("Postgres's log cannot be written");
         let port = self.port.to_string();
         let mut command = self.command("postgres");
-        command.args([
-            "-D",
-            &self.data(),
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &port,
-            "-c",
-            "unix_socket_directories=",
-        ]);
+        command.args(["-D", &self.data(), "-h", "127.0.0.1", "-p", &port, "-c", "unix_socket_directories="]);
         command.args(["-c", "max_connections=200"]);
         for setting in &self.settings {
             command.args(["-c", setting]);
@@ -292,15 +254,7 @@ impl OwnedPostgres {
         let mut command = match &self.user {
             Some((user, group)) => {
                 let mut command = Command::new("setpriv");
-                command.args([
-                    "--reuid",
-                    user,
-                    "--regid",
-                    group,
-                    "--clear-groups",
-                    "--pdeathsig",
-                    "QUIT",
-                ]);
+                command.args(["--reuid", user, "--regid", group, "--clear-groups", "--pdeathsig", "QUIT"]);
                 command.arg(program);
                 command
             }
@@ -326,22 +280,14 @@ async fn user_for_postgres() -> Option<(String, String)> {
     if id(&["-u"]).await.as_deref() != Some("0") {
         return None;
     }
-    let user = if id(&["postgres"]).await.is_some() {
-        "postgres"
-    } else {
-        "nobody"
-    };
+    let user = if id(&["postgres"]).await.is_some() { "postgres" } else { "nobody" };
     let group = id(&["-g", user]).await?;
     Some((user.to_owned(), group))
 }
 
 /// The output of `id`; `None`: it failed.
 async fn id(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("id")
-        .args(arguments)
-        .output()
-        .await
-        .expect("`id` cannot be run");
+    let output = Command::new("id").args(arguments).output().await.expect("`id` cannot be run");
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     output.status.success().then_some(text)
 }
@@ -350,11 +296,7 @@ async fn run_command(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().await;
     let output =
         output.unwrap_or_else(|error| panic!("{}: {error}", command.as_std().get_program().display()));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[cfg(test)]
@@ -374,10 +316,8 @@ mod tests {
         standby.promote().await;
         standby.execute("INSERT INTO facts VALUES ('new')").await;
         let mut connection = PgConnection::connect(&standby.url()).await.unwrap();
-        let facts: i64 = sqlx::query_scalar("SELECT count(*) FROM facts")
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
+        let facts: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM facts").fetch_one(&mut connection).await.unwrap();
         assert_eq!(facts, 3);
     }
 }

@@ -64,23 +64,13 @@ impl Pooler {
             .expect("the URL has no user")
             .0
             .to_owned();
-        let logins = [
-            owner,
-            format!("keepsake_app:{app_password}"),
-            format!("keepsake_jobs:{jobs_password}"),
-        ];
-        let folder = tempfile::Builder::new()
-            .prefix("keepsake-pooler.")
-            .tempdir()
-            .expect("no temporary folder");
+        let logins =
+            [owner, format!("keepsake_app:{app_password}"), format!("keepsake_jobs:{jobs_password}")];
+        let folder =
+            tempfile::Builder::new().prefix("keepsake-pooler.").tempdir().expect("no temporary folder");
         let port = free_port();
         let configuration = write_configuration(folder.path(), postgres_url, port, &logins, settings);
-        let mut pooler = Self {
-            process: spawn(&configuration, folder.path()),
-            folder,
-            port,
-            logins,
-        };
+        let mut pooler = Self { process: spawn(&configuration, folder.path()), folder, port, logins };
         pooler.wait_until_ready().await;
         pooler
     }
@@ -94,10 +84,7 @@ impl Pooler {
         static SHARED: OnceCell<Pooler> = OnceCell::const_new();
         std::env::var_os(THROUGH_VARIABLE)?;
         let start = async || {
-            let url = required_variable(
-                URL_VARIABLE,
-                "postgres://postgres:password@127.0.0.1:5432/postgres",
-            );
+            let url = required_variable(URL_VARIABLE, "postgres://postgres:password@127.0.0.1:5432/postgres");
             Self::start(&url, "").await
         };
         Some(SHARED.get_or_init(start).await)
@@ -113,12 +100,7 @@ impl Pooler {
     async fn wait_until_ready(&mut self) {
         let url = self.url(Login::Owner, "postgres");
         let ready = tokio::time::timeout(START_TIMEOUT, async {
-            while self
-                .process
-                .try_wait()
-                .expect("PgBouncer's state is unknown")
-                .is_none()
-            {
+            while self.process.try_wait().expect("PgBouncer's state is unknown").is_none() {
                 if can_connect(&url).await {
                     return true;
                 }
@@ -161,11 +143,7 @@ fn create_logins(postgres_url: &str, app_password: &str, jobs_password: &str) {
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("{}: {error}", psql.display()));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Writes PgBouncer's configuration and its list of users.

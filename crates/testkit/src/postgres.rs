@@ -46,21 +46,12 @@ pub async fn fresh_database_from(template: &str) -> TestDatabase {
 }
 
 async fn create(options: &str) -> TestDatabase {
-    let server_url = required_variable(
-        URL_VARIABLE,
-        "postgres://postgres:password@127.0.0.1:5432/postgres",
-    );
+    let server_url = required_variable(URL_VARIABLE, "postgres://postgres:password@127.0.0.1:5432/postgres");
     let name = unique_name();
-    execute(&server_url, format!("CREATE DATABASE \"{name}\"{options}"))
-        .await
-        .unwrap_or_else(|error| {
-            panic!("could not create a database on the server of {URL_VARIABLE}: {error}")
-        });
-    TestDatabase {
-        server_url,
-        name,
-        is_dropped: false,
-    }
+    execute(&server_url, format!("CREATE DATABASE \"{name}\"{options}")).await.unwrap_or_else(|error| {
+        panic!("could not create a database on the server of {URL_VARIABLE}: {error}")
+    });
+    TestDatabase { server_url, name, is_dropped: false }
 }
 
 impl TestDatabase {
@@ -97,8 +88,7 @@ impl TestDatabase {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await?;
             Ok::<_, sqlx::Error>(TableLock(connection))
         };
-        lock.await
-            .unwrap_or_else(|error| panic!("locking {table}: {error}"))
+        lock.await.unwrap_or_else(|error| panic!("locking {table}: {error}"))
     }
 
     /// Drops it, cutting connections that are still open.
@@ -131,11 +121,7 @@ impl Drop for TestDatabase {
 }
 
 async fn drop_database(server_url: &str, name: &str) -> sqlx::Result<()> {
-    execute(
-        server_url,
-        format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)"),
-    )
-    .await
+    execute(server_url, format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)")).await
 }
 
 pub(crate) async fn execute(server_url: &str, statement: String) -> sqlx::Result<()> {
@@ -152,9 +138,7 @@ pub fn with_database(url: &str, database: &str) -> String {
         None => (url, String::new()),
     };
     let authority_at = address.find("://").map_or(0, |at| at + "://".len());
-    let path_at = address[authority_at..]
-        .find('/')
-        .map_or(address.len(), |at| authority_at + at);
+    let path_at = address[authority_at..].find('/').map_or(address.len(), |at| authority_at + at);
     format!("{}/{database}{query}", &address[..path_at])
 }
 
@@ -167,14 +151,8 @@ mod tests {
         for (url, expected) in [
             ("postgres://u:p@h:5432/postgres", "postgres://u:p@h:5432/new"),
             ("postgres://u:p@h:5432", "postgres://u:p@h:5432/new"),
-            (
-                "postgresql://h/old?sslmode=disable",
-                "postgresql://h/new?sslmode=disable",
-            ),
-            (
-                "postgres:///old?host=/run/postgresql",
-                "postgres:///new?host=/run/postgresql",
-            ),
+            ("postgresql://h/old?sslmode=disable", "postgresql://h/new?sslmode=disable"),
+            ("postgres:///old?host=/run/postgresql", "postgres:///new?host=/run/postgresql"),
             ("postgres://h?host=/a/b", "postgres://h/new?host=/a/b"),
         ] {
             assert_eq!(with_database(url, "new"), expected);
@@ -184,13 +162,9 @@ mod tests {
     #[tokio::test]
     async fn test_database_is_created_copied_and_dropped() {
         let database = fresh_database().await;
-        execute(&database.url(), "CREATE TABLE facts (fact text)".to_owned())
-            .await
-            .unwrap();
+        execute(&database.url(), "CREATE TABLE facts (fact text)".to_owned()).await.unwrap();
         let copy = fresh_database_from(database.name()).await;
-        execute(&copy.url(), "INSERT INTO facts VALUES ('copied')".to_owned())
-            .await
-            .unwrap();
+        execute(&copy.url(), "INSERT INTO facts VALUES ('copied')".to_owned()).await.unwrap();
 
         let still_open = PgConnection::connect(&copy.url()).await.unwrap();
         let (url, copy_url) = (database.url(), copy.url());

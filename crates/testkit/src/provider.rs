@@ -182,14 +182,10 @@ async fn authorize(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery)
         return (StatusCode::BAD_REQUEST, format!("bad request: {fields:?}")).into_response();
     }
     let mut answer = form_urlencoded::Serializer::new(String::new());
-    answer
-        .append_pair("state", field("state"))
-        .append_pair("iss", &shared.url);
+    answer.append_pair("state", field("state")).append_pair("iss", &shared.url);
     let refusal = locked(&shared.behaviour).denies_with;
     if let Some(error) = refusal {
-        answer
-            .append_pair("error", error)
-            .append_pair("error_description", "<b>no</b>");
+        answer.append_pair("error", error).append_pair("error_description", "<b>no</b>");
     } else {
         let code = random();
         run::remember(&code, "a code");
@@ -252,10 +248,7 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Stri
         run::remember(&token, "a token");
         token
     };
-    let id_token = token(
-        json!({"aud": CLIENT_ID, "nonce": code.nonce}),
-        &behaviour.id_token,
-    );
+    let id_token = token(json!({"aud": CLIENT_ID, "nonce": code.nonce}), &behaviour.id_token);
     let access_token = if behaviour.has_opaque_tokens {
         random()
     } else {

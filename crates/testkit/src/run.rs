@@ -54,9 +54,7 @@ pub(crate) fn new_log() -> Option<File> {
 }
 
 fn folder() -> Option<PathBuf> {
-    std::env::var_os(FOLDER_VARIABLE)
-        .filter(|folder| !folder.is_empty())
-        .map(PathBuf::from)
+    std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 /// One write, so that processes at the same time do not mix their lines.

@@ -28,10 +28,7 @@ pub fn s3_options(prefix: &str) -> S3Options {
         bucket: required_variable("KEEPSAKE_TEST_S3_BUCKET", "a bucket that may be filled"),
         prefix: prefix.to_owned(),
         settings: S3Settings {
-            endpoint: Some(required_variable(
-                "KEEPSAKE_TEST_S3_ENDPOINT",
-                "http://127.0.0.1:9000",
-            )),
+            endpoint: Some(required_variable("KEEPSAKE_TEST_S3_ENDPOINT", "http://127.0.0.1:9000")),
             region: Some(std::env::var("KEEPSAKE_TEST_S3_REGION").unwrap_or_else(|_| "us-east-1".to_owned())),
             path_style: true,
             credentials: Some(credentials),

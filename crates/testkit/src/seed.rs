@@ -35,9 +35,8 @@ impl Seed {
     /// When the variable is not a number.
     pub fn runner(&self, mut config: Config) -> TestRunner {
         if let Ok(times) = std::env::var(TIMES) {
-            let times: u32 = times
-                .parse()
-                .unwrap_or_else(|_| panic!("{TIMES} must be a number, but is `{times}`"));
+            let times: u32 =
+                times.parse().unwrap_or_else(|_| panic!("{TIMES} must be a number, but is `{times}`"));
             config.cases *= times;
         }
         // The algorithm is named: another default must not change what a seed means.

@@ -1,9 +1,6 @@
 //! The fuzz targets of `tools/fuzz`, on their seeds only: a landing does not wait for fuzzing.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a fuzz target may panic, and that is what fails the test"
-)]
+#![expect(clippy::unwrap_used, reason = "a fuzz target may panic, and that is what fails the test")]
 
 extern crate self as libfuzzer_sys;
 
@@ -47,9 +44,7 @@ targets! {
 }
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = keepsake_testkit::repository()
-        .join("tools/fuzz/seeds")
-        .join(target);
+    let folder = keepsake_testkit::repository().join("tools/fuzz/seeds").join(target);
     let seeds: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())

@@ -52,10 +52,9 @@ impl Claims {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::String(text)) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
-            Some(Value::Array(list)) => list
-                .iter()
-                .map(|item| item.as_str().map(str::to_owned).ok_or(TokenError::Claim))
-                .collect(),
+            Some(Value::Array(list)) => {
+                list.iter().map(|item| item.as_str().map(str::to_owned).ok_or(TokenError::Claim)).collect()
+            }
             Some(_) => Err(TokenError::Claim),
         }
     }
@@ -79,10 +78,7 @@ impl Claims {
 
     /// The subject.
     pub(crate) fn subject(&self) -> Result<&str, TokenError> {
-        let subject = self
-            .text("sub")
-            .map_err(|_| TokenError::Subject)?
-            .unwrap_or_default();
+        let subject = self.text("sub").map_err(|_| TokenError::Subject)?.unwrap_or_default();
         let is_good = (1..=MAX_SUBJECT_CHARS).contains(&subject.chars().count())
             && !subject.chars().any(char::is_control)
             && !subject.trim().is_empty();
@@ -92,10 +88,7 @@ impl Claims {
     /// Checks `exp`, `nbf` and `iat` against the time, with the leeway.
     pub(crate) fn check_times(&self, now: Timestamp) -> Result<Expiry, TokenError> {
         let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?;
-        let expiry = Expiry {
-            expires_at,
-            refused_from: expires_at.plus(LEEWAY),
-        };
+        let expiry = Expiry { expires_at, refused_from: expires_at.plus(LEEWAY) };
         if expiry.refused_from <= now {
             return Err(TokenError::Expired);
         }

@@ -57,9 +57,7 @@ impl<T> Clone for Fetched<T> {
 
 impl<T> fmt::Debug for Fetched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Fetched")
-            .field(&self.0.what)
-            .finish_non_exhaustive()
+        f.debug_tuple("Fetched").field(&self.0.what).finish_non_exhaustive()
     }
 }
 
@@ -138,11 +136,7 @@ impl<T: Send + Sync + 'static> Fetched<T> {
     }
 
     fn known(&self) -> Known<T> {
-        self.0
-            .known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut Known<T>)) {

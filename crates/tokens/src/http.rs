@@ -63,9 +63,7 @@ pub(crate) fn check_url(text: &str, allow_http: bool, danger: &str) -> Result<Ur
         Some(host) => {
             let address = host.trim_start_matches('[').trim_end_matches(']');
             host == "localhost"
-                || address
-                    .parse()
-                    .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+                || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
         }
     };
     match url.scheme() {

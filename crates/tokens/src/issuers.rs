@@ -125,17 +125,10 @@ impl Issuers {
         let mut problems = Vec::new();
         for (position, settings) in settings.into_iter().enumerate() {
             let mut problem = |field, rule: String| {
-                problems.push(IssuerProblem {
-                    position,
-                    field,
-                    rule,
-                });
+                problems.push(IssuerProblem { position, field, rule });
             };
             if settings.issuer == OWN_ISSUER {
-                problem(
-                    "issuer",
-                    format!("must not be {OWN_ISSUER}, which is the server itself"),
-                );
+                problem("issuer", format!("must not be {OWN_ISSUER}, which is the server itself"));
             }
             let is_taken = issuers.iter().any(|other| {
                 other.settings.issuer == settings.issuer && other.settings.audience == settings.audience
@@ -144,12 +137,12 @@ impl Issuers {
                 problem("issuer", "is listed twice with the same audience".to_owned());
             }
             let keys = match &settings.keys {
-                KeySource::Url { url, allow_http } => Jwks::new(url, *allow_http)
-                    .map(Keys::Fetched)
-                    .map_err(|rule| problem("jwks_url", rule)),
-                KeySource::File(path) => read_keys(path)
-                    .map(Keys::Fixed)
-                    .map_err(|rule| problem("key_file", rule)),
+                KeySource::Url { url, allow_http } => {
+                    Jwks::new(url, *allow_http).map(Keys::Fetched).map_err(|rule| problem("jwks_url", rule))
+                }
+                KeySource::File(path) => {
+                    read_keys(path).map(Keys::Fixed).map_err(|rule| problem("key_file", rule))
+                }
             };
             let allow_http = matches!(settings.keys, KeySource::Url { allow_http: true, .. });
             let client = settings
@@ -162,27 +155,12 @@ impl Issuers {
                 continue;
             };
             let is_same = |other: &Client| client.as_ref().is_some_and(|client| client.id() == other.id());
-            if issuers
-                .iter()
-                .filter_map(|other| other.client.as_ref())
-                .any(is_same)
-            {
-                problem(
-                    "console.client_id",
-                    "is that of another table of this issuer".to_owned(),
-                );
+            if issuers.iter().filter_map(|other| other.client.as_ref()).any(is_same) {
+                problem("console.client_id", "is that of another table of this issuer".to_owned());
             }
-            issuers.push(Issuer {
-                settings,
-                keys,
-                client,
-            });
+            issuers.push(Issuer { settings, keys, client });
         }
-        if problems.is_empty() {
-            Ok(Self(issuers))
-        } else {
-            Err(problems)
-        }
+        if problems.is_empty() { Ok(Self(issuers)) } else { Err(problems) }
     }
 
     /// Whether there is no trusted issuer.
@@ -192,11 +170,7 @@ impl Issuers {
 
     /// The names of the issuers, each once.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self
-            .0
-            .iter()
-            .map(|issuer| issuer.settings.issuer.clone())
-            .collect();
+        let mut names: Vec<_> = self.0.iter().map(|issuer| issuer.settings.issuer.clone()).collect();
         names.dedup();
         names
     }
@@ -240,12 +214,7 @@ impl Issuers {
     /// The issuers at whose page people sign in.
     pub fn for_sign_in(&self) -> Vec<SignInIssuer> {
         let clients = self.0.iter().filter_map(|issuer| issuer.client.as_ref());
-        clients
-            .map(|client| SignInIssuer {
-                id: client.id(),
-                name: client.name().to_owned(),
-            })
-            .collect()
+        clients.map(|client| SignInIssuer { id: client.id(), name: client.name().to_owned() }).collect()
     }
 
     /// Fetches the discovery documents of the issuers at whose page people sign
@@ -291,20 +260,14 @@ impl Issuers {
         let (issuer, client) = self.client(id)?;
         let redeemed = client.redeem(returned, challenge.verifier, now).await?;
         let id_token = redeemed.id_token.ok_or(OpenIdError::Incomplete("ID token"))?;
-        let claims = issuer
-            .verify_own(&id_token, now)
-            .await
-            .map_err(OpenIdError::IdToken)?;
+        let claims = issuer.verify_own(&id_token, now).await.map_err(OpenIdError::IdToken)?;
         client.check_id_token(&claims, challenge.nonce, now)?;
         if !client.uses_access_token() {
             return Ok(id_token);
         }
         let access_token = redeemed.access_token;
         let access_token = access_token.ok_or(OpenIdError::Incomplete("access token"))?;
-        let claims = issuer
-            .verify_own(&access_token, now)
-            .await
-            .map_err(OpenIdError::AccessToken)?;
+        let claims = issuer.verify_own(&access_token, now).await.map_err(OpenIdError::AccessToken)?;
         if !claims.is_for(&issuer.settings.audience) {
             return Err(OpenIdError::AccessToken(TokenError::Audience));
         }
@@ -312,29 +275,18 @@ impl Issuers {
     }
 
     fn client(&self, id: &str) -> Result<(&Issuer, &Client), OpenIdError> {
-        let mut clients = self
-            .0
-            .iter()
-            .filter_map(|issuer| Some((issuer, issuer.client.as_ref()?)));
-        clients
-            .find(|(_, client)| client.id() == id)
-            .ok_or(OpenIdError::UnknownClient)
+        let mut clients = self.0.iter().filter_map(|issuer| Some((issuer, issuer.client.as_ref()?)));
+        clients.find(|(_, client)| client.id() == id).ok_or(OpenIdError::UnknownClient)
     }
 
     /// One issuer may be configured for several audiences.
     fn issuer_of(&self, claims: &Claims) -> Result<&Issuer, TokenError> {
         let name = claims.text("iss")?.ok_or(TokenError::Issuer)?;
-        let mut of_name = self
-            .0
-            .iter()
-            .filter(|issuer| issuer.settings.issuer == name)
-            .peekable();
+        let mut of_name = self.0.iter().filter(|issuer| issuer.settings.issuer == name).peekable();
         if of_name.peek().is_none() {
             return Err(TokenError::Issuer);
         }
-        of_name
-            .find(|issuer| claims.is_for(&issuer.settings.audience))
-            .ok_or(TokenError::Audience)
+        of_name.find(|issuer| claims.is_for(&issuer.settings.audience)).ok_or(TokenError::Audience)
     }
 }
 

@@ -27,10 +27,7 @@ pub(crate) struct VerifyingKey {
 impl VerifyingKey {
     /// An Ed25519 key from its 32 bytes.
     pub(crate) fn of_ed25519(public_key: &[u8]) -> Self {
-        Self {
-            algorithm: Algorithm::EdDSA,
-            key: DecodingKey::from_ed_der(public_key),
-        }
+        Self { algorithm: Algorithm::EdDSA, key: DecodingKey::from_ed_der(public_key) }
     }
 
     /// Whether the token was signed with this key and its algorithm.
@@ -96,10 +93,7 @@ impl KeySet {
         let set = if text.starts_with(b"{") {
             Self::of_jwks(text)?
         } else {
-            Self {
-                nameless: Some(of_pem(text)?),
-                ..Self::default()
-            }
+            Self { nameless: Some(of_pem(text)?), ..Self::default() }
         };
         if set.named.is_empty() && set.nameless.is_none() {
             return Err("has no key for RS256, ES256 or EdDSA that a token could name");
@@ -118,30 +112,22 @@ impl KeySet {
         }
         let kid = token.kid.as_ref().ok_or(TokenError::MissingKey)?;
         let keys = self.named.get(kid).ok_or(TokenError::UnknownKey)?;
-        keys.iter()
-            .find(|key| key.algorithm == token.algorithm)
-            .ok_or(TokenError::WrongKey)
+        keys.iter().find(|key| key.algorithm == token.algorithm).ok_or(TokenError::WrongKey)
     }
 }
 
 /// The key of an entry if it can verify one of the algorithms.
 fn of_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
     let common = &jwk.common;
-    let is_for_signatures = common
-        .public_key_use
-        .as_ref()
-        .is_none_or(|use_| *use_ == PublicKeyUse::Signature);
-    let may_verify = common
-        .key_operations
-        .as_ref()
-        .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
+    let is_for_signatures =
+        common.public_key_use.as_ref().is_none_or(|use_| *use_ == PublicKeyUse::Signature);
+    let may_verify =
+        common.key_operations.as_ref().is_none_or(|operations| operations.contains(&KeyOperations::Verify));
     if !is_for_signatures || !may_verify {
         return None;
     }
     let has_bytes = |number: &str, right: fn(usize) -> bool| {
-        URL_SAFE_NO_PAD
-            .decode(number)
-            .is_ok_and(|bytes| right(bytes.len()))
+        URL_SAFE_NO_PAD.decode(number).is_ok_and(|bytes| right(bytes.len()))
     };
     let is_point = |number: &str| has_bytes(number, |bytes| bytes == POINT_BYTES);
     let algorithm = match &jwk.algorithm {
@@ -158,10 +144,7 @@ fn of_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
         }
         _ => return None,
     };
-    if common
-        .key_algorithm
-        .is_some_and(|named| named != KeyAlgorithm::from(algorithm))
-    {
+    if common.key_algorithm.is_some_and(|named| named != KeyAlgorithm::from(algorithm)) {
         return None;
     }
     let key = DecodingKey::from_jwk(jwk).ok()?;
@@ -187,14 +170,10 @@ fn of_pem(text: &[u8]) -> Result<VerifyingKey, &'static str> {
     let found = ec.or_else(|_| DecodingKey::from_ed_pem(text).map(|key| (Algorithm::EdDSA, key)));
     let (algorithm, key) = found.map_err(|_| "has no RSA, P-256 or Ed25519 key")?;
     let is_right = match algorithm {
-        Algorithm::ES256 => is_of(&key, |point| {
-            point.len() == 1 + 2 * POINT_BYTES && point.first() == Some(&4)
-        }),
+        Algorithm::ES256 => {
+            is_of(&key, |point| point.len() == 1 + 2 * POINT_BYTES && point.first() == Some(&4))
+        }
         _ => is_of(&key, |point| point.len() == POINT_BYTES),
     };
-    if is_right {
-        Ok(VerifyingKey { algorithm, key })
-    } else {
-        Err("has no RSA, P-256 or Ed25519 key")
-    }
+    if is_right { Ok(VerifyingKey { algorithm, key }) } else { Err("has no RSA, P-256 or Ed25519 key") }
 }

@@ -178,8 +178,7 @@ impl Endpoints {
                     || (url.scheme() == "http" && url.origin() == issuer_url.origin());
                 is_safe && url.username().is_empty() && url.password().is_none() && url.fragment().is_none()
             };
-            url.filter(is_good)
-                .ok_or_else(|| format!("has no https:// URL as `{name}`"))
+            url.filter(is_good).ok_or_else(|| format!("has no https:// URL as `{name}`"))
         };
         let methods = document.token_endpoint_auth_methods_supported.unwrap_or_default();
         let supports = |method: &str| methods.iter().any(|name| name == method);
@@ -187,9 +186,7 @@ impl Endpoints {
             authorization: endpoint(&document.authorization_endpoint, "authorization_endpoint")?,
             token: endpoint(&document.token_endpoint, "token_endpoint")?,
             has_secret_in_body: supports("client_secret_post") && !supports("client_secret_basic"),
-            names_itself: document
-                .authorization_response_iss_parameter_supported
-                .unwrap_or_default(),
+            names_itself: document.authorization_response_iss_parameter_supported.unwrap_or_default(),
         })
     }
 }
@@ -231,13 +228,8 @@ impl Client {
     ) -> Result<Self, String> {
         let danger = "an attacker who replaces its discovery document can read the codes of people";
         let issuer_url = check_url(issuer, allow_http, danger)?;
-        let discovery = format!(
-            "{}/.well-known/openid-configuration",
-            issuer.trim_end_matches('/')
-        );
-        let discovery: Url = discovery
-            .parse()
-            .map_err(|_| "must be an https:// URL".to_owned())?;
+        let discovery = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        let discovery: Url = discovery.parse().map_err(|_| "must be an https:// URL".to_owned())?;
         let http = client()?;
         let host = issuer_url.host_str().unwrap_or_default().to_owned();
         let name = issuer.to_owned();
@@ -292,13 +284,7 @@ impl Client {
     ) -> Result<String, OpenIdError> {
         let endpoints = self.endpoints(now).await?;
         let mut scopes = vec![OPENID];
-        scopes.extend(
-            self.settings
-                .scopes
-                .iter()
-                .map(String::as_str)
-                .filter(|scope| *scope != OPENID),
-        );
+        scopes.extend(self.settings.scopes.iter().map(String::as_str).filter(|scope| *scope != OPENID));
         let hash = digest(&SHA256, challenge.verifier.as_bytes());
         let mut url = endpoints.authorization.clone();
         url.query_pairs_mut()
@@ -395,10 +381,7 @@ impl Client {
         }
         claims.check_times(now).map_err(OpenIdError::IdToken)?;
         claims.subject().map_err(OpenIdError::IdToken)?;
-        let found = claims
-            .text("nonce")
-            .map_err(OpenIdError::IdToken)?
-            .unwrap_or_default();
+        let found = claims.text("nonce").map_err(OpenIdError::IdToken)?.unwrap_or_default();
         verify_slices_are_equal(found.as_bytes(), nonce.as_bytes()).map_err(|_| OpenIdError::Nonce)
     }
 }
@@ -436,47 +419,15 @@ mod tests {
     fn endpoints_are_those_of_the_issuer_over_tls() {
         assert!(parsed(&[]).is_ok());
         for (name, value, rule) in [
-            (
-                "issuer",
-                json!("https://id.example.com/"),
-                "names another `issuer`",
-            ),
+            ("issuer", json!("https://id.example.com/"), "names another `issuer`"),
             ("issuer", json!(null), "is not a discovery document"),
-            (
-                "token_endpoint",
-                json!("http://id.example.com/token"),
-                "no https:// URL as `token_endpoint`",
-            ),
-            (
-                "token_endpoint",
-                json!("http://127.0.0.1/token"),
-                "no https:// URL as `token_endpoint`",
-            ),
-            (
-                "token_endpoint",
-                json!("https://a:b@id.example.com/"),
-                "no https:// URL as `token_endpoint`",
-            ),
-            (
-                "token_endpoint",
-                json!("file:///etc/passwd"),
-                "no https:// URL as `token_endpoint`",
-            ),
-            (
-                "authorization_endpoint",
-                json!("javascript:alert(1)"),
-                "`authorization_endpoint`",
-            ),
-            (
-                "authorization_endpoint",
-                json!("/authorize"),
-                "`authorization_endpoint`",
-            ),
-            (
-                "authorization_endpoint",
-                json!("https://id.example.com/#x"),
-                "`authorization_endpoint`",
-            ),
+            ("token_endpoint", json!("http://id.example.com/token"), "no https:// URL as `token_endpoint`"),
+            ("token_endpoint", json!("http://127.0.0.1/token"), "no https:// URL as `token_endpoint`"),
+            ("token_endpoint", json!("https://a:b@id.example.com/"), "no https:// URL as `token_endpoint`"),
+            ("token_endpoint", json!("file:///etc/passwd"), "no https:// URL as `token_endpoint`"),
+            ("authorization_endpoint", json!("javascript:alert(1)"), "`authorization_endpoint`"),
+            ("authorization_endpoint", json!("/authorize"), "`authorization_endpoint`"),
+            ("authorization_endpoint", json!("https://id.example.com/#x"), "`authorization_endpoint`"),
         ] {
             let refused = parsed(&[(name, value.clone())]).unwrap_err();
             assert!(refused.contains(rule), "{name}: {value}: {refused}");
@@ -504,15 +455,9 @@ mod tests {
     #[test]
     fn refusal_repeats_only_error_codes() {
         let code = |text: &str| OpenIdError::refused(text).to_string();
-        assert_eq!(
-            code("invalid_grant"),
-            "the issuer refused the sign-in: invalid_grant"
-        );
+        assert_eq!(code("invalid_grant"), "the issuer refused the sign-in: invalid_grant");
         for text in ["", "<b>", "a b", "code=x&y", &"x".repeat(65)] {
-            assert_eq!(
-                code(text),
-                "the issuer refused the sign-in: without an error code"
-            );
+            assert_eq!(code(text), "the issuer refused the sign-in: without an error code");
         }
     }
 }

@@ -34,9 +34,7 @@ pub struct SigningKey {
 
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningKey")
-            .field("kid", &self.kid)
-            .finish_non_exhaustive()
+        f.debug_struct("SigningKey").field("kid", &self.kid).finish_non_exhaustive()
     }
 }
 
@@ -57,13 +55,7 @@ impl SigningKey {
         let pair =
             Ed25519KeyPair::from_seed_unchecked(secret.expose()).map_err(|_| TokenError::Unissuable)?;
         let public = VerifyingKey::of_ed25519(pair.public_key().as_ref());
-        Ok(Self {
-            kid,
-            not_before,
-            retired_at,
-            pair,
-            public,
-        })
+        Ok(Self { kid, not_before, retired_at, pair, public })
     }
 
     fn is_retired(&self, now: Timestamp) -> bool {
@@ -124,11 +116,7 @@ impl KeyRing {
         let lives =
             claims.issued_at < claims.expires_at && claims.expires_at <= claims.issued_at.plus(MAX_LIFE);
         let key = self.signer(now).filter(|_| lives).ok_or(TokenError::Unissuable)?;
-        let header = Header {
-            alg: "EdDSA",
-            typ: OWN_TYPE,
-            kid: &key.kid,
-        };
+        let header = Header { alg: "EdDSA", typ: OWN_TYPE, kid: &key.kid };
         let payload = json!({
             "iss": OWN_ISSUER,
             "aud": OWN_ISSUER,
@@ -143,14 +131,10 @@ impl KeyRing {
             "jti": claims.token_id.to_string(),
         });
         let part = |json: Result<Vec<u8>, serde_json::Error>| {
-            json.map(|json| URL_SAFE_NO_PAD.encode(json))
-                .map_err(|_| TokenError::Unissuable)
+            json.map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(|_| TokenError::Unissuable)
         };
-        let signed = format!(
-            "{}.{}",
-            part(serde_json::to_vec(&header))?,
-            part(serde_json::to_vec(&payload))?
-        );
+        let signed =
+            format!("{}.{}", part(serde_json::to_vec(&header))?, part(serde_json::to_vec(&payload))?);
         let signature = URL_SAFE_NO_PAD.encode(key.pair.sign(signed.as_bytes()));
         let token = format!("{signed}.{signature}");
         // The server must not issue a token that it would refuse.
@@ -172,10 +156,7 @@ impl KeyRing {
         if !token.is_own {
             return Err(TokenError::Type);
         }
-        let key = self
-            .find(token)
-            .filter(|key| !key.is_retired(now))
-            .ok_or(TokenError::UnknownKey)?;
+        let key = self.find(token).filter(|key| !key.is_retired(now)).ok_or(TokenError::UnknownKey)?;
         key.public.verify(token)?;
         let claims = Claims::of(token)?;
         if claims.text("iss")? != Some(OWN_ISSUER) {
@@ -211,10 +192,7 @@ fn own_claims(claims: &Claims) -> Result<OwnClaims, TokenError> {
         actor,
         scopes: claims.names("scopes")?,
         store_ids: claims.ids("stores")?,
-        issued_to: claims
-            .text("key")?
-            .map(|id| id.parse().map_err(|_| TokenError::Claim))
-            .transpose()?,
+        issued_to: claims.text("key")?.map(|id| id.parse().map_err(|_| TokenError::Claim)).transpose()?,
         issued_at: claims.time("iat")?.ok_or(TokenError::Claim)?,
         expires_at: claims.time("exp")?.ok_or(TokenError::Claim)?,
         token_id: text("jti")?.parse().map_err(|_| TokenError::Claim)?,

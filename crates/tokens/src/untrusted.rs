@@ -75,14 +75,7 @@ impl<'a> Untrusted<'a> {
         if signature.is_empty() {
             return Err(TokenError::Signature);
         }
-        Ok(Self {
-            algorithm,
-            kid: header.kid,
-            is_own,
-            signed,
-            payload,
-            signature,
-        })
+        Ok(Self { algorithm, kid: header.kid, is_own, signed, payload, signature })
     }
 
     /// Whether the header claims that the server signed the token.

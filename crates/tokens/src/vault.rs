@@ -145,10 +145,7 @@ impl Vault {
     /// [`VaultError`].
     pub fn open(&self, purpose: &str, kid: &str, stored: &[u8]) -> Result<Opened, VaultError> {
         if let Ok(bytes) = <[u8; SECRET_BYTES]>::try_from(stored) {
-            return Ok(Opened {
-                secret: Secret::new(bytes),
-                is_current: self.current.is_none(),
-            });
+            return Ok(Opened { secret: Secret::new(bytes), is_current: self.current.is_none() });
         }
         if stored.len() != WRAPPED_BYTES || stored[0] != AES_256_GCM_V1 {
             return Err(VaultError::UnknownForm);

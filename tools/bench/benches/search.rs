@@ -37,9 +37,7 @@ fn prose(bytes: usize, numbers: &mut Numbers) -> String {
 fn han(bytes: usize, numbers: &mut Numbers) -> String {
     let mut text = String::new();
     while text.len() < bytes {
-        text.extend(character(
-            u32::try_from(numbers.skewed(3_000)).unwrap_or_default(),
-        ));
+        text.extend(character(u32::try_from(numbers.skewed(3_000)).unwrap_or_default()));
         if numbers.next().is_multiple_of(16) {
             text.push('，');
         }
@@ -86,19 +84,13 @@ fn all_of(index: &Postings) -> Option<Built> {
 
 fn analyse(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("analyse");
-    group
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     let mut numbers = Numbers::new(7);
     let texts = [
         ("prose", prose(TEXT_BYTES, &mut numbers)),
         ("prose of 4 KB", prose(MEMORY_BYTES, &mut numbers)),
         ("han", han(TEXT_BYTES, &mut numbers)),
-        (
-            "identifiers",
-            "retry_count HTTPServer a.b.c ERR-1042 ".repeat(TEXT_BYTES / 38),
-        ),
+        ("identifiers", "retry_count HTTPServer a.b.c ERR-1042 ".repeat(TEXT_BYTES / 38)),
         ("hostile/hyphens", "a-".repeat(TEXT_BYTES / 2)),
         ("hostile/marks", "e\u{301}\u{302}".repeat(TEXT_BYTES / 5)),
         ("hostile/one word", "x".repeat(TEXT_BYTES)),
@@ -116,10 +108,7 @@ fn analyse(criterion: &mut Criterion) {
 
 fn search(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("store");
-    group
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(2));
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
     for (name, rows, queries) in [
         (
             "prose",
@@ -127,15 +116,7 @@ fn search(criterion: &mut Criterion) {
             [
                 format!("what did the {} say of {} {}?", word(900), word(12_000), word(40)),
                 format!("{} {}", word(2_000), word(20_000)),
-                format!(
-                    "{} {} {} {} {} {}",
-                    word(0),
-                    word(1),
-                    word(2),
-                    word(3),
-                    word(4),
-                    word(5)
-                ),
+                format!("{} {} {} {} {} {}", word(0), word(1), word(2), word(3), word(4), word(5)),
             ],
         ),
         (

@@ -41,20 +41,14 @@ fn texts() -> Vec<(&'static str, String)> {
         ("hostile/urls", repeated("://a:")),
         ("hostile/digits", repeated("4539 ")),
         ("hostile/dots", repeated("a.bcdefg.")),
-        (
-            "hostile/keys",
-            repeated("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n"),
-        ),
+        ("hostile/keys", repeated("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n")),
     ]
 }
 
 fn scan(criterion: &mut Criterion) {
     let scanner = Scanner::default();
     let mut group = criterion.benchmark_group("sensitive");
-    group
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     for (name, text) in texts() {
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_with_input(BenchmarkId::new("scan", name), &text, |bencher, text| {

@@ -84,10 +84,7 @@ impl Person {
     async fn get(&mut self, path: &str) -> Result<usize, Failure> {
         let page = send(&mut self.caller, Method::GET, path, &self.cookie, String::new()).await?;
         if !page.status().is_success() {
-            return Err(Failure::new(format!(
-                "{path} was answered with {}",
-                page.status()
-            )));
+            return Err(Failure::new(format!("{path} was answered with {}", page.status())));
         }
         Ok(page.body().len())
     }
@@ -161,10 +158,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
         let slowest = found.iter().map(|(_, _, warm)| Latencies::of(warm).p50_ms);
         let slowest = slowest.fold(0.0, f64::max);
         let done = round + 1;
-        say(&format!(
-            "console, round {done} of {}: slowest p50 {slowest:.2} ms",
-            args.rounds
-        ));
+        say(&format!("console, round {done} of {}: slowest p50 {slowest:.2} ms", args.rounds));
     }
     server.check()?;
     server.end().await?;
@@ -176,11 +170,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
         bar_bytes: BAR_BYTES,
         pages: found
             .into_iter()
-            .map(|(page, bytes, warm)| Shown {
-                page,
-                bytes,
-                warm: Latencies::of(&warm),
-            })
+            .map(|(page, bytes, warm)| Shown { page, bytes, warm: Latencies::of(&warm) })
             .collect(),
         retrieve: Latencies::of(&retrieve),
     })
@@ -196,10 +186,7 @@ fn pages_of(store: &str, first: &Value, second: &Value) -> Result<Vec<(&'static 
     let path = text(first, "path")?;
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     let memory = format!("{store_path}/memories/{}", text(first, "id")?);
-    let versions = (
-        text(first, "memory_version_id")?,
-        text(second, "memory_version_id")?,
-    );
+    let versions = (text(first, "memory_version_id")?, text(second, "memory_version_id")?);
     let (from, to) = &versions;
     let compare = format!("{store_path}/compare?from={from}&to={to}");
     Ok(vec![
@@ -222,10 +209,7 @@ fn pages_of(store: &str, first: &Value, second: &Value) -> Result<Vec<(&'static 
         ("keys", "/console/keys".to_owned()),
         ("audit", "/console/audit".to_owned()),
         ("erasures", "/console/erasures".to_owned()),
-        (
-            "preview of an erasure",
-            format!("/console/erasures/preview?store={store}"),
-        ),
+        ("preview of an erasure", format!("/console/erasures/preview?store={store}")),
         ("import and export", format!("/console/transfer?store={store}")),
     ])
 }

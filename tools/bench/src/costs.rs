@@ -60,10 +60,7 @@ fn listener(port: u16) -> Option<u32> {
         is_wanted.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
     })?;
     let socket = Path::new(&inode);
-    let holders: Vec<_> = process_ids()
-        .into_iter()
-        .filter(|pid| holds(*pid, socket))
-        .collect();
+    let holders: Vec<_> = process_ids().into_iter().filter(|pid| holds(*pid, socket)).collect();
     // Postgres's children inherit the socket.
     let is_inherited = |pid: u32| process::stat(pid).is_some_and(|stat| holders.contains(&stat.parent));
     holders.iter().copied().find(|pid| !is_inherited(*pid))
@@ -73,24 +70,18 @@ fn holds(pid: u32, socket: &Path) -> bool {
     let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
         return false;
     };
-    files
-        .flatten()
-        .any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target == socket))
+    files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target == socket))
 }
 
 fn process_ids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The CPU time of a process and its descendants, running and ended.
 fn tree_cpu_time(root: u32) -> Option<Duration> {
-    let stats: HashMap<u32, process::Stat> = process_ids()
-        .into_iter()
-        .filter_map(|pid| Some((pid, process::stat(pid)?)))
-        .collect();
+    let stats: HashMap<u32, process::Stat> =
+        process_ids().into_iter().filter_map(|pid| Some((pid, process::stat(pid)?))).collect();
     let belongs = |mut pid: u32| {
         while let Some(stat) = stats.get(&pid) {
             if pid == root {
@@ -101,13 +92,7 @@ fn tree_cpu_time(root: u32) -> Option<Duration> {
         false
     };
     stats.get(&root)?;
-    Some(
-        stats
-            .iter()
-            .filter(|(pid, _)| belongs(**pid))
-            .map(|(_, stat)| stat.own + stat.ended_children)
-            .sum(),
-    )
+    Some(stats.iter().filter(|(pid, _)| belongs(**pid)).map(|(_, stat)| stat.own + stat.ended_children).sum())
 }
 
 /// What a measured process and its backends used up to an instant, or between two.
@@ -133,11 +118,7 @@ impl Costs {
     /// Up to now.
     pub(super) async fn now(server: Option<u32>, backends: Backends, operator: Option<Operator>) -> Self {
         let calls = match operator {
-            Some(operator) => operator
-                .metrics()
-                .await
-                .ok()
-                .map(|text| Calls::of(&text, backends.has_s3)),
+            Some(operator) => operator.metrics().await.ok().map(|text| Calls::of(&text, backends.has_s3)),
             None => None,
         };
         Self {

@@ -74,10 +74,7 @@ struct Answered {
 
 impl Answered {
     fn of(seen: &Measured) -> Self {
-        Self {
-            latencies: Latencies::of(&seen.latency),
-            statuses: seen.statuses.clone(),
-        }
+        Self { latencies: Latencies::of(&seen.latency), statuses: seen.statuses.clone() }
     }
 }
 
@@ -101,22 +98,10 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
     }
     let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(LOAD_FAILED))?;
     settings::vacuum(&configured).await?;
-    let endpoint = Endpoint {
-        side: Side::Server,
-        address,
-        pid: None,
-        backends: Backends::default(),
-        operator: None,
-    };
-    let tenant_load = Load {
-        connections: CONNECTIONS,
-        threads: 1,
-        ..args.load()
-    };
-    let seeding = Load {
-        connections: 1,
-        ..tenant_load
-    };
+    let endpoint =
+        Endpoint { side: Side::Server, address, pid: None, backends: Backends::default(), operator: None };
+    let tenant_load = Load { connections: CONNECTIONS, threads: 1, ..args.load() };
+    let seeding = Load { connections: 1, ..tenant_load };
     load::seed(endpoint, &victim, seeding).await?;
     // The aggressor's memories are created below its rate limit.
     seed_slowly(endpoint, &aggressor, options.aggressor_limit).await?;
@@ -127,10 +112,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         let mut p99_ms = [0.0; 2];
         let turns = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for turn in turns {
-            let load = |rate| Load {
-                rate: Some(rate),
-                ..tenant_load
-            };
+            let load = |rate| Load { rate: Some(rate), ..tenant_load };
             let latencies = load::measure(endpoint, &victim, Scenario::Mix, load(options.victim_rate));
             if turn == 0 {
                 let latencies = latencies.await?;
@@ -178,11 +160,8 @@ async fn make_tenants(
 ) -> Result<[BenchTenant; 2], Failure> {
     product.run(&["migrate"]).await?;
     let limit = u64::from(aggressor_limit);
-    let limited = LimitOverrides {
-        requests_per_second: Some(limit),
-        request_burst: Some(2 * limit),
-        ..LIMITS
-    };
+    let limited =
+        LimitOverrides { requests_per_second: Some(limit), request_burst: Some(2 * limit), ..LIMITS };
     Ok([
         provision::tenant(product, &format!("bench {run} victim"), &LIMITS).await?,
         provision::tenant(product, &format!("bench {run} aggressor"), &limited).await?,
@@ -220,12 +199,7 @@ impl fmt::Display for Fairness {
         let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let ratio = self.median_ratio.unwrap_or(f64::NAN);
         let verdict = if ratio <= self.bar { "met" } else { "MISSED" };
-        writeln!(
-            f,
-            "p99 ratio {ratio:.2} (bar {:.1}: {verdict})  rounds {}",
-            self.bar,
-            ratios.join(" ")
-        )?;
+        writeln!(f, "p99 ratio {ratio:.2} (bar {:.1}: {verdict})  rounds {}", self.bar, ratios.join(" "))?;
         let sum: u64 = self.aggressor.values().sum();
         writeln!(f, "the other one's {sum} calls by status: {:?}", self.aggressor)?;
         let load = rounded(self.machine.load_before.unwrap_or_default());

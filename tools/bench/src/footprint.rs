@@ -74,12 +74,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Footprint, Failure> {
     for round in 0..args.rounds {
         let (mut process, endpoint) = start(&product, backends).await?;
         let workload = args.workload(&stores, &run, shape)?;
-        view_once(
-            endpoint,
-            &workload,
-            &mut Connection::open(endpoint.address).await?,
-        )
-        .await?;
+        view_once(endpoint, &workload, &mut Connection::open(endpoint.address).await?).await?;
         let at_rest = memory_of(endpoint).await?;
         let mut connections = Vec::new();
         for _ in 0..options.idle_connections {
@@ -117,18 +112,9 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Footprint, Failure> {
 }
 
 async fn start(product: &Product, backends: Backends) -> Result<(Process, Endpoint), Failure> {
-    let Served {
-        process,
-        address,
-        operator,
-    } = product.serve_with(&[]).await?;
-    let endpoint = Endpoint {
-        side: Side::Server,
-        address,
-        pid: process.pid(),
-        backends,
-        operator: Some(operator),
-    };
+    let Served { process, address, operator } = product.serve_with(&[]).await?;
+    let endpoint =
+        Endpoint { side: Side::Server, address, pid: process.pid(), backends, operator: Some(operator) };
     Ok((process, endpoint))
 }
 
@@ -143,9 +129,7 @@ async fn view_once(
         workload.call_of(endpoint.side, Command::View, &endpoint.host(), &mut worker);
     let answered = connection.call(request).await;
     let (status, body) = answered.map_err(Failure::of("a call failed"))?;
-    workload
-        .check(&expected, status, &body)
-        .map_err(Failure::of("a call failed"))
+    workload.check(&expected, status, &body).map_err(Failure::of("a call failed"))
 }
 
 /// The memory of the server's process.
@@ -158,9 +142,7 @@ async fn memory_of(endpoint: Endpoint) -> Result<f64, Failure> {
 
 /// The size of the cache of content as the server counts it.
 async fn cached_bytes(endpoint: Endpoint) -> Result<f64, Failure> {
-    let operator = endpoint
-        .operator
-        .ok_or_else(|| Failure::new("the server has no operator"))?;
+    let operator = endpoint.operator.ok_or_else(|| Failure::new("the server has no operator"))?;
     let metrics = operator.metrics().await?;
     let size = samples(&metrics).find_map(|(name, labels, value)| {
         (name == "keepsake_cache_size_bytes" && labels.contains("cache=\"content\"")).then_some(value)
@@ -177,11 +159,7 @@ fn number(value: usize) -> f64 {
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        writeln!(
-            f,
-            "server at rest            {:>10.1} MB",
-            of(self.idle_server_bytes) / 1e6
-        )?;
+        writeln!(f, "server at rest            {:>10.1} MB", of(self.idle_server_bytes) / 1e6)?;
         writeln!(
             f,
             "idle connection           {:>10.1} KB, with {} connections",

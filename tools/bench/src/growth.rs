@@ -31,20 +31,10 @@ pub(super) struct GrowthArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,64,1024", requires = "growth")]
     grow_tenants: Vec<usize>,
     /// Numbers of memories in 64 stores
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "6400,25600,102400",
-        requires = "growth"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "6400,25600,102400", requires = "growth")]
     grow_memories: Vec<usize>,
     /// Numbers of connections
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "1,8,32,128",
-        requires = "growth"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,128", requires = "growth")]
     grow_connections: Vec<usize>,
 }
 
@@ -86,45 +76,25 @@ struct Case {
 
 impl GrowthArgs {
     fn cases(&self, args: &BenchArgs) -> Vec<Case> {
-        let base = Shape {
-            tenants: 1,
-            stores_each: 64,
-            memories: args.sizes.memories,
-            is_skewed: false,
-        };
+        let base = Shape { tenants: 1, stores_each: 64, memories: args.sizes.memories, is_skewed: false };
         let axes = [
             (Axis::Stores, &self.grow_stores),
             (Axis::Tenants, &self.grow_tenants),
             (Axis::Memories, &self.grow_memories),
             (Axis::Connections, &self.grow_connections),
         ];
-        let values = axes
-            .into_iter()
-            .flat_map(|(axis, values)| values.iter().map(move |value| (axis, *value)));
+        let values =
+            axes.into_iter().flat_map(|(axis, values)| values.iter().map(move |value| (axis, *value)));
         let case = |(axis, value)| Case {
             axis,
             value,
             shape: match axis {
-                Axis::Stores => Shape {
-                    stores_each: value,
-                    ..base
-                },
-                Axis::Tenants => Shape {
-                    tenants: value,
-                    stores_each: 1,
-                    ..base
-                },
-                Axis::Memories => Shape {
-                    memories: value,
-                    ..base
-                },
+                Axis::Stores => Shape { stores_each: value, ..base },
+                Axis::Tenants => Shape { tenants: value, stores_each: 1, ..base },
+                Axis::Memories => Shape { memories: value, ..base },
                 Axis::Connections => base,
             },
-            connections: if axis == Axis::Connections {
-                value
-            } else {
-                args.connections
-            },
+            connections: if axis == Axis::Connections { value } else { args.connections },
         };
         values.map(case).collect()
     }
@@ -139,11 +109,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Growth, Failure> {
     let settings = args.settings()?;
     let product = Product::of(args)?;
     product.run(&["migrate"]).await?;
-    let Served {
-        mut process,
-        address,
-        operator,
-    } = product.serve_with(&[]).await?;
+    let Served { mut process, address, operator } = product.serve_with(&[]).await?;
     let endpoint = Endpoint {
         side: Side::Server,
         address,
@@ -154,22 +120,13 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Growth, Failure> {
     let run = run_name();
     let mut cases = Vec::new();
     for (number, case) in args.growth.cases(args).into_iter().enumerate() {
-        let load = Load {
-            connections: case.connections,
-            ..args.load()
-        };
-        let load = Load {
-            threads: load.threads.min(case.connections),
-            ..load
-        };
+        let load = Load { connections: case.connections, ..args.load() };
+        let load = Load { threads: load.threads.min(case.connections), ..load };
         let name = format!("{run} {number}");
         let tenants = provision::many_tenants(operator, case.shape.tenants, &name).await?;
         let stores = provision::stores(&tenants, case.shape.stores_each, address).await?;
         let workload = args.workload(&stores, &run, case.shape)?;
-        say(&format!(
-            "making {} memories: {:?} {}",
-            case.shape.memories, case.axis, case.value
-        ));
+        say(&format!("making {} memories: {:?} {}", case.shape.memories, case.axis, case.value));
         load::seed(endpoint, &workload, args.load()).await?;
         cases.push((case, load, workload));
     }
@@ -194,12 +151,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Growth, Failure> {
             process.check()?;
         }
         points.extend(cases.iter().zip(&seen).filter_map(|((case, ..), seen)| {
-            Some(Point {
-                axis: case.axis,
-                value: case.value,
-                scenario,
-                server: Summary::of(seen)?,
-            })
+            Some(Point { axis: case.axis, value: case.value, scenario, server: Summary::of(seen)? })
         }));
     }
     points.sort_by_key(|point| (point.axis as usize, point.value));
@@ -228,13 +180,7 @@ async fn measure_once(
 
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Point {
-            axis,
-            value,
-            scenario,
-            server,
-        } in &self.points
-        {
+        for Point { axis, value, scenario, server } in &self.points {
             let (axis, scenario) = (format!("{axis:?}").to_lowercase(), scenario.name());
             writeln!(
                 f,

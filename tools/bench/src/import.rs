@@ -78,18 +78,9 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Imported, Failure> {
     let tenant = provision::tenants(&product, 1, &run).await?;
     let folder = Folder(std::env::temp_dir().join(format!("keepsake-bench-import-{run}")));
     make_files(&folder.0, files).map_err(Failure::of("the files to import cannot be made"))?;
-    let Served {
-        mut process,
-        address,
-        operator,
-    } = product.serve_with(&[]).await?;
-    let server = Endpoint {
-        side: Side::Server,
-        address,
-        pid: process.pid(),
-        backends,
-        operator: Some(operator),
-    };
+    let Served { mut process, address, operator } = product.serve_with(&[]).await?;
+    let server =
+        Endpoint { side: Side::Server, address, pid: process.pid(), backends, operator: Some(operator) };
     let shape = Layout::Store.shape(args.sizes);
     let stores = provision::stores(&tenant, 1, address).await?;
     let workload = args.workload(&stores, &run, shape)?;
@@ -141,11 +132,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Imported, Failure> {
     }
     floor.end().await?;
     process.end().await?;
-    let ratios: Vec<_> = rates
-        .iter()
-        .zip(&floor_rates)
-        .map(|(rate, floor)| rate / floor)
-        .collect();
+    let ratios: Vec<_> = rates.iter().zip(&floor_rates).map(|(rate, floor)| rate / floor).collect();
     let all = number(files * args.rounds);
     let micros = |cpu: Option<Duration>| Some(rounded(cpu?.as_secs_f64() * 1e6 / all));
     let costs = costs.unwrap_or_default();
@@ -180,11 +167,7 @@ fn make_files(folder: &Path, files: usize) -> std::io::Result<()> {
         let mut text = String::new();
         while text.len() < FILE_BYTES {
             text.push_str(&word(numbers.skewed(10_000)));
-            text.push(if numbers.next().is_multiple_of(12) {
-                '\n'
-            } else {
-                ' '
-            });
+            text.push(if numbers.next().is_multiple_of(12) { '\n' } else { ' ' });
         }
         text.truncate(FILE_BYTES);
         std::fs::write(folder.join(format!("f{number:07}.md")), text)?;

@@ -186,12 +186,7 @@ enum Work {
     /// Read each of these memories once, then end.
     ReadAll,
     /// Repeat a scenario; record between the two instants.
-    Repeat {
-        scenario: Scenario,
-        from: Instant,
-        to: Instant,
-        pace: Option<Arc<Pace>>,
-    },
+    Repeat { scenario: Scenario, from: Instant, to: Instant, pace: Option<Arc<Pace>> },
 }
 
 /// When the calls of an open loop are due.
@@ -252,29 +247,11 @@ pub(super) async fn measure(
     };
     let pace = load.rate.map(|rate| {
         let interval = Duration::from_secs(1) / rate.max(1);
-        Arc::new(Pace {
-            begun,
-            interval,
-            next: AtomicU32::new(0),
-        })
+        Arc::new(Pace { begun, interval, next: AtomicU32::new(0) })
     });
-    let driven = drive(
-        endpoint,
-        workload,
-        Work::Repeat {
-            scenario,
-            from,
-            to,
-            pace,
-        },
-        load,
-    );
+    let driven = drive(endpoint, workload, Work::Repeat { scenario, from, to, pace }, load);
     let (seen, costs) = tokio::join!(driven, costs);
-    Ok(Measured {
-        elapsed: load.measured,
-        costs,
-        ..seen?
-    })
+    Ok(Measured { elapsed: load.measured, costs, ..seen? })
 }
 
 /// The size of the server's response to a command.
@@ -289,13 +266,8 @@ pub(super) async fn answer_bytes(
     let mut connection = Connection::open(endpoint.address).await?;
     let Call { request, expected } =
         workload.call_of(endpoint.side, command, &endpoint.host(), &mut Worker::new(0, 1));
-    let (status, body) = connection
-        .call(request)
-        .await
-        .map_err(Failure::of("a call failed"))?;
-    workload
-        .check(&expected, status, &body)
-        .map_err(Failure::of("a call failed"))?;
+    let (status, body) = connection.call(request).await.map_err(Failure::of("a call failed"))?;
+    workload.check(&expected, status, &body).map_err(Failure::of("a call failed"))?;
     Ok(body.len())
 }
 
@@ -335,9 +307,7 @@ async fn drive_thread(
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(Failure::of(LOAD_FAILED))??;
     }
-    Rc::into_inner(seen)
-        .map(RefCell::into_inner)
-        .ok_or_else(|| Failure::new(LOAD_FAILED))
+    Rc::into_inner(seen).map(RefCell::into_inner).ok_or_else(|| Failure::new(LOAD_FAILED))
 }
 
 /// Sends one call after the other until the work is done.
@@ -355,9 +325,7 @@ async fn drive_connection(
         let next = match &work {
             Work::Seed => workload.seed(endpoint.side, &host),
             Work::ReadAll => workload.read_next(endpoint.side, &host),
-            Work::Repeat {
-                scenario, to, pace, ..
-            } => {
+            Work::Repeat { scenario, to, pace, .. } => {
                 due_at = pace.as_ref().map(|pace| pace.next_due_at());
                 if due_at.is_some_and(|due_at| due_at >= *to) {
                     return Ok(());

@@ -134,12 +134,7 @@ struct BenchArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "view,create")]
     scenarios: Vec<Scenario>,
     /// How stores belong to tenants
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "spread,tenant,store"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "spread,tenant,store")]
     layouts: Vec<Layout>,
     /// Number of connections, each with one call at a time
     #[arg(long, default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
@@ -177,9 +172,7 @@ struct BenchArgs {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "must be a number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() && duration <= Duration::from_hours(24) => Ok(duration),
         _ => Err("must be more than 0 and at most a day".to_owned()),
@@ -263,9 +256,7 @@ impl BenchArgs {
     }
 
     fn load(&self) -> Load {
-        let threads = self
-            .client_threads
-            .unwrap_or_else(|| (report::cores() / 4).max(1));
+        let threads = self.client_threads.unwrap_or_else(|| (report::cores() / 4).max(1));
         Load {
             connections: self.connections,
             threads: threads.min(self.connections),

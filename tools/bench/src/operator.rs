@@ -41,9 +41,7 @@ impl Operator {
     /// [`Failure`] if the server does not answer.
     pub(super) async fn metrics(&self) -> Result<String, Failure> {
         let mut connection = Connection::open(self.address).await?;
-        let answer = self
-            .send(&mut connection, Request::get("/metrics"), String::new())
-            .await?;
+        let answer = self.send(&mut connection, Request::get("/metrics"), String::new()).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 

@@ -38,9 +38,8 @@ fn fill(results: &Results) -> Result<String, Failure> {
     let mut page = String::new();
     let mut rest = TEMPLATE;
     while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after
-            .split_once("}}")
-            .ok_or_else(|| Failure::new("the template has `{{` without `}}`"))?;
+        let (name, after) =
+            after.split_once("}}").ok_or_else(|| Failure::new("the template has `{{` without `}}`"))?;
         page.push_str(before);
         page.push_str(&part(name, results)?);
         rest = after;
@@ -70,9 +69,7 @@ fn part(name: &str, results: &Results) -> Result<String, Failure> {
         "rls" => tables::row_level_security(results),
         "scanner" => tables::scanner(results),
         _ => {
-            return Err(Failure::new(format!(
-                "the template names an unknown part `{name}`"
-            )));
+            return Err(Failure::new(format!("the template names an unknown part `{name}`")));
         }
     };
     Ok(made.unwrap_or_else(|| "Not measured in this run.".to_owned()))

@@ -84,19 +84,12 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Peers, Failure> {
     product.run(&["migrate"]).await?;
     let run = run_name();
     let tenants = provision::tenants(&product, 1, &run).await?;
-    let Served {
-        mut process, address, ..
-    } = product.serve_with(&[]).await?;
+    let Served { mut process, address, .. } = product.serve_with(&[]).await?;
     let server = endpoint(Side::Server, &process, address, Backends::of(&settings));
     let scratch = Scratch(std::env::temp_dir().join(format!("keepsake-bench-peers-{run}")));
     let (mut peer, peer_address) = start_peer(args, &scratch).await?;
     let peer_endpoint = endpoint(Side::AiMemory, &peer, peer_address, Backends::default());
-    let shape = Shape {
-        tenants: 1,
-        stores_each: 1,
-        memories: args.sizes.memories,
-        is_skewed: false,
-    };
+    let shape = Shape { tenants: 1, stores_each: 1, memories: args.sizes.memories, is_skewed: false };
     let stores: Vec<BenchStore> = provision::stores(&tenants, 1, address).await?;
     // Separate, because a workload remembers the states and ids of memories.
     let sides = [
@@ -104,19 +97,12 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Peers, Failure> {
         (peer_endpoint, args.workload(&stores, &run, shape)?),
     ];
     for (endpoint, workload) in &sides {
-        say(&format!(
-            "making {} memories: {:?}",
-            shape.memories, endpoint.side
-        ));
+        say(&format!("making {} memories: {:?}", shape.memories, endpoint.side));
         load::seed(*endpoint, workload, args.load()).await?;
     }
     let mut results = Vec::new();
     for clients in &args.peers.clients {
-        let load = Load {
-            connections: *clients,
-            threads: args.load().threads.min(*clients),
-            ..args.load()
-        };
+        let load = Load { connections: *clients, threads: args.load().threads.min(*clients), ..args.load() };
         for (operation, scenario) in OPERATIONS {
             let [ours, theirs] = measure_rounds(args, &sides, scenario, load).await?;
             let ratios: Vec<_> = ours
@@ -148,13 +134,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Peers, Failure> {
 }
 
 fn endpoint(side: Side, process: &Process, address: std::net::SocketAddr, backends: Backends) -> Endpoint {
-    Endpoint {
-        side,
-        address,
-        pid: process.pid(),
-        backends,
-        operator: None,
-    }
+    Endpoint { side, address, pid: process.pid(), backends, operator: None }
 }
 
 /// Measures both sides alternately; a failed call is an error.
@@ -170,10 +150,7 @@ async fn measure_rounds(
             let (endpoint, workload) = &sides[turn];
             let measured = load::measure(*endpoint, workload, scenario, load).await?;
             if let Some(failure) = measured.failure {
-                return Err(Failure::new(format!(
-                    "a call of {:?} failed: {failure}",
-                    endpoint.side
-                )));
+                return Err(Failure::new(format!("a call of {:?} failed: {failure}", endpoint.side)));
             }
             say(&format!(
                 "{} with {} clients, round {} of {}: {:?} {:.0}/s",
@@ -192,11 +169,7 @@ async fn measure_rounds(
 
 /// Starts ai-memory with full-text search and no language model.
 async fn start_peer(args: &BenchArgs, scratch: &Scratch) -> Result<(Process, std::net::SocketAddr), Failure> {
-    let binary = args
-        .peers
-        .ai_memory
-        .as_ref()
-        .ok_or_else(|| Failure::new("--peers needs --ai-memory"))?;
+    let binary = args.peers.ai_memory.as_ref().ok_or_else(|| Failure::new("--peers needs --ai-memory"))?;
     let folder = &scratch.0;
     let configuration = folder.join(".config/ai-memory");
     let written = std::fs::create_dir_all(&configuration)
@@ -207,13 +180,7 @@ async fn start_peer(args: &BenchArgs, scratch: &Scratch) -> Result<(Process, std
         command
             .arg("--db")
             .arg(folder.join("ai-memory.db"))
-            .args([
-                "serve",
-                "--host",
-                &address.ip().to_string(),
-                "--port",
-                &address.port().to_string(),
-            ])
+            .args(["serve", "--host", &address.ip().to_string(), "--port", &address.port().to_string()])
             .env("HOME", folder)
             .env_remove("XDG_CONFIG_HOME")
             .current_dir(folder);

@@ -46,13 +46,8 @@ pub(super) enum Command {
 impl Command {
     /// The commands that the floor has an equivalent of, in the order of its
     /// option `--answer-bytes`.
-    pub(super) const OF_FLOOR: [Self; 5] = [
-        Self::View,
-        Self::ViewDirectory,
-        Self::List,
-        Self::StrReplace,
-        Self::Create,
-    ];
+    pub(super) const OF_FLOOR: [Self; 5] =
+        [Self::View, Self::ViewDirectory, Self::List, Self::StrReplace, Self::Create];
 }
 
 /// The number of calls after which an agent's turns repeat: 5 turns and a creation.
@@ -173,12 +168,7 @@ impl Layout {
             Self::Many => (sizes.many_tenants, 1, sizes.many_tenants),
             Self::Given => (0, 0, sizes.memories),
         };
-        Shape {
-            tenants,
-            stores_each,
-            memories,
-            is_skewed: matches!(self, Self::Many),
-        }
+        Shape { tenants, stores_each, memories, is_skewed: matches!(self, Self::Many) }
     }
 
     /// The name in the table.
@@ -201,9 +191,7 @@ mod tests {
 
     #[test]
     fn agents_make_the_calls_of_five_turns_and_one_creation() {
-        let calls: Vec<_> = (0..AGENT_CALLS)
-            .map(|step| Scenario::Agent.command(0, step))
-            .collect();
+        let calls: Vec<_> = (0..AGENT_CALLS).map(|step| Scenario::Agent.command(0, step)).collect();
         let count = |command| calls.iter().filter(|call| **call == command).count();
         assert_eq!(count(Command::ViewDirectory), 5);
         assert_eq!(count(Command::View), 15);

@@ -55,13 +55,7 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed())?;
-        let mut process = Self {
-            child,
-            name,
-            address,
-            probe,
-            output,
-        };
+        let mut process = Self { child, name, address, probe, output };
         match tokio::time::timeout(START_TIMEOUT, process.until_live()).await {
             Ok(Ok(())) => Ok(process),
             Ok(Err(ended)) => Err(ended),
@@ -108,11 +102,7 @@ impl Process {
     fn failure(&self, what: &str) -> Failure {
         let output = std::fs::read(&self.output).unwrap_or_default();
         let end = &output[output.len().saturating_sub(SHOWN_OUTPUT_BYTES)..];
-        Failure::new(format!(
-            "the {} {what}; its output ends:\n{}",
-            self.name,
-            String::from_utf8_lossy(end)
-        ))
+        Failure::new(format!("the {} {what}; its output ends:\n{}", self.name, String::from_utf8_lossy(end)))
     }
 }
 
@@ -127,16 +117,11 @@ async fn is_live(address: SocketAddr, probe: &str) -> bool {
     let Ok(mut connection) = Connection::open(address).await else {
         return false;
     };
-    let Ok(request) = Request::get(probe)
-        .header("host", address.to_string())
-        .body(Full::new(Bytes::new()))
+    let Ok(request) = Request::get(probe).header("host", address.to_string()).body(Full::new(Bytes::new()))
     else {
         return false;
     };
-    connection
-        .call(request)
-        .await
-        .is_ok_and(|(status, _)| status == StatusCode::OK)
+    connection.call(request).await.is_ok_and(|(status, _)| status == StatusCode::OK)
 }
 
 /// A loopback address with a free port.

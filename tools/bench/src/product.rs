@@ -41,10 +41,7 @@ impl Product {
                 binary.display()
             )));
         }
-        Ok(Self {
-            binary,
-            flags: settings::to_flags(&args.sources),
-        })
+        Ok(Self { binary, flags: settings::to_flags(&args.sources) })
     }
 
     /// Runs a command to its end and returns what it printed.
@@ -52,12 +49,7 @@ impl Product {
     /// # Errors
     /// [`Failure`] with what it printed to stderr.
     pub(super) async fn run(&self, command: &[&str]) -> Result<Vec<u8>, Failure> {
-        let name = || {
-            format!(
-                "keepsake {}",
-                command.iter().take(2).copied().collect::<Vec<_>>().join(" ")
-            )
-        };
+        let name = || format!("keepsake {}", command.iter().take(2).copied().collect::<Vec<_>>().join(" "));
         let output = Command::new(&self.binary)
             .args(command)
             .args(&self.flags)
@@ -108,11 +100,7 @@ impl Product {
                 .envs(variables.iter().copied());
         })
         .await?;
-        Ok(Served {
-            process,
-            address,
-            operator,
-        })
+        Ok(Served { process, address, operator })
     }
 
     /// A command of the product, without the configuration's flags.

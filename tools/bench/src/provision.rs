@@ -21,14 +21,8 @@ use crate::product::Product;
 const AT_ONCE: usize = 16;
 
 /// The scopes of a tenant's key.
-const SCOPES: [&str; 6] = [
-    "memory:read",
-    "memory:write",
-    "stores:admin",
-    "sessions:write",
-    "keys:admin",
-    "tenant:admin",
-];
+const SCOPES: [&str; 6] =
+    ["memory:read", "memory:write", "stores:admin", "sessions:write", "keys:admin", "tenant:admin"];
 
 /// More than any run reaches: the default limits would end it within seconds.
 pub(super) const LIMITS: LimitOverrides = LimitOverrides {
@@ -78,21 +72,12 @@ pub(super) async fn tenant(
     let mut command = vec!["tenant", "create", "--name", name];
     command.extend(limits.iter().map(String::as_str));
     let tenant_id: TenantId = id_of(&product.json(&command).await?)?;
-    let (id, scopes) = (
-        tenant_id.to_string(),
-        SCOPES.map(|scope| format!("--scope={scope}")),
-    );
+    let (id, scopes) = (tenant_id.to_string(), SCOPES.map(|scope| format!("--scope={scope}")));
     let mut command = vec!["key", "create", "--tenant", &id, "--name", name];
     command.extend(scopes.iter().map(String::as_str));
     let key = product.json(&command).await?;
-    let api_key = key["api_key"]
-        .as_str()
-        .ok_or_else(|| Failure::new("a key has no secret"))?;
-    Ok(BenchTenant {
-        tenant_id,
-        api_key: api_key.to_owned(),
-        name: name.to_owned(),
-    })
+    let api_key = key["api_key"].as_str().ok_or_else(|| Failure::new("a key has no secret"))?;
+    Ok(BenchTenant { tenant_id, api_key: api_key.to_owned(), name: name.to_owned() })
 }
 
 /// Creates a number of tenants with the product's commands.
@@ -126,14 +111,8 @@ pub(super) async fn many_tenants(
             let body = json!({"name": name, "scopes": SCOPES});
             let route = format!("tenants/{tenant_id}/api_keys");
             let key = operator.create(&mut connection, &route, &body).await?;
-            let api_key = key["api_key"]
-                .as_str()
-                .ok_or_else(|| Failure::new("a key has no secret"))?;
-            tenants.push(BenchTenant {
-                tenant_id,
-                api_key: api_key.to_owned(),
-                name,
-            });
+            let api_key = key["api_key"].as_str().ok_or_else(|| Failure::new("a key has no secret"))?;
+            tenants.push(BenchTenant { tenant_id, api_key: api_key.to_owned(), name });
         }
         Ok::<_, Failure>(tenants)
     });
@@ -235,13 +214,9 @@ mod tests {
         let stores = given(format!(r#"[{{"api_key":"k","store_ids":["{id}","{id}"]}}]"#).as_bytes()).unwrap();
         assert_eq!(stores.len(), 2);
         assert_eq!((stores[1].store_id, stores[1].api_key.as_str()), (id, "k"));
-        for text in [
-            "",
-            "[]",
-            "{}",
-            r#"[{"api_key":"secret"}]"#,
-            r#"[{"api_key":"secret","store_ids":["x"]}]"#,
-        ] {
+        for text in
+            ["", "[]", "{}", r#"[{"api_key":"secret"}]"#, r#"[{"api_key":"secret","store_ids":["x"]}]"#]
+        {
             assert!(!given(text.as_bytes()).unwrap_err().to_string().contains("secret"));
         }
     }

@@ -184,9 +184,7 @@ impl Finding {
     ) -> Option<Self> {
         let ratios_of = |figure: fn(&Measured) -> f64| -> Vec<f64> {
             let pairs = server.iter().zip(floor);
-            pairs
-                .map(|(server, floor)| figure(server) / figure(floor))
-                .collect()
+            pairs.map(|(server, floor)| figure(server) / figure(floor)).collect()
         };
         let ratios = ratios_of(Measured::throughput);
         let median_ratio = median(&ratios);
@@ -216,11 +214,7 @@ pub(super) fn median(numbers: &[f64]) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;
-    let lower = if sorted.len().is_multiple_of(2) {
-        sorted[middle - 1]
-    } else {
-        upper
-    };
+    let lower = if sorted.len().is_multiple_of(2) { sorted[middle - 1] } else { upper };
     Some(f64::midpoint(lower, upper))
 }
 
@@ -260,9 +254,7 @@ impl fmt::Display for Report {
             "{:<12} {:<20} {:<7} {:>9} {:>8} {:>8} {:>8} {:>8}  ratio",
             "scenario", "layout", "", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs"
         )?;
-        self.results
-            .iter()
-            .try_for_each(|finding| write!(f, "{finding}"))?;
+        self.results.iter().try_for_each(|finding| write!(f, "{finding}"))?;
         self.scanner.iter().try_for_each(|finding| write!(f, "{finding}"))
     }
 }
@@ -282,13 +274,7 @@ impl fmt::Display for Finding {
         writeln!(f)?;
         if let Some(floor) = &self.floor {
             let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
-            writeln!(
-                f,
-                "{:<33} {:<7} {floor}  rounds {}",
-                "",
-                "floor",
-                ratios.join(" ")
-            )?;
+            writeln!(f, "{:<33} {:<7} {floor}  rounds {}", "", "floor", ratios.join(" "))?;
         }
         for (side, summary) in [("server", Some(&self.server)), ("floor", self.floor.as_ref())] {
             if let Some(failed) = summary.map(|summary| summary.failed).filter(|failed| *failed > 0) {
@@ -302,17 +288,8 @@ impl fmt::Display for Finding {
 /// One line's numbers, without a line end.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            requests_per_second,
-            p50_ms,
-            p99_ms,
-            p99_9_ms,
-            ..
-        } = self;
-        write!(
-            f,
-            "{requests_per_second:>9.0} {p50_ms:>8.2} {p99_ms:>8.2} {p99_9_ms:>8.2}"
-        )?;
+        let Self { requests_per_second, p50_ms, p99_ms, p99_9_ms, .. } = self;
+        write!(f, "{requests_per_second:>9.0} {p50_ms:>8.2} {p99_ms:>8.2} {p99_9_ms:>8.2}")?;
         match self.server_cpu_micros_per_request {
             Some(micros) => write!(f, " {micros:>8.0}"),
             None => write!(f, " {:>8}", "-"),

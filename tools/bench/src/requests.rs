@@ -75,14 +75,7 @@ impl Operation<'_> {
     }
 
     fn for_server(&self, route: &str) -> (Method, String, String) {
-        let Self {
-            directory,
-            path,
-            content,
-            edit: [old, new],
-            words,
-            ..
-        } = self;
+        let Self { directory, path, content, edit: [old, new], words, .. } = self;
         let body = match self.command {
             Command::View | Command::ViewUncached => {
                 format!(r#"{{"command":"view","path":"/memories{path}"}}"#)
@@ -99,11 +92,7 @@ impl Operation<'_> {
                 return (Method::GET, format!("{route}/memories?{query}"), String::new());
             }
             Command::Search => {
-                return (
-                    Method::GET,
-                    format!("{route}/search?query={words}"),
-                    String::new(),
-                );
+                return (Method::GET, format!("{route}/search?query={words}"), String::new());
             }
         };
         (Method::POST, format!("{route}/tool_calls"), body)
@@ -125,13 +114,7 @@ impl Operation<'_> {
     /// A memory is a row with the path as its title, in the namespace of its
     /// directory. An edit sends the whole new content: there is no other way.
     fn for_ai_memory(&self) -> (Method, String, String) {
-        let Self {
-            path,
-            content,
-            words,
-            peer_id,
-            ..
-        } = self;
+        let Self { path, content, words, peer_id, .. } = self;
         let namespace = self.directory.trim_matches('/');
         match self.command {
             Command::View | Command::ViewUncached => {

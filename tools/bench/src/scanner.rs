@@ -70,11 +70,7 @@ fn rate(text: &str, work: impl Fn(&str) -> usize) -> f64 {
 
 impl fmt::Display for ScannerFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            text,
-            megabytes_per_second,
-            floor_megabytes_per_second,
-        } = self;
+        let Self { text, megabytes_per_second, floor_megabytes_per_second } = self;
         writeln!(
             f,
             "{:<12} {text:<20} {megabytes_per_second:.0} MB/s on one core, floor (lines) \

@@ -35,22 +35,10 @@ impl Server {
         backends: Backends,
         variables: &[(&str, &str)],
     ) -> Result<Self, Failure> {
-        let Served {
-            process,
-            address,
-            operator,
-        } = product.serve_with(variables).await?;
-        let endpoint = Endpoint {
-            side: Side::Server,
-            address,
-            pid: process.pid(),
-            backends,
-            operator: Some(operator),
-        };
-        Ok(Self {
-            started: Some(process),
-            endpoint,
-        })
+        let Served { process, address, operator } = product.serve_with(variables).await?;
+        let endpoint =
+            Endpoint { side: Side::Server, address, pid: process.pid(), backends, operator: Some(operator) };
+        Ok(Self { started: Some(process), endpoint })
     }
 
     async fn running(url: &str, backends: Backends) -> Result<Self, Failure> {
@@ -61,10 +49,7 @@ impl Server {
             backends,
             operator: None,
         };
-        Ok(Self {
-            started: None,
-            endpoint,
-        })
+        Ok(Self { started: None, endpoint })
     }
 }
 
@@ -78,11 +63,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<(Report, Option<String>)
     let machine = Machine::this();
     let load = args.load();
     let run = run_name();
-    let prepared = if args.credentials.is_none() {
-        Some(prepare(args, &run).await?)
-    } else {
-        None
-    };
+    let prepared = if args.credentials.is_none() { Some(prepare(args, &run).await?) } else { None };
     let configured = prepared.as_ref().map(|prepared| &prepared.settings);
     let backends = configured.map(Backends::of).unwrap_or_default();
     let mut server = match &args.url {
@@ -115,23 +96,14 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<(Report, Option<String>)
         if scenario == Scenario::Cold {
             server = without_cache(args, server).await?;
         }
-        let floor_endpoint = floor
-            .as_ref()
-            .map(|(_, endpoint)| *endpoint)
-            .filter(|_| scenario.has_floor());
+        let floor_endpoint = floor.as_ref().map(|(_, endpoint)| *endpoint).filter(|_| scenario.has_floor());
         let rounds = measure_rounds(args, scenario, &laid, server.endpoint, floor_endpoint).await?;
         for ((layout, workload), rounds) in laid.iter().zip(&rounds) {
             for side in [&rounds.server, &rounds.floor] {
                 failure = failure.or_else(|| side.iter().find_map(|round| round.failure.clone()));
             }
             let stores = workload.store_count();
-            results.extend(Finding::of(
-                scenario,
-                *layout,
-                stores,
-                &rounds.server,
-                &rounds.floor,
-            ));
+            results.extend(Finding::of(scenario, *layout, stores, &rounds.server, &rounds.floor));
         }
         let floor = floor.iter_mut().map(|(process, _)| process);
         for process in server.started.iter_mut().chain(floor) {
@@ -154,9 +126,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<(Report, Option<String>)
 /// Replaces the server by one that caches no content.
 async fn without_cache(args: &BenchArgs, server: Server) -> Result<Server, Failure> {
     let Some(started) = server.started else {
-        return Err(Failure::new(
-            "`cold` restarts the server, which --url does not allow",
-        ));
+        return Err(Failure::new("`cold` restarts the server, which --url does not allow"));
     };
     started.end().await?;
     Server::start(&Product::of(args)?, server.endpoint.backends, &NO_CACHE).await
@@ -227,11 +197,7 @@ async fn prepare(args: &BenchArgs, run: &str) -> Result<Prepared, Failure> {
     layouts.dedup();
     let mut tenants = Vec::new();
     for layout in layouts {
-        let count = if layout == Layout::Many {
-            0
-        } else {
-            layout.shape(args.sizes).tenants
-        };
+        let count = if layout == Layout::Many { 0 } else { layout.shape(args.sizes).tenants };
         let name = format!("{run} {}", layout.title());
         tenants.push((layout, provision::tenants(&product, count, &name).await?));
     }
@@ -254,9 +220,7 @@ async fn lay_out(
         let many = match (layout, server.operator) {
             (Layout::Many, Some(operator)) => make_many(operator, shape.tenants, run).await?,
             (Layout::Many, None) => {
-                return Err(Failure::new(
-                    "the layout `many` needs a server that the benchmark starts",
-                ));
+                return Err(Failure::new("the layout `many` needs a server that the benchmark starts"));
             }
             _ => Vec::new(),
         };
@@ -308,13 +272,7 @@ pub(super) async fn start_floor(
             .arg(address.to_string());
     })
     .await?;
-    let endpoint = Endpoint {
-        side: Side::Floor,
-        address,
-        pid: process.pid(),
-        operator: None,
-        ..server
-    };
+    let endpoint = Endpoint { side: Side::Floor, address, pid: process.pid(), operator: None, ..server };
     Ok((process, endpoint))
 }
 
@@ -328,7 +286,5 @@ async fn resolve(url: &str) -> Result<SocketAddr, Failure> {
     let mut addresses = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80)))
         .await
         .map_err(Failure::of(format_args!("{host} cannot be found")))?;
-    addresses
-        .next()
-        .ok_or_else(|| Failure::new(format!("{host} has no address")))
+    addresses.next().ok_or_else(|| Failure::new(format!("{host} has no address")))
 }

@@ -118,9 +118,7 @@ impl Script {
                 .flat_map(|letter| {
                     let mut bytes = [0; 4];
                     let text = letter.encode_utf8(&mut bytes);
-                    text.bytes()
-                        .map(|byte| format!("%{byte:02X}"))
-                        .collect::<Vec<_>>()
+                    text.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>()
                 })
                 .collect(),
         }
@@ -275,20 +273,14 @@ pub(super) async fn seed(
         let body = json!({"path": path, "content": script.text(numbers)});
         (_, last) = caller.call(Method::POST, "/memories", Some(body)).await?;
     }
-    let id = last["id"]
-        .as_str()
-        .ok_or_else(|| Failure::new("a memory has no id"))?;
+    let id = last["id"].as_str().ok_or_else(|| Failure::new("a memory has no id"))?;
     Ok(format!("/memories/{id}"))
 }
 
 impl fmt::Display for SearchFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
-        writeln!(
-            f,
-            "searches of {} memories of {} bytes\n",
-            self.memories, self.memory_bytes
-        )?;
+        writeln!(f, "searches of {} memories of {} bytes\n", self.memories, self.memory_bytes)?;
         for searched in &self.scripts {
             let first = searched.median_first_ms.unwrap_or(f64::NAN);
             let rounds: Vec<_> = searched.first_ms.iter().map(|one| format!("{one:.1}")).collect();

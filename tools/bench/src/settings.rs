@@ -16,9 +16,8 @@ const FLOOR_PREFIX: &str = "bench-floor";
 /// The flags for a child process with the same configuration.
 pub(super) fn to_flags(sources: &SourceArgs) -> Vec<OsString> {
     let flags = [("--config", &sources.config), ("--data-dir", &sources.data_dir)];
-    let given = flags
-        .into_iter()
-        .filter_map(|(flag, value)| Some([flag.into(), value.clone()?.into_os_string()]));
+    let given =
+        flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value.clone()?.into_os_string()]));
     given.flatten().collect()
 }
 
@@ -37,10 +36,7 @@ impl<'a> IndexPlace<'a> {
                     Some(IndexUrl::Postgres(owner)) => owner,
                     _ => url,
                 };
-                Self::Postgres {
-                    url: url.expose_secret(),
-                    owner_url: owner.expose_secret(),
-                }
+                Self::Postgres { url: url.expose_secret(), owner_url: owner.expose_secret() }
             }
         }
     }
@@ -55,13 +51,8 @@ pub(super) async fn floor_blobs(settings: &Settings) -> Result<Option<Arc<dyn Bl
     let url = match &settings.blobs.url {
         BlobUrl::Index => BlobUrl::Index,
         BlobUrl::S3 { bucket, prefix } => {
-            let prefix = format!("{prefix}/{FLOOR_PREFIX}")
-                .trim_start_matches('/')
-                .to_owned();
-            BlobUrl::S3 {
-                bucket: bucket.clone(),
-                prefix,
-            }
+            let prefix = format!("{prefix}/{FLOOR_PREFIX}").trim_start_matches('/').to_owned();
+            BlobUrl::S3 { bucket: bucket.clone(), prefix }
         }
     };
     keepsake_blobs::open(&url, &settings.blobs.s3, &Metrics::default())
@@ -79,9 +70,7 @@ pub(super) async fn vacuum(settings: &Settings) -> Result<(), Failure> {
     };
     let vacuumed = async {
         let mut owner = PgConnection::connect(owner_url).await?;
-        owner
-            .execute("VACUUM ANALYZE store, memory, version, directory")
-            .await?;
+        owner.execute("VACUUM ANALYZE store, memory, version, directory").await?;
         owner.close().await
     };
     vacuumed

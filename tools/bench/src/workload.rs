@@ -127,14 +127,9 @@ impl Workload {
         content_bytes: usize,
     ) -> Result<Self, Failure> {
         Ok(Self {
-            stores: stores
-                .iter()
-                .map(PreparedStore::new)
-                .collect::<Result<_, Failure>>()?,
+            stores: stores.iter().map(PreparedStore::new).collect::<Result<_, Failure>>()?,
             folder: format!("bench-{run}"),
-            contents: (0..CONTENTS)
-                .map(|seed| escaped(&content(seed, content_bytes)))
-                .collect(),
+            contents: (0..CONTENTS).map(|seed| escaped(&content(seed, content_bytes))).collect(),
             states: (0..memories).map(|_| AtomicBool::new(false)).collect(),
             peer_ids: (0..memories).map(|_| OnceLock::new()).collect(),
             is_skewed: false,
@@ -219,17 +214,8 @@ impl Workload {
                 } else {
                     worker.below(self.states.len())
                 };
-                let words: Vec<_> = (0..SEARCHED_WORDS)
-                    .map(|_| WORDS[worker.below(WORDS.len())])
-                    .collect();
-                self.call_at(
-                    side,
-                    command,
-                    host,
-                    memory,
-                    &self.memory_path(memory),
-                    &words.join("+"),
-                )
+                let words: Vec<_> = (0..SEARCHED_WORDS).map(|_| WORDS[worker.below(WORDS.len())]).collect();
+                self.call_at(side, command, host, memory, &self.memory_path(memory), &words.join("+"))
             }
         }
     }
@@ -243,10 +229,7 @@ impl Workload {
         path: &str,
         words: &str,
     ) -> Call {
-        let state = self
-            .states
-            .get(memory)
-            .is_some_and(|state| state.load(Ordering::Relaxed));
+        let state = self.states.get(memory).is_some_and(|state| state.load(Ordering::Relaxed));
         let content = &self.contents[memory % self.contents.len()];
         let edited = (side == Side::AiMemory && command == Command::StrReplace && !state)
             .then(|| content.replacen(STATES[0], STATES[1], 1));
@@ -257,19 +240,11 @@ impl Workload {
             content: edited.as_ref().unwrap_or(content),
             edit: [STATES[usize::from(state)], STATES[usize::from(!state)]],
             words,
-            peer_id: self
-                .peer_ids
-                .get(memory)
-                .and_then(OnceLock::get)
-                .map_or("", String::as_str),
+            peer_id: self.peer_ids.get(memory).and_then(OnceLock::get).map_or("", String::as_str),
         };
         Call {
             request: operation.request(side, &self.stores[memory % self.stores.len()], host),
-            expected: Expected {
-                command,
-                memory: None,
-                side,
-            },
+            expected: Expected { command, memory: None, side },
         }
     }
 
@@ -298,9 +273,7 @@ impl Workload {
         } else if expected.side == Side::AiMemory {
             let created: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
             let id = created["id"].as_str().ok_or("ai-memory answered without an id")?;
-            self.peer_ids[memory]
-                .set(id.to_owned())
-                .map_err(|_| "a memory was made twice")?;
+            self.peer_ids[memory].set(id.to_owned()).map_err(|_| "a memory was made twice")?;
         }
         Ok(())
     }
@@ -308,11 +281,7 @@ impl Workload {
     fn check_answer(&self, command: Command, body: &[u8]) -> Result<(), String> {
         if matches!(command, Command::List | Command::Search) {
             let is_filled = body.windows(FILLED.len()).any(|window| window == FILLED);
-            return if is_filled {
-                Ok(())
-            } else {
-                Err("a list is empty".to_owned())
-            };
+            return if is_filled { Ok(()) } else { Err("a list is empty".to_owned()) };
         }
         if !is_success(body) {
             return Err(String::from_utf8_lossy(body).into_owned());
@@ -331,10 +300,7 @@ impl Workload {
 /// Whether a tool result is a success.
 fn is_success(body: &[u8]) -> bool {
     // Quotes inside strings are escaped, so this can only be the field.
-    body.windows(SUCCESS.len())
-        .rev()
-        .take(SUCCESS_WITHIN_BYTES)
-        .any(|window| window == SUCCESS)
+    body.windows(SUCCESS.len()).rev().take(SUCCESS_WITHIN_BYTES).any(|window| window == SUCCESS)
         || serde_json::from_slice::<serde_json::Value>(body)
             .is_ok_and(|result| result.get("is_error") == Some(&serde_json::Value::Bool(false)))
 }
@@ -403,10 +369,7 @@ mod tests {
     #[test]
     fn every_memory_is_seeded_once() {
         let workload = workload();
-        assert_eq!(
-            std::iter::from_fn(|| workload.seed(Side::Server, &host())).count(),
-            8
-        );
+        assert_eq!(std::iter::from_fn(|| workload.seed(Side::Server, &host())).count(), 8);
         assert!(workload.seed(Side::Server, &host()).is_none());
     }
 
@@ -420,55 +383,38 @@ mod tests {
             let memory = expected.memory.unwrap();
             assert!([1, 5].contains(&memory));
             let before = workload.states[memory].load(Ordering::Relaxed);
-            workload
-                .check(&expected, StatusCode::OK, br#"{"is_error":true}"#)
-                .unwrap_err();
+            workload.check(&expected, StatusCode::OK, br#"{"is_error":true}"#).unwrap_err();
             assert_eq!(workload.states[memory].load(Ordering::Relaxed), before);
-            workload
-                .check(&expected, StatusCode::OK, br#"{"is_error":false}"#)
-                .unwrap();
+            workload.check(&expected, StatusCode::OK, br#"{"is_error":false}"#).unwrap();
             assert_ne!(workload.states[memory].load(Ordering::Relaxed), before);
         }
     }
 
     #[test]
     fn only_results_without_error_count_as_success() {
-        assert!(is_success(
-            br#"{"type":"tool_result","content":"x","is_error":false}"#
-        ));
+        assert!(is_success(br#"{"type":"tool_result","content":"x","is_error":false}"#));
         assert!(is_success(br#"{ "is_error" : false, "content": "x" }"#));
-        assert!(!is_success(
-            br#"{"type":"tool_result","content":"x","is_error":true}"#
-        ));
-        assert!(!is_success(
-            br#"{"content":"\"is_error\":false","is_error":true}"#
-        ));
+        assert!(!is_success(br#"{"type":"tool_result","content":"x","is_error":true}"#));
+        assert!(!is_success(br#"{"content":"\"is_error\":false","is_error":true}"#));
         assert!(!is_success(b"{}"));
     }
 
     #[test]
     fn view_of_incomplete_content_counts_as_failure() {
         let workload = workload();
-        let expected = workload
-            .call_of(Side::Server, Command::View, &host(), &mut Worker::new(0, 1))
-            .expected;
+        let expected =
+            workload.call_of(Side::Server, Command::View, &host(), &mut Worker::new(0, 1)).expected;
         let good = br#"{"content":"abc","is_error":false}"#;
         workload.check(&expected, StatusCode::OK, good).unwrap();
         workload.check(&expected, StatusCode::OK, good).unwrap();
-        workload
-            .check(&expected, StatusCode::OK, br#"{"content":"ab","is_error":false}"#)
-            .unwrap_err();
-        workload
-            .check(&expected, StatusCode::NOT_FOUND, good)
-            .unwrap_err();
+        workload.check(&expected, StatusCode::OK, br#"{"content":"ab","is_error":false}"#).unwrap_err();
+        workload.check(&expected, StatusCode::NOT_FOUND, good).unwrap_err();
     }
 
     #[test]
     fn floor_requests_have_ids_and_path() {
         let workload = workload();
-        let request = workload
-            .call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1))
-            .request;
+        let request = workload.call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1)).request;
         assert_eq!(
             request.uri().path(),
             "/create/00000000-0000-0000-0000-000000000001/00000000-0000-0000-0000-000000000002/new-bench-run/c0000000000.md"

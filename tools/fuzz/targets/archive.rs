@@ -17,10 +17,7 @@ use keepsake_archive::verified::{Prefix, verify};
 use keepsake_core::{ContentHash, MemoryPath};
 use libfuzzer_sys::fuzz_target;
 
-const LIMIT: UnpackLimit = UnpackLimit {
-    bytes: 8 << 20,
-    ratio: 1,
-};
+const LIMIT: UnpackLimit = UnpackLimit { bytes: 8 << 20, ratio: 1 };
 
 /// The paths and hashes of the memories, or why the archive is refused.
 fn found(packed: &[u8]) -> Result<BTreeMap<String, ContentHash>, String> {
@@ -70,9 +67,7 @@ fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
     let manifest = manifest.to_text();
     let mut writer = Writer::new(Vec::new()).unwrap();
     let lists = [(MANIFEST, manifest.as_bytes()), (INDEX, &index)];
-    let contents = files
-        .iter()
-        .map(|(name, content)| (name.as_str(), content.as_bytes()));
+    let contents = files.iter().map(|(name, content)| (name.as_str(), content.as_bytes()));
     for (name, content) in lists.into_iter().chain(contents) {
         writer.add(name, 0, content.len() as u64, content).unwrap();
     }
@@ -99,9 +94,8 @@ fuzz_target!(|data: &[u8]| {
     let expected: BTreeMap<_, _> = expected.collect();
     assert_eq!(found(&archive).as_ref(), Ok(&expected));
     // One changed bit is noticed, or it is one that nothing depends on.
-    let bit = data.iter().fold(0_usize, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
-    }) % (8 * archive.len());
+    let bit = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)))
+        % (8 * archive.len());
     archive[bit / 8] ^= 1 << (bit % 8);
     if let Ok(found) = found(&archive) {
         assert_eq!(found, expected);

@@ -35,10 +35,7 @@ fn assert_good(path: &MemoryPath) {
     );
     assert_ne!(segments[0], ".anthropic-memory-store");
     let read = as_others_read_it(text);
-    assert!(
-        !read.split('/').any(|segment| segment == "." || segment == ".."),
-        "{text:?}"
-    );
+    assert!(!read.split('/').any(|segment| segment == "." || segment == ".."), "{text:?}");
 }
 
 fn assert_parts_fit(path: &MemoryPath) {
@@ -53,10 +50,7 @@ fn assert_parts_fit(path: &MemoryPath) {
     assert_eq!(ancestors.last(), Some(&parent));
     assert!(ancestors.iter().all(|ancestor| path.is_below(ancestor)));
     for (file, ancestor) in path.ancestor_files().zip(&ancestors[1..]) {
-        assert_eq!(
-            ancestor.as_file().map(|file| file.to_string()).as_deref(),
-            Some(file)
-        );
+        assert_eq!(ancestor.as_file().map(|file| file.to_string()).as_deref(), Some(file));
     }
 }
 

@@ -22,9 +22,7 @@ fn random_text(length: usize) -> String {
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut state = length as u64;
     let letters = (0..length).map(|_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         char::from(ALPHABET[(state >> 33) as usize % ALPHABET.len()])
     });
     letters.collect()
@@ -47,22 +45,14 @@ fn assert_in_order(text: &str, findings: &[Finding]) {
         assert!(end <= range.start && range.start < range.end && range.end <= text.len());
         assert!(text.is_char_boundary(range.start) && text.is_char_boundary(range.end));
         assert_eq!(finding.line, text[..range.start].matches('\n').count() + 1);
-        assert!(
-            finding
-                .kind
-                .as_str()
-                .bytes()
-                .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
-        );
+        assert!(finding.kind.as_str().bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()));
         end = range.end;
     }
 }
 
 fuzz_target!(|text: &str| {
     let text = &*filled_in(text);
-    let (before, after) = text
-        .split_once('\0')
-        .map_or((None, text), |(before, after)| (Some(before), after));
+    let (before, after) = text.split_once('\0').map_or((None, text), |(before, after)| (Some(before), after));
     let all = SCANNER.scan(after);
     assert_in_order(after, &all);
     // All findings are new without an old text, and none with an equal one.
@@ -78,9 +68,7 @@ fuzz_target!(|text: &str| {
     for finding in &all {
         let kept = &after[kept_to..finding.range.start];
         rest = rest.strip_prefix(kept).unwrap();
-        rest = rest
-            .strip_prefix(&format!("[redacted:{}]", finding.kind))
-            .unwrap();
+        rest = rest.strip_prefix(&format!("[redacted:{}]", finding.kind)).unwrap();
         kept_to = finding.range.end;
     }
     assert_eq!(rest, &after[kept_to..]);

@@ -30,11 +30,7 @@ impl Store {
 
     /// The files below a directory.
     fn below(&self, directory: &DirPath) -> Vec<MemoryPath> {
-        self.0
-            .keys()
-            .filter(|path| path.is_below(directory))
-            .cloned()
-            .collect()
+        self.0.keys().filter(|path| path.is_below(directory)).cloned().collect()
     }
 
     fn is_free(&self, path: &MemoryPath) -> bool {
@@ -63,34 +59,20 @@ impl Store {
                     self.write(path, file_text.clone());
                 }
             }
-            Command::StrReplace {
-                path,
-                old_str,
-                new_str,
-            } => {
-                if let Some(edit) = self
-                    .file(path)
-                    .and_then(|text| replaced(path, text, old_str, new_str))
-                {
+            Command::StrReplace { path, old_str, new_str } => {
+                if let Some(edit) = self.file(path).and_then(|text| replaced(path, text, old_str, new_str)) {
                     self.keep(path, edit);
                 }
             }
-            Command::Insert {
-                path,
-                insert_line,
-                insert_text,
-            } => {
-                let edit = self
-                    .file(path)
-                    .and_then(|text| inserted(text, *insert_line, insert_text));
+            Command::Insert { path, insert_line, insert_text } => {
+                let edit = self.file(path).and_then(|text| inserted(text, *insert_line, insert_text));
                 if let Some(edit) = edit {
                     self.keep(path, edit);
                 }
             }
             Command::Delete { path } => {
                 let directory = path.dir();
-                self.0
-                    .retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
+                self.0.retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
             }
             Command::Rename { old_path, new_path } => self.rename(old_path, new_path),
         }
@@ -133,8 +115,7 @@ impl Store {
             }
             AgentCall::Delete { path, .. } => {
                 let directory = path.dir();
-                self.0
-                    .retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
+                self.0.retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
             }
         }
     }
@@ -164,10 +145,7 @@ impl Store {
         }
         let (from, to) = (old.as_dir(), new.as_dir());
         let files = self.below(&from);
-        let Ok(moved) = files
-            .iter()
-            .map(|file| file.rebased(&from, &to))
-            .collect::<Result<Vec<_>, _>>()
+        let Ok(moved) = files.iter().map(|file| file.rebased(&from, &to)).collect::<Result<Vec<_>, _>>()
         else {
             return;
         };
@@ -183,11 +161,7 @@ impl Store {
         for (path, text) in &self.0 {
             assert!(text.len() as u64 <= LIMIT_BYTES && !text.contains('\0'));
             assert_eq!(MemoryPath::parse(path.as_str()).as_ref(), Ok(path));
-            assert!(
-                !path
-                    .ancestor_files()
-                    .any(|above| self.0.keys().any(|file| file.as_str() == above))
-            );
+            assert!(!path.ancestor_files().any(|above| self.0.keys().any(|file| file.as_str() == above)));
         }
     }
 }
@@ -202,10 +176,7 @@ fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<Edit> {
         });
     }
     let edited = apply_edits(path, text, edits);
-    assert_eq!(
-        edited.as_ref().map(|edit| &edit.content).ok(),
-        expected.as_ref().ok()
-    );
+    assert_eq!(edited.as_ref().map(|edit| &edit.content).ok(), expected.as_ref().ok());
     let edited = edited.ok()?;
     let lines: Vec<_> = edited.content.split('\n').collect();
     for max_chars in [0, VIEW_CHARS, u64::MAX] {
@@ -244,9 +215,7 @@ fn check_read(path: &ToolPath, text: &str, offset: u64, limit: Option<u64>) {
 fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option<Edit> {
     let starts = |old_str: &str| {
         let places = text.char_indices().map(|(place, _)| place);
-        places
-            .filter(|place| text[*place..].starts_with(old_str))
-            .collect::<Vec<_>>()
+        places.filter(|place| text[*place..].starts_with(old_str)).collect::<Vec<_>>()
     };
     match str_replace(path, text, old_str, new_str) {
         Ok(edit) => {
@@ -281,10 +250,7 @@ fn inserted(text: &str, line: i64, insert_text: &str) -> Option<Edit> {
     assert_eq!(edit.is_some(), place.is_some());
     lines.insert(place?, insert_text.trim_end_matches('\n'));
     let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
-    assert_eq!(
-        edit.as_ref().map(|edit| edit.content.as_str()),
-        Some(expected.as_str())
-    );
+    assert_eq!(edit.as_ref().map(|edit| edit.content.as_str()), Some(expected.as_str()));
     edit
 }
 
@@ -297,10 +263,7 @@ fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
     loop {
         let Ok(shown) = view_file(path, text, Some((next, last)), VIEW_CHARS) else {
             let is_open = last == -1;
-            assert!(
-                next < 1 || next > count || !is_open && last < next,
-                "{next} {last}"
-            );
+            assert!(next < 1 || next > count || !is_open && last < next, "{next} {last}");
             return;
         };
         let body = shown.split_once(" with line numbers:\n").unwrap().1;
@@ -313,10 +276,7 @@ fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
         if text.contains("[Line") || text.contains("with line numbers:") {
             return;
         }
-        let numbered: Vec<_> = body
-            .split('\n')
-            .map(|line| line.split_once('\t').unwrap())
-            .collect();
+        let numbered: Vec<_> = body.split('\n').map(|line| line.split_once('\t').unwrap()).collect();
         for (number, line) in &numbered {
             assert_eq!(number.trim(), next.to_string());
             let whole = lines[usize::try_from(next).unwrap() - 1];
@@ -336,11 +296,7 @@ fuzz_target!(|data: &[u8]| {
     let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
     for input in calls.map_while(Result::ok).take(32) {
         let before = store.clone();
-        if let Some(tool) = input
-            .get("tool")
-            .and_then(Value::as_str)
-            .and_then(AgentTool::parse)
-        {
+        if let Some(tool) = input.get("tool").and_then(Value::as_str).and_then(AgentTool::parse) {
             match AgentCall::parse(tool, &input, &ToolRoot::Store) {
                 Ok(call) => {
                     assert_eq!(call.tool(), tool);

@@ -26,29 +26,15 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(url: &str, key: &str) -> Self {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_mins(1))
-            .build()
-            .unwrap();
-        Self {
-            http,
-            url: url.to_owned(),
-            key: key.to_owned(),
-        }
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_mins(1)).build().unwrap();
+        Self { http, url: url.to_owned(), key: key.to_owned() }
     }
 
     async fn get(&self, path: &str) -> Result<Value, String> {
-        let request = self
-            .http
-            .get(format!("{}{path}", self.url))
-            .header("x-api-key", &self.key);
+        let request = self.http.get(format!("{}{path}", self.url)).header("x-api-key", &self.key);
         let response = request.send().await.map_err(|error| format!("{path}: {error}"))?;
         let status = response.status();
-        let text = response
-            .text()
-            .await
-            .map_err(|error| format!("{path}: {error}"))?;
+        let text = response.text().await.map_err(|error| format!("{path}: {error}"))?;
         if !status.is_success() {
             return Err(format!("{path} was answered {status}: {text}"));
         }
@@ -127,35 +113,20 @@ async fn recount(fleet: &Fleet) -> Vec<String> {
         let Some(wanted) = &run_id else {
             let body = json!({"dry_run": true});
             // 409 while another run is under way.
-            let begun = gateway
-                .operator(Method::POST, "/jobs/reconcile-usage/run", Some(&body))
-                .await;
+            let begun = gateway.operator(Method::POST, "/jobs/reconcile-usage/run", Some(&body)).await;
             run_id = begun.and_then(|begun| begun["id"].as_str().map(str::to_owned));
             continue;
         };
-        let runs = gateway
-            .operator(Method::GET, "/jobs/reconcile-usage/runs", None)
-            .await;
+        let runs = gateway.operator(Method::GET, "/jobs/reconcile-usage/runs", None).await;
         let runs = runs.unwrap_or_default();
-        let run = runs["data"]
-            .as_array()
-            .and_then(|runs| runs.iter().find(|run| run["id"] == **wanted).cloned());
+        let run =
+            runs["data"].as_array().and_then(|runs| runs.iter().find(|run| run["id"] == **wanted).cloned());
         let Some(run) = run.filter(|run| run["status"] != "running") else {
             continue;
         };
-        let drifts = [
-            "drifted_stores",
-            "drifted_directories",
-            "drifted_tenants",
-            "lost_heads",
-            "failed",
-        ];
+        let drifts = ["drifted_stores", "drifted_directories", "drifted_tenants", "lost_heads", "failed"];
         let is_clean = run["status"] == "done" && drifts.iter().all(|drift| run["counts"][drift] == 0);
-        return if is_clean {
-            Vec::new()
-        } else {
-            vec![format!("`reconcile-usage` found {run}")]
-        };
+        return if is_clean { Vec::new() } else { vec![format!("`reconcile-usage` found {run}")] };
     }
     vec!["`reconcile-usage` did not end in time".to_owned()]
 }
@@ -173,9 +144,7 @@ async fn open_transactions(fleet: &Fleet) -> Vec<String> {
     .fetch_all(&mut connection)
     .await
     .unwrap();
-    open.into_iter()
-        .map(|session| format!("a transaction is left open: {session}"))
-        .collect()
+    open.into_iter().map(|session| format!("a transaction is left open: {session}")).collect()
 }
 
 fn version(shown: &Value) -> Version {
@@ -197,9 +166,5 @@ fn version(shown: &Value) -> Version {
 
 fn head(shown: &Value) -> FinalHead {
     let text = |field: &str| shown[field].as_str().unwrap_or_default().to_owned();
-    FinalHead {
-        memory_id: text("id"),
-        path: text("path"),
-        content: text("content"),
-    }
+    FinalHead { memory_id: text("id"), path: text("path"), content: text("content") }
 }

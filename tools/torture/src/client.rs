@@ -126,11 +126,7 @@ impl Request {
     }
 
     pub(crate) fn post(path: String, body: Value) -> Self {
-        Self {
-            method: Method::POST,
-            body: Some(body),
-            ..Self::get(path)
-        }
+        Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 }
 
@@ -161,10 +157,7 @@ impl Shared {
 
 impl StoreLog {
     pub(crate) fn new(store_id: &str) -> Arc<Self> {
-        Arc::new(Self {
-            store_id: store_id.to_owned(),
-            history: Mutex::default(),
-        })
+        Arc::new(Self { store_id: store_id.to_owned(), history: Mutex::default() })
     }
 
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
@@ -177,12 +170,7 @@ impl Client {
         let endpoints = u64::try_from(shared.endpoints.len()).unwrap();
         let endpoint = usize::try_from(random.below(endpoints)).unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self {
-            shared: Arc::clone(shared),
-            random,
-            http,
-            endpoint,
-        }
+        Self { shared: Arc::clone(shared), random, http, endpoint }
     }
 
     /// Makes a change, as one call or as a batch of one, and logs it with its outcome.
@@ -215,12 +203,7 @@ impl Client {
                 Ending::Unknown => counts.unknown += 1,
             }
         }
-        log.history().calls.push(Call {
-            number,
-            at: ended.at,
-            change,
-            outcome,
-        });
+        log.history().calls.push(Call { number, at: ended.at, change, outcome });
         ended
     }
 
@@ -269,14 +252,7 @@ impl Client {
                 Attempt::Answered(429 | 529, _) => {}
                 Attempt::Answered(status @ 400..=499, body) if status != 408 => {
                     let is_unknown = may_have_landed && request.method != Method::GET;
-                    break (
-                        if is_unknown {
-                            Ending::Unknown
-                        } else {
-                            Ending::Refused(status)
-                        },
-                        body,
-                    );
+                    break (if is_unknown { Ending::Unknown } else { Ending::Refused(status) }, body);
                 }
                 Attempt::Answered(..) | Attempt::Lost => {
                     may_have_landed = true;
@@ -290,10 +266,7 @@ impl Client {
             tokio::time::sleep(PAUSE).await;
         };
         self.shared.counts().operations += 1;
-        let at = Interval {
-            began,
-            ended: self.shared.now(),
-        };
+        let at = Interval { began, ended: self.shared.now() };
         Ended { at, outcome, body }
     }
 
@@ -305,11 +278,7 @@ impl Client {
     async fn attempt(&mut self, request: &Request, may_cancel: bool) -> Attempt {
         let endpoint = &self.shared.endpoints[self.endpoint];
         let url = format!("{}{}", endpoint.url, request.path);
-        let patience = if endpoint.is_faulty {
-            PATIENCE_BEHIND_PROXY
-        } else {
-            PATIENCE
-        };
+        let patience = if endpoint.is_faulty { PATIENCE_BEHIND_PROXY } else { PATIENCE };
         let is_faulty = endpoint.is_faulty;
         let cancel_after = (may_cancel && self.random.percent(4))
             .then(|| Duration::from_micros(200 + self.random.below(30_000)));
@@ -332,13 +301,7 @@ impl Client {
             Some((status, text))
         };
         let answered = tokio::time::timeout(cancel_after.unwrap_or(patience), answer).await;
-        self.count_attempt(
-            request,
-            began_at.elapsed(),
-            cancel_after.is_some(),
-            is_faulty,
-            &answered,
-        );
+        self.count_attempt(request, began_at.elapsed(), cancel_after.is_some(), is_faulty, &answered);
         match answered {
             Ok(Some((status, text))) => {
                 serde_json::from_str(&text).map_or(Attempt::Lost, |body| Attempt::Answered(status, body))
@@ -364,17 +327,13 @@ impl Client {
                 *counts.statuses.entry(*status).or_default() += 1;
                 counts.slowest = counts.slowest.max(took);
                 if *status == 500 {
-                    counts
-                        .violations
-                        .push(format!("{} was answered 500: {text}", what()));
+                    counts.violations.push(format!("{} was answered 500: {text}", what()));
                 }
             }
             Ok(None) => {}
             Err(_) if is_cancelling => counts.cancelled += 1,
             Err(_) if is_faulty => {}
-            Err(_) => counts
-                .violations
-                .push(format!("{} was not answered within {took:?}", what())),
+            Err(_) => counts.violations.push(format!("{} was not answered within {took:?}", what())),
         }
     }
 }

@@ -156,9 +156,7 @@ impl Controller {
             let (Some(job), Some(gateway)) = (random.pick(&jobs), random.pick(&self.fleet.gateways)) else {
                 return;
             };
-            gateway
-                .operator(Method::POST, &format!("/jobs/{job}/run"), Some(&json!({})))
-                .await;
+            gateway.operator(Method::POST, &format!("/jobs/{job}/run"), Some(&json!({}))).await;
         }
     }
 
@@ -189,11 +187,7 @@ impl Controller {
                 return self.shared.now();
             }
             Fault::TerminateDuringOutage => {
-                let proxy = gateway
-                    .postgres
-                    .as_ref()
-                    .or(gateway.s3.as_ref())
-                    .unwrap_or(&gateway.clients);
+                let proxy = gateway.postgres.as_ref().or(gateway.s3.as_ref()).unwrap_or(&gateway.clients);
                 proxy.silence_all();
                 self.terminate(gateway).await;
                 gateway.heal().await;
@@ -263,10 +257,8 @@ impl Controller {
 
     async fn terminate(&self, gateway: &Gateway) {
         if gateway.terminate().await.is_none() {
-            let violation = format!(
-                "gateway {} did not end within {TERMINATION_LIMIT:?} of SIGTERM",
-                gateway.number
-            );
+            let violation =
+                format!("gateway {} did not end within {TERMINATION_LIMIT:?} of SIGTERM", gateway.number);
             self.shared.counts().violations.push(violation);
         }
     }

@@ -116,19 +116,9 @@ impl Fleet {
     /// Where clients reach the gateways: directly, and through a proxy.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let of = |gateway: &Arc<Gateway>| {
-            let direct = Endpoint {
-                url: gateway.url(),
-                is_faulty: false,
-            };
+            let direct = Endpoint { url: gateway.url(), is_faulty: false };
             let proxied = format!("http://{}", gateway.clients.address());
-            [
-                direct.clone(),
-                direct,
-                Endpoint {
-                    url: proxied,
-                    is_faulty: true,
-                },
-            ]
+            [direct.clone(), direct, Endpoint { url: proxied, is_faulty: true }]
         };
         self.gateways.iter().flat_map(of).collect()
     }
@@ -146,10 +136,7 @@ impl Fleet {
         let standby = postgres.start_standby().await;
         postgres.stop(StopMode::Immediate).await;
         standby.promote().await;
-        let gateways = self
-            .gateways
-            .iter()
-            .filter_map(|gateway| gateway.postgres.as_ref());
+        let gateways = self.gateways.iter().filter_map(|gateway| gateway.postgres.as_ref());
         for proxy in gateways.chain(&self.direct_postgres) {
             proxy.set_upstream(&standby.address());
         }
@@ -177,10 +164,7 @@ impl Fleet {
     /// Servers with the content in S3, and in the index.
     pub(crate) fn servers_of_both_places(&self) -> [ServerCommand; 2] {
         let [in_s3, in_index] = [self.stores.blobs.as_str(), IN_INDEX].map(|blobs| {
-            let stores = Stores {
-                blobs: blobs.to_owned(),
-                ..self.stores.clone()
-            };
+            let stores = Stores { blobs: blobs.to_owned(), ..self.stores.clone() };
             ServerCommand::new(&built_program(), &stores.config(free_port(), &fresh_token()))
         });
         [in_s3, in_index]
@@ -257,24 +241,9 @@ impl Gateway {
         let command = clock.of(command);
         let running = command.start().await;
         let clients = FaultProxy::start(&format!("127.0.0.1:{}", command.port())).await;
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_secs(20))
-            .build()
-            .unwrap();
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
         let running = Mutex::new(running);
-        Self {
-            number,
-            command,
-            running,
-            clients,
-            postgres,
-            s3,
-            clock,
-            operator_port,
-            operator_token,
-            http,
-        }
+        Self { number, command, running, clients, postgres, s3, clock, operator_port, operator_token, http }
     }
 
     /// Where it listens.
@@ -294,9 +263,7 @@ impl Gateway {
         let mut running = self.running.lock().await;
         let began_at = tokio::time::Instant::now();
         running.terminate().await;
-        let is_ended = tokio::time::timeout(TERMINATION_LIMIT, running.wait())
-            .await
-            .is_ok();
+        let is_ended = tokio::time::timeout(TERMINATION_LIMIT, running.wait()).await.is_ok();
         if !is_ended {
             running.kill9().await;
         }
@@ -313,12 +280,7 @@ impl Gateway {
         let pid = self.running.lock().await.pid();
         if let Some(pid) = pid {
             let kill = format!("kill -{name} {pid}");
-            Command::new("sh")
-                .args(["-c", &kill])
-                .stdin(Stdio::null())
-                .status()
-                .await
-                .unwrap();
+            Command::new("sh").args(["-c", &kill]).stdin(Stdio::null()).status().await.unwrap();
         }
     }
 
@@ -330,10 +292,7 @@ impl Gateway {
     /// Ends the faults of all its proxies, and sets its clock right.
     pub(crate) async fn heal(&self) {
         self.set_clock(0);
-        for proxy in [Some(&self.clients), self.postgres.as_ref(), self.s3.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for proxy in [Some(&self.clients), self.postgres.as_ref(), self.s3.as_ref()].into_iter().flatten() {
             proxy.heal().await;
         }
     }
@@ -358,10 +317,7 @@ impl Stores {
     fn of(postgres: Option<&OwnedPostgres>, folder: &Path) -> Self {
         let Some(postgres) = postgres else {
             return Self {
-                index_url: format!(
-                    "sqlite://{}",
-                    folder.join(INDEX_FOLDER).join("index.db").display()
-                ),
+                index_url: format!("sqlite://{}", folder.join(INDEX_FOLDER).join("index.db").display()),
                 blobs: IN_INDEX.to_owned(),
             };
         };
@@ -396,11 +352,7 @@ impl Stores {
 }
 
 fn fresh_token() -> String {
-    let token = format!(
-        "{}{}",
-        uuid::Uuid::new_v4().simple(),
-        uuid::Uuid::new_v4().simple()
-    );
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
     run::remember(&token, "an operator's token");
     token
 }
@@ -408,22 +360,15 @@ fn fresh_token() -> String {
 /// Puts a copy of a file or a folder in the place of another.
 fn replace(from: &Path, to: &Path) {
     let copy = "rm -rf \"$2\" && cp -a \"$1\" \"$2\"";
-    let status = std::process::Command::new("sh")
-        .args(["-c", copy, "sh"])
-        .args([from, to])
-        .status();
+    let status = std::process::Command::new("sh").args(["-c", copy, "sh"]).args([from, to]).status();
     assert!(status.unwrap().success(), "{} cannot be copied", from.display());
 }
 
 /// Makes a tenant, and a key with every scope.
 async fn make_key(direct: &ServerCommand) -> String {
-    let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "-o", "json"])
-        .await
-        .unwrap();
+    let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "-o", "json"]).await.unwrap();
     let id = tenant["id"].as_str().unwrap().to_owned();
-    let mut arguments = vec![
-        "key", "create", "--tenant", &id, "--name", "torture", "-o", "json",
-    ];
+    let mut arguments = vec!["key", "create", "--tenant", &id, "--name", "torture", "-o", "json"];
     for scope in ["memory:read", "memory:write", "stores:admin", "sessions:write"] {
         arguments.extend(["--scope", scope]);
     }
@@ -448,20 +393,12 @@ fn bare_command() -> Command {
 /// Runs a command on the stores themselves; what it printed as JSON.
 async fn keepsake(direct: &ServerCommand, arguments: &[&str]) -> Result<Value, String> {
     let config: PathBuf = direct.config_file();
-    let output = bare_command()
-        .args(arguments)
-        .arg("--config")
-        .arg(config)
-        .output()
-        .await;
+    let output = bare_command().args(arguments).arg("--config").arg(config).output().await;
     let output = output.unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     if output.status.success() {
         Ok(serde_json::from_str(&stdout).unwrap_or_else(|_| json!(stdout)))
     } else {
-        Err(format!(
-            "{arguments:?} failed: {stdout}{}",
-            String::from_utf8_lossy(&output.stderr)
-        ))
+        Err(format!("{arguments:?} failed: {stdout}{}", String::from_utf8_lossy(&output.stderr)))
     }
 }

@@ -62,11 +62,8 @@ impl TestFolder {
         let dir = tempfile::tempdir().unwrap();
         let index = open(&dir).await;
         let engine = Engine::new(index.clone(), blobs.clone(), EngineOptions::default());
-        let tenant = NewTenant {
-            name: "torture".to_owned(),
-            external_id: None,
-            limits: LimitOverrides::default(),
-        };
+        let tenant =
+            NewTenant { name: "torture".to_owned(), external_id: None, limits: LimitOverrides::default() };
         let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
         let key = NewKey {
             tenant_id,
@@ -77,12 +74,7 @@ impl TestFolder {
         };
         let (_, secret) = engine.operator.keys.create(key).await.unwrap();
         index.close().await;
-        Self {
-            dir,
-            blobs,
-            key: secret.expose().to_owned(),
-            tenant_id,
-        }
+        Self { dir, blobs, key: secret.expose().to_owned(), tenant_id }
     }
 
     /// Reads all stores and returns the violations.
@@ -108,19 +100,11 @@ impl Servers {
                 keepsake_server::serve(engine, listener, ServerOptions::default(), lifecycle.clone());
             tokio::spawn(served);
         }
-        Self {
-            urls,
-            engines,
-            index,
-            lifecycle,
-        }
+        Self { urls, engines, index, lifecycle }
     }
 
     fn shared(&self, key: &str) -> Arc<Shared> {
-        let endpoint = |url: &String| Endpoint {
-            url: url.clone(),
-            is_faulty: false,
-        };
+        let endpoint = |url: &String| Endpoint { url: url.clone(), is_faulty: false };
         Shared::new(self.urls.iter().map(endpoint).collect(), key)
     }
 
@@ -159,9 +143,7 @@ async fn work(servers: &Servers, key: &str) -> Vec<Arc<StoreLog>> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(LIMIT, enough)
-        .await
-        .expect("the clients are too slow");
+    tokio::time::timeout(LIMIT, enough).await.expect("the clients are too slow");
     stopping.cancel();
     join_all(clients).await;
     Mutex::lock(&logs).unwrap_or_else(PoisonError::into_inner).clone()
@@ -195,10 +177,7 @@ async fn jobs_beside_clients_remove_no_content_that_is_needed() {
 
 async fn jobs_remove_nothing_that_is_needed(folder: TestFolder) {
     let index = open(&folder.dir).await;
-    let options = EngineOptions {
-        clock: Arc::new(ClockAhead),
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock: Arc::new(ClockAhead), ..EngineOptions::default() };
     let servers = Servers::start(index, folder.blobs.clone(), &options).await;
     let engine = servers.engines[1].clone();
     let jobs = tokio::spawn(async move {
@@ -224,16 +203,9 @@ async fn violations_of_a_sweep() -> Vec<String> {
     let index = open(&folder.dir).await;
     let blobs = HookedBlobs::new(folder.blobs.clone().unwrap());
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let options = EngineOptions {
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..EngineOptions::default() };
     let servers = Servers::start(index, Some(Arc::clone(&blobs) as _), &options).await;
-    let store = servers.engines[0]
-        .operator
-        .create_store(folder.tenant_id, "swept")
-        .await
-        .unwrap();
+    let store = servers.engines[0].operator.create_store(folder.tenant_id, "swept").await.unwrap();
     let log = StoreLog::new(&store.store_id.to_string());
     let client = Client::new(&servers.shared(&folder.key), Random::new(1));
     let client = Arc::new(tokio::sync::Mutex::new(client));
@@ -272,19 +244,11 @@ async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64
     let body = json!({"path": path, "content": content});
     let mut request = Request::post(format!("/v1/memory_stores/{store_id}/memories"), body);
     request.idempotency_key = Some(format!("create-{number}"));
-    client
-        .lock()
-        .await
-        .change(log, number, Change::Create { path, content }, &request)
-        .await;
+    client.lock().await.change(log, number, Change::Create { path, content }, &request).await;
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) {
     let stopping = CancellationToken::new();
-    let outcome = engine
-        .jobs
-        .run(Arc::new(job), RunRequest::manual(false), &stopping)
-        .await
-        .unwrap();
+    let outcome = engine.jobs.run(Arc::new(job), RunRequest::manual(false), &stopping).await.unwrap();
     assert!(matches!(outcome, RunOutcome::Ran(_)), "{outcome:?}");
 }

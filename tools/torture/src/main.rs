@@ -6,10 +6,7 @@
 //! the service took more than [`report::RECOVERY_LIMIT`] to come back.
 //! [`jobs`] removes what is old beside clients.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking, as the test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
 mod audit;
 mod client;
@@ -49,11 +46,7 @@ impl Settings {
     fn from_environment() -> Self {
         let number = |name: &str| -> Option<u64> {
             let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-            Some(
-                value
-                    .parse()
-                    .unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
-            )
+            Some(value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))
         };
         Self {
             duration: number("KEEPSAKE_TORTURE_SECONDS").map_or(BOUNDED_RUN, Duration::from_secs),
@@ -81,11 +74,7 @@ impl Settings {
     /// For what runs beside the faults.
     fn beside(self) -> Self {
         let is_bounded = self.duration == BOUNDED_RUN;
-        let duration = if is_bounded {
-            self.duration / SHARE
-        } else {
-            self.duration
-        };
+        let duration = if is_bounded { self.duration / SHARE } else { self.duration };
         Self { duration, ..self }
     }
 }

@@ -53,11 +53,7 @@ pub(crate) async fn run(settings: Settings) {
         scene.round().await;
     }
     println!("moves: {:?}", scene.figures);
-    let Figures {
-        written_meanwhile,
-        refused_servers,
-        ..
-    } = scene.figures;
+    let Figures { written_meanwhile, refused_servers, .. } = scene.figures;
     assert!(written_meanwhile + refused_servers > 0, "no server met a move");
     assert!(scene.violations.is_empty(), "{:#?}", scene.violations);
 }
@@ -68,11 +64,7 @@ impl Scene {
         for gateway in &fleet.gateways {
             gateway.terminate().await;
         }
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_secs(10))
-            .build()
-            .unwrap();
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
         let mut scene = Self {
             servers: fleet.servers_of_both_places(),
             fleet,
@@ -85,10 +77,7 @@ impl Scene {
             violations: Vec::new(),
         };
         let mut server = scene.servers[0].start().await;
-        let made = scene
-            .post(0, "/v1/memory_stores", &json!({"name": "moved"}))
-            .await
-            .unwrap();
+        let made = scene.post(0, "/v1/memory_stores", &json!({"name": "moved"})).await.unwrap();
         made["id"].as_str().unwrap().clone_into(&mut scene.store_id);
         for _ in 0..MEMORIES {
             assert!(scene.write(0).await);

@@ -39,11 +39,7 @@ impl Prober {
             shared: Arc::clone(shared),
             url,
             store_id: store_id.to_owned(),
-            http: reqwest::Client::builder()
-                .no_proxy()
-                .timeout(PATIENCE)
-                .build()
-                .unwrap(),
+            http: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap(),
             probes: Mutex::default(),
         })
     }
@@ -55,10 +51,7 @@ impl Prober {
             ticks.tick().await;
             let number = {
                 let mut all = self.probes();
-                all.push(Probe {
-                    began: self.shared.now(),
-                    ended: None,
-                });
+                all.push(Probe { began: self.shared.now(), ended: None });
                 all.len() - 1
             };
             let prober = Arc::clone(&self);
@@ -72,11 +65,7 @@ impl Prober {
 
     /// Writes a text to a file and views it.
     async fn probe(&self, number: usize) -> Option<()> {
-        let path = format!(
-            "/memories/{}-{}.md",
-            self.url.replace([':', '/'], "-"),
-            number % 100
-        );
+        let path = format!("/memories/{}-{}.md", self.url.replace([':', '/'], "-"), number % 100);
         let text = format!("probe {number}\n");
         let write = json!({
             "type": "tool_use", "id": format!("toolu_probe_{}_{number}", self.url), "name": "memory_write",
@@ -99,20 +88,8 @@ impl Prober {
 
     async fn send(&self, block: &Value) -> Option<String> {
         let url = format!("{}/v1/memory_stores/{}/tool_calls", self.url, self.store_id);
-        let request = self
-            .http
-            .post(url)
-            .header("x-api-key", &self.shared.key)
-            .json(block);
-        let answer: Value = request
-            .send()
-            .await
-            .ok()?
-            .error_for_status()
-            .ok()?
-            .json()
-            .await
-            .ok()?;
+        let request = self.http.post(url).header("x-api-key", &self.shared.key).json(block);
+        let answer: Value = request.send().await.ok()?.error_for_status().ok()?.json().await.ok()?;
         (answer["is_error"] == false).then(|| answer["content"].as_str().map(str::to_owned))?
     }
 
@@ -133,11 +110,9 @@ impl Prober {
     fn served_since(&self, since: Duration) -> Option<Duration> {
         let probes = self.probes();
         let first = probes.partition_point(|probe| probe.began < since);
-        let streak = probes[first..].windows(STREAK).find(|probes| {
-            probes
-                .iter()
-                .all(|probe| probe.ended.is_some_and(|(_, is_ok)| is_ok))
-        })?;
+        let streak = probes[first..]
+            .windows(STREAK)
+            .find(|probes| probes.iter().all(|probe| probe.ended.is_some_and(|(_, is_ok)| is_ok)))?;
         streak[0].ended.map(|(at, _)| at)
     }
 

@@ -38,11 +38,7 @@ impl Faults {
     }
 
     pub(crate) fn longest(&self) -> Duration {
-        self.by_kind
-            .values()
-            .map(|kind| kind.longest)
-            .max()
-            .unwrap_or_default()
+        self.by_kind.values().map(|kind| kind.longest).max().unwrap_or_default()
     }
 
     pub(crate) fn too_long(&self) -> u64 {
@@ -58,38 +54,17 @@ pub(crate) fn text(pair: Pair, seed: u64, took: Duration, counts: &Counts, fault
     line("seed", seed.to_string());
     line("time", format!("{:.0} s", took.as_secs_f64()));
     line("operations", counts.operations.to_string());
-    line(
-        "changes",
-        format!(
-            "{} done, {} refused, {} unknown",
-            counts.done, counts.refused, counts.unknown
-        ),
-    );
-    line(
-        "contents read",
-        format!("{} answered, {} not", counts.reads, counts.unread),
-    );
-    line(
-        "attempts",
-        format!(
-            "{}, {} of them cancelled by the client",
-            counts.attempts, counts.cancelled
-        ),
-    );
+    line("changes", format!("{} done, {} refused, {} unknown", counts.done, counts.refused, counts.unknown));
+    line("contents read", format!("{} answered, {} not", counts.reads, counts.unread));
+    line("attempts", format!("{}, {} of them cancelled by the client", counts.attempts, counts.cancelled));
     line("statuses", format!("{:?}", counts.statuses));
-    line(
-        "exports beside renames",
-        format!("{} whole, {} failed", counts.exports, counts.failed_exports),
-    );
+    line("exports beside renames", format!("{} whole, {} failed", counts.exports, counts.failed_exports));
     line("slowest answer", seconds(counts.slowest));
     line("faults", (faults.count() + counts.cancelled).to_string());
     line("  cancelled requests", counts.cancelled.to_string());
     for (kind, recoveries) in &faults.by_kind {
         let longest = seconds(recoveries.longest);
-        line(
-            &format!("  {kind}"),
-            format!("{}, full service within {longest}", recoveries.count),
-        );
+        line(&format!("  {kind}"), format!("{}, full service within {longest}", recoveries.count));
     }
     line("longest time to full service", seconds(faults.longest()));
     line("recoveries over 15 s", faults.too_long().to_string());

@@ -84,10 +84,7 @@ impl Scene {
             figures: Figures::default(),
             violations: Vec::new(),
         };
-        let made = scene
-            .send(Method::POST, "/v1/memory_stores", json!({"name": "restored"}))
-            .await
-            .1;
+        let made = scene.send(Method::POST, "/v1/memory_stores", json!({"name": "restored"})).await.1;
         made["id"].as_str().unwrap().clone_into(&mut scene.store_id);
         "0".clone_into(&mut scene.reader.place);
         scene.read_changes().await;
@@ -176,16 +173,12 @@ impl Scene {
         let route = format!("/v1/memory_stores/{}/memories", self.store_id);
         let content = self.new_content();
         let Some((memory_id, _)) = memories.get(&path) else {
-            self.send(Method::POST, &route, json!({"path": path, "content": content}))
-                .await;
+            self.send(Method::POST, &route, json!({"path": path, "content": content})).await;
             return;
         };
         let memory = format!("{route}/{memory_id}");
         match self.random.below(10) {
-            0..6 => {
-                self.send(Method::POST, &memory, json!({"content": content}))
-                    .await
-            }
+            0..6 => self.send(Method::POST, &memory, json!({"content": content})).await,
             6..8 => self.send(Method::DELETE, &memory, Value::Null).await,
             _ => {
                 let to = format!("/{}.md", self.random.below(NAMES));
@@ -241,9 +234,7 @@ impl Scene {
     /// The memories by path: their ids and contents.
     async fn memories(&self) -> BTreeMap<String, (String, String)> {
         let text = |memory: &Value, field: &str| memory[field].as_str().unwrap_or_default().to_owned();
-        let memories = self
-            .list(&format!("/v1/memory_stores/{}/memories", self.store_id))
-            .await;
+        let memories = self.list(&format!("/v1/memory_stores/{}/memories", self.store_id)).await;
         memories
             .iter()
             .map(|memory| {
@@ -270,10 +261,7 @@ impl Scene {
         let url = format!("{}{path}", self.fleet.gateways[0].url());
         let began_at = Instant::now();
         let (status, answer) = loop {
-            let mut request = self
-                .http
-                .request(method.clone(), &url)
-                .header("x-api-key", &self.fleet.key);
+            let mut request = self.http.request(method.clone(), &url).header("x-api-key", &self.fleet.key);
             if !body.is_null() {
                 request = request.json(&body);
             }
@@ -286,21 +274,15 @@ impl Scene {
             tokio::time::sleep(POLL).await;
         };
         // A path that is taken, or a memory that is gone.
-        assert!(
-            matches!(status, 200 | 404 | 409),
-            "{path}: {status}: {}",
-            answer.text().await.unwrap()
-        );
+        assert!(matches!(status, 200 | 404 | 409), "{path}: {status}: {}", answer.text().await.unwrap());
         (status, answer.json().await.unwrap())
     }
 
     /// Reads changes to their end, and compares what the reader knows with the store.
     async fn read_changes(&mut self) {
         loop {
-            let path = format!(
-                "/v1/memory_stores/{}/changes?limit=100&after={}",
-                self.store_id, self.reader.place
-            );
+            let path =
+                format!("/v1/memory_stores/{}/changes?limit=100&after={}", self.store_id, self.reader.place);
             let (_, changes) = self.send(Method::GET, &path, Value::Null).await;
             if changes["history_removed"] == true {
                 self.figures.told += 1;
@@ -318,10 +300,7 @@ impl Scene {
                     }
                 }
             }
-            changes["next_after"]
-                .as_str()
-                .unwrap()
-                .clone_into(&mut self.reader.place);
+            changes["next_after"].as_str().unwrap().clone_into(&mut self.reader.place);
             if changes["has_more"] == false {
                 break;
             }

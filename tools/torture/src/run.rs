@@ -34,10 +34,7 @@ const SHOWN: usize = 100;
 
 /// Runs clients and faults on a pair, and fails on any violation.
 pub(crate) async fn run(pair: Pair, settings: Settings) {
-    println!(
-        "torture: {pair:?}, seed {}, {:?}",
-        settings.seed, settings.duration
-    );
+    println!("torture: {pair:?}, seed {}, {:?}", settings.seed, settings.duration);
     let mut random = Random::new(settings.seed);
     let fleet = Arc::new(Fleet::start(pair).await);
     let shared = Shared::new(fleet.endpoints(), &fleet.key);
@@ -45,9 +42,8 @@ pub(crate) async fn run(pair: Pair, settings: Settings) {
     let probing = CancellationToken::new();
     let probers = start_probers(&fleet, &shared, &mut random, &probing).await;
     let logs = Arc::default();
-    let clients: Vec<_> = (0..GROUPS)
-        .flat_map(|_| Group::new(&shared, &logs, PACE).start(&mut random, &stopping))
-        .collect();
+    let clients: Vec<_> =
+        (0..GROUPS).flat_map(|_| Group::new(&shared, &logs, PACE).start(&mut random, &stopping)).collect();
 
     let controller = Arc::new(Controller {
         fleet: Arc::clone(&fleet),
@@ -64,10 +60,7 @@ pub(crate) async fn run(pair: Pair, settings: Settings) {
     let is_over = tokio::time::timeout(LAST_CALLS, join_all(clients)).await.is_ok();
     probing.cancel();
     if !is_over {
-        shared
-            .counts()
-            .violations
-            .push(format!("calls did not end within {LAST_CALLS:?}"));
+        shared.counts().violations.push(format!("calls did not end within {LAST_CALLS:?}"));
     }
 
     let logs: Vec<_> = { Mutex::lock(&logs).unwrap_or_else(PoisonError::into_inner).clone() };
@@ -76,11 +69,7 @@ pub(crate) async fn run(pair: Pair, settings: Settings) {
     violations.extend(audit::check_fleet(&fleet).await);
     let mut counts = shared.counts().clone();
     counts.violations.extend(violations);
-    let faults = controller
-        .faults
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let faults = controller.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
     conclude(pair, settings, took, &counts, &faults);
 }
 
@@ -92,18 +81,8 @@ fn conclude(pair: Pair, settings: Settings, took: Duration, counts: &Counts, fau
     }
     let is_tested = counts.done > 0 && faults.count() > 0 && counts.exports > 0;
     assert!(is_tested, "nothing was tested");
-    assert!(
-        counts.violations.is_empty(),
-        "{} violations, seed {}",
-        counts.violations.len(),
-        settings.seed
-    );
-    assert_eq!(
-        faults.too_long(),
-        0,
-        "recoveries over {RECOVERY_LIMIT:?}, seed {}",
-        settings.seed
-    );
+    assert!(counts.violations.is_empty(), "{} violations, seed {}", counts.violations.len(), settings.seed);
+    assert_eq!(faults.too_long(), 0, "recoveries over {RECOVERY_LIMIT:?}, seed {}", settings.seed);
 }
 
 /// Injects faults for the given time.
@@ -114,12 +93,8 @@ async fn disturb(controller: &Arc<Controller>, random: &mut Random, duration: Du
         let lane = Arc::clone(controller).torture_gateway(number, random.fork(), ending.clone());
         lanes.push(tokio::spawn(lane));
     }
-    lanes.push(tokio::spawn(
-        Arc::clone(controller).torture_postgres(random.fork(), ending.clone()),
-    ));
-    lanes.push(tokio::spawn(
-        Arc::clone(controller).run_jobs(random.fork(), ending.clone()),
-    ));
+    lanes.push(tokio::spawn(Arc::clone(controller).torture_postgres(random.fork(), ending.clone())));
+    lanes.push(tokio::spawn(Arc::clone(controller).run_jobs(random.fork(), ending.clone())));
     let exports = Exports::new(controller, random.fork(), ending.clone());
     lanes.push(tokio::spawn(exports.run()));
     tokio::time::sleep(duration).await;
@@ -133,12 +108,7 @@ async fn disturb(controller: &Arc<Controller>, random: &mut Random, duration: Du
 async fn watch_undisturbed(shared: &Shared) {
     tokio::time::sleep(REST).await;
     let failed = |counts: &Counts| -> u64 {
-        counts
-            .statuses
-            .iter()
-            .filter(|(status, _)| **status >= 500)
-            .map(|(_, count)| count)
-            .sum()
+        counts.statuses.iter().filter(|(status, _)| **status >= 500).map(|(_, count)| count).sum()
     };
     let before = failed(&shared.counts());
     tokio::time::sleep(WATCHED).await;

@@ -52,12 +52,7 @@ impl Group {
         logs: &Arc<Mutex<Vec<Arc<StoreLog>>>>,
         pace: Duration,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            shared: Arc::clone(shared),
-            pace,
-            store: Mutex::default(),
-            logs: Arc::clone(logs),
-        })
+        Arc::new(Self { shared: Arc::clone(shared), pace, store: Mutex::default(), logs: Arc::clone(logs) })
     }
 
     /// Starts the group's clients; they end once `stopping` is cancelled.
@@ -69,23 +64,14 @@ impl Group {
         (0..CLIENTS_PER_STORE)
             .map(|_| {
                 let client = Client::new(&self.shared, random.fork());
-                let worker = Worker {
-                    client,
-                    group: Arc::clone(self),
-                    store: None,
-                    session: None,
-                };
+                let worker = Worker { client, group: Arc::clone(self), store: None, session: None };
                 tokio::spawn(worker.work(stopping.clone()))
             })
             .collect()
     }
 
     fn current(&self) -> Option<Arc<Store>> {
-        let store = self
-            .store
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()?;
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let calls = store.log.history().calls.len();
         (calls < CALLS_PER_STORE).then_some(store)
     }
@@ -99,14 +85,8 @@ impl Group {
             return Arc::clone(store);
         }
         let log = StoreLog::new(store_id);
-        self.logs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(&log));
-        let store = Arc::new(Store {
-            log,
-            known: Mutex::default(),
-        });
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&log));
+        let store = Arc::new(Store { log, known: Mutex::default() });
         *current = Some(Arc::clone(&store));
         store
     }
@@ -142,11 +122,7 @@ impl Worker {
             let made = self.client.call(&request).await;
             self.group.offer(made.body["id"].as_str()?)
         };
-        if !self
-            .store
-            .as_ref()
-            .is_some_and(|store| Arc::ptr_eq(store, &current))
-        {
+        if !self.store.as_ref().is_some_and(|store| Arc::ptr_eq(store, &current)) {
             self.end_session().await;
             self.store = Some(Arc::clone(&current));
         }
@@ -179,20 +155,14 @@ impl Worker {
     /// A tool's block, which can be sent again under its id.
     fn block(store: &Store, number: u64, name: &str, input: &Value) -> Request {
         let body = json!({"type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": input});
-        Request::post(
-            format!("/v1/memory_stores/{}/tool_calls", store.log.store_id),
-            body,
-        )
+        Request::post(format!("/v1/memory_stores/{}/tool_calls", store.log.store_id), body)
     }
 
     async fn append(&mut self, store: &Store, number: u64, path: String) {
         let text = tag(number);
         let input = json!({"path": format!("/memories{path}"), "content": text});
         let request = Self::block(store, number, "memory_append", &input);
-        let change = Change::Edit {
-            path,
-            edit: Edit::Append { text },
-        };
+        let change = Change::Edit { path, edit: Edit::Append { text } };
         self.client.change(&store.log, number, change, &request).await;
     }
 
@@ -202,10 +172,7 @@ impl Worker {
             "command": "insert", "path": format!("/memories{path}"), "insert_line": 0, "insert_text": text,
         });
         let request = Self::block(store, number, "memory", &input);
-        let change = Change::Edit {
-            path,
-            edit: Edit::Insert { after: 0, text },
-        };
+        let change = Change::Edit { path, edit: Edit::Insert { after: 0, text } };
         self.client.change(&store.log, number, change, &request).await;
     }
 
@@ -223,10 +190,7 @@ impl Worker {
             "command": "str_replace", "path": format!("/memories{path}"), "old_str": old, "new_str": new,
         });
         let request = Self::block(store, number, "memory", &input);
-        let change = Change::Edit {
-            path: path.to_owned(),
-            edit: Edit::Replace { old, new },
-        };
+        let change = Change::Edit { path: path.to_owned(), edit: Edit::Replace { old, new } };
         self.client.change(&store.log, number, change, &request).await;
     }
 
@@ -240,11 +204,7 @@ impl Worker {
         };
         let expected = read["content"].as_str().unwrap().to_owned();
         let lines: Vec<_> = expected.lines().collect();
-        let kept = if lines.len() > MAX_LINES {
-            &lines[lines.len() - MAX_LINES / 4..]
-        } else {
-            &lines[..]
-        };
+        let kept = if lines.len() > MAX_LINES { &lines[lines.len() - MAX_LINES / 4..] } else { &lines[..] };
         let content = format!("{}\n{}\n", kept.join("\n"), tag(number));
         let mut body = json!({
             "content": content,
@@ -263,11 +223,7 @@ impl Worker {
         } else {
             request.is_repeatable = false;
         }
-        let change = Change::Update {
-            memory_id: memory_id.clone(),
-            expected: Some(expected),
-            content,
-        };
+        let change = Change::Update { memory_id: memory_id.clone(), expected: Some(expected), content };
         let ended = self.client.change(&store.log, number, change, &request).await;
         self.note_conflict(store, &memory_id, &ended);
         store.note_version(&ended);
@@ -316,16 +272,9 @@ impl Worker {
             store.log.store_id,
             sha256(&expected)
         );
-        let request = Request {
-            method: Method::DELETE,
-            is_repeatable: false,
-            ..Request::get(path)
-        };
+        let request = Request { method: Method::DELETE, is_repeatable: false, ..Request::get(path) };
         let target = Target::Memory(memory_id.clone());
-        let change = Change::Delete {
-            target,
-            expected: Some(expected),
-        };
+        let change = Change::Delete { target, expected: Some(expected) };
         let ended = self.client.change(&store.log, number, change, &request).await;
         self.note_conflict(store, &memory_id, &ended);
     }
@@ -337,17 +286,12 @@ impl Worker {
         };
         let input = json!({"command": "delete", "path": format!("/memories{path}")});
         let request = Self::block(store, number, "memory", &input);
-        let change = Change::Delete {
-            target: Target::Path(path),
-            expected: None,
-        };
+        let change = Change::Delete { target: Target::Path(path), expected: None };
         self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn rename(&mut self, store: &Store, number: u64) {
-        let Some((memory_id, path)) = self
-            .known_memory(store)
-            .filter(|(_, path)| path.starts_with("/own/"))
+        let Some((memory_id, path)) = self.known_memory(store).filter(|(_, path)| path.starts_with("/own/"))
         else {
             return;
         };
@@ -363,38 +307,26 @@ impl Worker {
             request.idempotency_key = Some(format!("rename-{number}"));
             (Target::Memory(memory_id), request)
         };
-        self.client
-            .change(&store.log, number, Change::Rename { target, to }, &request)
-            .await;
+        self.client.change(&store.log, number, Change::Rename { target, to }, &request).await;
     }
 
     async fn restore(&mut self, store: &Store, number: u64) {
         let Some(version_id) = self.known_version(store) else {
             return;
         };
-        let path = format!(
-            "/v1/memory_stores/{}/memory_versions/{version_id}/restore",
-            store.log.store_id
-        );
+        let path = format!("/v1/memory_stores/{}/memory_versions/{version_id}/restore", store.log.store_id);
         let mut request = Request::post(path, json!({}));
         request.idempotency_key = Some(format!("restore-{number}"));
-        self.client
-            .change(&store.log, number, Change::Restore { version_id }, &request)
-            .await;
+        self.client.change(&store.log, number, Change::Restore { version_id }, &request).await;
     }
 
     async fn redact(&mut self, store: &Store, number: u64) {
         let Some(version_id) = self.known_version(store) else {
             return;
         };
-        let path = format!(
-            "/v1/memory_stores/{}/memory_versions/{version_id}/redact",
-            store.log.store_id
-        );
+        let path = format!("/v1/memory_stores/{}/memory_versions/{version_id}/redact", store.log.store_id);
         let request = Request::post(path, json!({}));
-        self.client
-            .change(&store.log, number, Change::Redact { version_id }, &request)
-            .await;
+        self.client.change(&store.log, number, Change::Redact { version_id }, &request).await;
     }
 
     /// Views a file, and logs what it saw.
@@ -406,24 +338,15 @@ impl Worker {
             Ending::Done => ended.body["content"].as_str()?.to_owned(),
             // A missing file; a view that is sent again has no effect either way.
             Ending::Refused(200) | Ending::Unknown if ended.body["is_error"] == true => {
-                self.client.saw(
-                    &store.log,
-                    ended.at,
-                    Target::Path(path.to_owned()),
-                    Observed::Absent,
-                );
+                self.client.saw(&store.log, ended.at, Target::Path(path.to_owned()), Observed::Absent);
                 return None;
             }
             Ending::Refused(_) | Ending::Unknown => return self.client.unread(),
         };
-        let lines = shown
-            .lines()
-            .skip(1)
-            .map(|line| line.split_once('\t').map(|(_, text)| text));
+        let lines = shown.lines().skip(1).map(|line| line.split_once('\t').map(|(_, text)| text));
         let content = lines.collect::<Option<Vec<_>>>()?.join("\n");
         let saw = Observed::Content(content.clone());
-        self.client
-            .saw(&store.log, ended.at, Target::Path(path.to_owned()), saw);
+        self.client.saw(&store.log, ended.at, Target::Path(path.to_owned()), saw);
         Some(content)
     }
 
@@ -438,10 +361,7 @@ impl Worker {
 
     /// Lists with content, which reads each memory that is shown.
     async fn list(&mut self, store: &Store) {
-        let path = format!(
-            "/v1/memory_stores/{}/memories?view=full&limit=20",
-            store.log.store_id
-        );
+        let path = format!("/v1/memory_stores/{}/memories?view=full&limit=20", store.log.store_id);
         let ended = self.client.call(&Request::get(path)).await;
         if ended.outcome != Ending::Done {
             self.client.unread::<()>();
@@ -453,8 +373,7 @@ impl Worker {
                 continue;
             };
             let saw = Observed::Content(content.to_owned());
-            self.client
-                .saw(&store.log, ended.at, Target::Memory(id.to_owned()), saw);
+            self.client.saw(&store.log, ended.at, Target::Memory(id.to_owned()), saw);
         }
     }
 
@@ -477,10 +396,7 @@ impl Worker {
         let mut request = Self::block(store, number, "memory_append", &input);
         request.path = format!("/v1/sessions/{session_id}/tool_calls");
         request.token = Some(token.clone());
-        let change = Change::Edit {
-            path,
-            edit: Edit::Append { text },
-        };
+        let change = Change::Edit { path, edit: Edit::Append { text } };
         self.client.change(&store.log, number, change, &request).await;
     }
 
@@ -494,11 +410,7 @@ impl Worker {
         request.is_repeatable = false;
         let made = self.client.call(&request).await.body;
         let text = |value: &Value| Some(value.as_str()?.to_owned());
-        Some((
-            text(&made["id"])?,
-            text(&made["token"])?,
-            text(&made["resources"][0]["mount_path"])?,
-        ))
+        Some((text(&made["id"])?, text(&made["token"])?, text(&made["resources"][0]["mount_path"])?))
     }
 
     async fn end_session(&mut self) {
@@ -515,13 +427,9 @@ impl Worker {
             return;
         }
         if let Some(sha256) = error["current_content_sha256"].as_str() {
-            let at = Interval {
-                began: ended.at.began,
-                ended: ended.at.ended,
-            };
+            let at = Interval { began: ended.at.began, ended: ended.at.ended };
             let target = Target::Memory(memory_id.to_owned());
-            self.client
-                .saw(&store.log, at, target, Observed::Sha256(sha256.to_owned()));
+            self.client.saw(&store.log, at, target, Observed::Sha256(sha256.to_owned()));
         }
     }
 

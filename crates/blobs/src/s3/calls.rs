@@ -48,20 +48,13 @@ impl Limits {
         let transfer = Duration::from_millis(size_bytes.saturating_mul(1_000) / MIN_BYTES_PER_SECOND);
         let transfer = transfer.min(MAX_TRANSFER);
         let call = (CALL_LIMIT + 2 * transfer).min(max_call);
-        Self {
-            attempt: (ATTEMPT_LIMIT + transfer).min(call / 2),
-            call,
-        }
+        Self { attempt: (ATTEMPT_LIMIT + transfer).min(call / 2), call }
     }
 }
 
 impl Calls {
     pub(super) const fn new(pooled: Client, unpooled: Client, max_call: Duration) -> Self {
-        Self {
-            pooled,
-            unpooled,
-            max_call,
-        }
+        Self { pooled, unpooled, max_call }
     }
 
     /// Runs a call that transfers at most `size_bytes`.

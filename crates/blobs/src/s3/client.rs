@@ -38,10 +38,7 @@ pub(super) async fn build(settings: &S3Settings) -> Result<(Client, Client), Blo
     let mut builder = match (&settings.endpoint, credentials) {
         // Without aws-config, which would look for instance metadata.
         (Some(_), Some(credentials)) => {
-            let region = settings
-                .region
-                .clone()
-                .unwrap_or_else(|| DEFAULT_REGION.to_owned());
+            let region = settings.region.clone().unwrap_or_else(|| DEFAULT_REGION.to_owned());
             Builder::new()
                 .behavior_version(BehaviorVersion::latest())
                 .region(Region::new(region))
@@ -64,25 +61,18 @@ pub(super) async fn build(settings: &S3Settings) -> Result<(Client, Client), Blo
         .retry_config(RetryConfig::disabled())
         .force_path_style(settings.path_style)
         .build();
-    let unpooled = pooled
-        .to_builder()
-        .http_client(self::http_client(settings, 0).await?)
-        .build();
+    let unpooled = pooled.to_builder().http_client(self::http_client(settings, 0).await?).build();
     Ok((Client::from_conf(pooled), Client::from_conf(unpooled)))
 }
 
 fn check_endpoint(endpoint: Option<&str>) -> Result<(), BlobError> {
     let Some(endpoint) = endpoint else { return Ok(()) };
-    let host = endpoint
-        .strip_prefix("https://")
-        .or_else(|| endpoint.strip_prefix("http://"));
+    let host = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
     if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
         return Err(misconfigured("the S3 endpoint is not an http:// or https:// URL"));
     }
     if endpoint.contains('@') {
-        return Err(misconfigured(
-            "the S3 endpoint holds credentials, which belong into their own settings",
-        ));
+        return Err(misconfigured("the S3 endpoint holds credentials, which belong into their own settings"));
     }
     Ok(())
 }
@@ -108,9 +98,7 @@ async fn from_aws_environment(
     }
     let shared = loader.load().await;
     if shared.region().is_none() {
-        return Err(misconfigured(
-            "no region is configured for S3, and AWS's environment names none",
-        ));
+        return Err(misconfigured("no region is configured for S3, and AWS's environment names none"));
     }
     Ok(Builder::from(&shared))
 }
@@ -119,10 +107,7 @@ async fn http_client(settings: &S3Settings, max_idle: usize) -> Result<SharedHtt
     let builder = aws_smithy_http_client::Builder::new()
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(max_idle);
-    let is_plain = settings
-        .endpoint
-        .as_ref()
-        .is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let is_plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     if is_plain && settings.credentials.is_some() {
         // Without TLS, no certificates are needed.
         return Ok(builder.build_http());
@@ -135,19 +120,13 @@ async fn http_client(settings: &S3Settings, max_idle: usize) -> Result<SharedHtt
         .with_trust_store(trust_store)
         .build()
         .map_err(|error| misconfigured(&format!("TLS cannot be set up: {error}")))?;
-    Ok(builder
-        .tls_provider(Provider::rustls(CryptoMode::AwsLc))
-        .tls_context(tls)
-        .build_https())
+    Ok(builder.tls_provider(Provider::rustls(CryptoMode::AwsLc)).tls_context(tls).build_https())
 }
 
 /// The checked text of the file: the HTTP client would panic on an invalid one.
 async fn read_certificates(ca_file: &Path) -> Result<Vec<u8>, BlobError> {
     let refused = |why: &dyn std::fmt::Display| {
-        misconfigured(&format!(
-            "the CA file {} cannot be used: {why}",
-            ca_file.display()
-        ))
+        misconfigured(&format!("the CA file {} cannot be used: {why}", ca_file.display()))
     };
     let pem = tokio::fs::read(ca_file).await.map_err(|error| refused(&error))?;
     let mut roots = RootCertStore::empty();

@@ -37,17 +37,9 @@ impl S3Blobs {
                 async move { request.send().await.map_err(|error| error::translate(&error)) }
             };
             let page = self.calls.run(page_size as u64 * LISTED_BYTES, list).await?;
-            listed.extend(
-                page.contents()
-                    .iter()
-                    .filter_map(|object| self.listed_blob(object)),
-            );
+            listed.extend(page.contents().iter().filter_map(|object| self.listed_blob(object)));
             // By name instead of the server's token, because foreign objects count too.
-            start_after = page
-                .contents()
-                .last()
-                .and_then(|object| object.key())
-                .map(str::to_owned);
+            start_after = page.contents().last().and_then(|object| object.key()).map(str::to_owned);
             if page.is_truncated() != Some(true) || start_after.is_none() {
                 break;
             }

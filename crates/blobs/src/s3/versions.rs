@@ -89,8 +89,7 @@ impl Seen {
     /// The cached state, if it is still valid at a time.
     fn at(&self, now: Instant) -> Option<Versioning> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR)
-            .map(|(_, versioning)| versioning)
+        seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR).map(|(_, versioning)| versioning)
     }
 
     fn remember(&self, versioning: Versioning, now: Instant) {
@@ -194,10 +193,7 @@ impl S3Blobs {
         Ok(Versions::Seen {
             gone: gone as u64,
             kept: (objects.len() - gone) as u64,
-            last: objects
-                .last_key_value()
-                .map(|(name, _)| name.clone())
-                .filter(|_| is_full),
+            last: objects.last_key_value().map(|(name, _)| name.clone()).filter(|_| is_full),
         })
     }
 
@@ -224,10 +220,7 @@ impl S3Blobs {
                 return Ok(None);
             };
             for version in versions {
-                if last_object
-                    .as_ref()
-                    .is_none_or(|object| object.name != version.name)
-                {
+                if last_object.as_ref().is_none_or(|object| object.name != version.name) {
                     let ended = last_object.replace(Object::of(&version));
                     removed.extend(ended.and_then(|object| self.removed_key(&object)));
                 }
@@ -270,11 +263,7 @@ impl S3Blobs {
         tenant_id: TenantId,
         store_id: StoreId,
     ) -> Result<u64, BlobError> {
-        let mut after = BlobKey {
-            tenant_id,
-            store_id,
-            blob_id: VersionId::from_uuid(Uuid::nil()),
-        };
+        let mut after = BlobKey { tenant_id, store_id, blob_id: VersionId::from_uuid(Uuid::nil()) };
         let mut deleted = 0;
         loop {
             let listed = self.list(None, Some(&after), BLOBS_AT_ONCE).await?;
@@ -356,11 +345,7 @@ impl S3Blobs {
             Page {
                 versions: versions
                     .chain(markers)
-                    .map(|(name, id, kind)| Version {
-                        name: name.to_owned(),
-                        id: id.to_owned(),
-                        kind,
-                    })
+                    .map(|(name, id, kind)| Version { name: name.to_owned(), id: id.to_owned(), kind })
                     .collect(),
                 // A truncated page without a marker is treated as the last one.
                 next: next.filter(|(name, _)| name.is_some()),
@@ -370,11 +355,7 @@ impl S3Blobs {
 
     async fn delete_version(&self, name: &str, version: &str) -> Result<Answer<()>, BlobError> {
         let delete = |client: Client| {
-            let request = client
-                .delete_object()
-                .bucket(&self.bucket)
-                .key(name)
-                .version_id(version);
+            let request = client.delete_object().bucket(&self.bucket).key(name).version_id(version);
             async move {
                 match request.send().await {
                     // Another process deleted it.
@@ -398,11 +379,7 @@ struct Object {
 
 impl Object {
     fn of(version: &Version) -> Self {
-        Self {
-            name: version.name.clone(),
-            has_current: false,
-            has_noncurrent: false,
-        }
+        Self { name: version.name.clone(), has_current: false, has_noncurrent: false }
     }
 
     const fn count(&mut self, kind: VersionKind) {

@@ -16,9 +16,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn fresh_s3() -> Self {
-        Self {
-            prefix: unique_prefix(),
-        }
+        Self { prefix: unique_prefix() }
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn BlobStore> {

@@ -132,13 +132,7 @@ async fn oversized_object_is_refused_with_and_without_a_length() {
     let store = connect(options_for(&endpoint)).await;
     let refused = store.get(&key(1, 1, 1), 1_000).await;
     assert!(
-        matches!(
-            refused,
-            Err(BlobError::TooLarge {
-                found_bytes: 1_000_000_000_000,
-                max_bytes: 1_000
-            })
-        ),
+        matches!(refused, Err(BlobError::TooLarge { found_bytes: 1_000_000_000_000, max_bytes: 1_000 })),
         "{refused:?}"
     );
     assert_eq!(answered.load(Ordering::SeqCst), 1);
@@ -150,10 +144,7 @@ async fn oversized_object_is_refused_with_and_without_a_length() {
     .await;
     let store = connect(options_for(&endpoint)).await;
     let refused = store.get(&key(1, 1, 1), 20).await;
-    assert!(
-        matches!(refused, Err(BlobError::TooLarge { max_bytes: 20, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(BlobError::TooLarge { max_bytes: 20, .. })), "{refused:?}");
 }
 
 #[tokio::test]
@@ -177,10 +168,7 @@ async fn breaker_refuses_calls_at_once_and_lets_them_through_when_the_server_is_
     assert!(first.0.iter().all(Result::is_err) && first.1 < ANSWERED_WITHIN);
     // Open: calls fail at once, except for the probe.
     let (outcomes, _) = took(join_all((4..=203).map(|blob| took(put(blob))))).await;
-    let waited = outcomes
-        .iter()
-        .filter(|(_, took)| *took > Duration::from_secs(1))
-        .count();
+    let waited = outcomes.iter().filter(|(_, took)| *took > Duration::from_secs(1)).count();
     assert!(outcomes.iter().all(|(outcome, _)| outcome.is_err()));
     assert!(waited <= 1, "{waited} calls waited for a server that is down");
 

@@ -92,10 +92,7 @@ async fn unversioned_bucket_state_is_read_once_in_minutes() {
             assert_eq!(erased, Erased::NotVersioned);
         }
     }
-    assert_eq!(
-        (count(&requests, "DELETE"), count(&requests, "?versioning")),
-        (6, 1)
-    );
+    assert_eq!((count(&requests, "DELETE"), count(&requests, "?versioning")), (6, 1));
     assert_eq!(requests.lock().unwrap().len(), 7);
 }
 
@@ -115,10 +112,7 @@ async fn forbidden_version_listing_is_reported_and_remembered() {
         let erased = store.erase(&key(1, 1, blob)).await.unwrap();
         assert_eq!(erased, Erased::OlderVersionsKept);
     }
-    assert_eq!(
-        (count(&requests, "?versioning"), count(&requests, "?versions")),
-        (1, 1)
-    );
+    assert_eq!((count(&requests, "?versioning"), count(&requests, "?versions")), (1, 1));
     // Erasing a whole tenant or store requests the state again.
     let one = key(1, 1, 1);
     for _ in 0..2 {
@@ -134,23 +128,19 @@ async fn forbidden_version_listing_is_reported_and_remembered() {
 async fn locked_versions_are_counted_and_the_others_deleted() {
     let one = key(1, 1, 1);
     let options = options_for("http://127.0.0.1:1");
-    let names: Vec<_> = (1..=3)
-        .map(|blob| format!("{}/{}", options.prefix, key(1, 1, blob)))
-        .collect();
+    let names: Vec<_> = (1..=3).map(|blob| format!("{}/{}", options.prefix, key(1, 1, blob))).collect();
     let held = names[1].clone();
     let version = |name| format!("<Version><Key>{name}</Key><VersionId>v1</VersionId></Version>");
     let listed = names.iter().map(version).collect::<Vec<_>>().concat();
     let (endpoint, requests) = server_that_tells(move |line| match line {
-        line if line.contains("versionId=") && line.contains(&held) => http(
-            "403 Forbidden",
-            "<Error><Code>AccessDenied</Code><Message>it is locked</Message></Error>",
-        ),
+        line if line.contains("versionId=") && line.contains(&held) => {
+            http("403 Forbidden", "<Error><Code>AccessDenied</Code><Message>it is locked</Message></Error>")
+        }
         line if line.starts_with("DELETE") => http("204 No Content", ""),
         line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
-        line if line.contains("?versioning") => http(
-            "200 OK",
-            "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
-        ),
+        line if line.contains("?versioning") => {
+            http("200 OK", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+        }
         _ => http(
             "200 OK",
             &format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{listed}</ListVersionsResult>"),
@@ -161,10 +151,7 @@ async fn locked_versions_are_counted_and_the_others_deleted() {
     options.settings.endpoint = Some(endpoint);
     let erased = connect(options).await.erase_tenant(one.tenant_id, None, 10).await;
     let erased = erased.unwrap();
-    assert_eq!(
-        (erased.gone, erased.kept, erased.became),
-        (2, 1, Erased::OlderVersionsKept)
-    );
+    assert_eq!((erased.gone, erased.kept, erased.became), (2, 1, Erased::OlderVersionsKept));
     assert_eq!(count(&requests, "versionId=v1"), 3);
 }
 
@@ -197,10 +184,7 @@ async fn missing_bucket_is_a_misconfiguration() {
     let mut options = s3_options(&unique_prefix());
     options.bucket = "keepsake-tests-no-such-bucket".to_owned();
     let store = connect(options).await;
-    for outcome in [
-        store.check().await,
-        store.get(&key(1, 1, 1), 1_000).await.map(drop),
-    ] {
+    for outcome in [store.check().await, store.get(&key(1, 1, 1), 1_000).await.map(drop)] {
         // A server may also say that these credentials have no such bucket.
         let expected = matches!(outcome, Err(BlobError::Misconfigured(_) | BlobError::Denied(_)));
         assert!(expected, "{outcome:?}");
@@ -210,15 +194,9 @@ async fn missing_bucket_is_a_misconfiguration() {
 #[tokio::test]
 async fn unreachable_server_is_unavailable() {
     let unused_port = keepsake_testkit::keepsake_server::free_port();
-    for endpoint in [
-        format!("http://127.0.0.1:{unused_port}"),
-        "http://no-such-host.invalid".to_owned(),
-    ] {
+    for endpoint in [format!("http://127.0.0.1:{unused_port}"), "http://no-such-host.invalid".to_owned()] {
         let outcome = connect(options_for(&endpoint)).await.check().await;
-        assert!(
-            matches!(outcome, Err(BlobError::Unavailable(_))),
-            "{endpoint}: {outcome:?}"
-        );
+        assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{endpoint}: {outcome:?}");
     }
 }
 
@@ -239,24 +217,16 @@ async fn truncated_body_is_never_returned_as_the_blob() {
     let (endpoint, _) =
         server_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this")
             .await;
-    let outcome = connect(options_for(&endpoint))
-        .await
-        .get(&key(1, 1, 1), 1_000)
-        .await;
+    let outcome = connect(options_for(&endpoint)).await.get(&key(1, 1, 1), 1_000).await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn neighbouring_prefixes_do_not_see_each_other() {
     let prefix = unique_prefix();
-    let (ours, neighbour) = (
-        connect(s3_options(&prefix)).await,
-        connect(s3_options(&format!("{prefix}2"))).await,
-    );
-    neighbour
-        .put(&key(1, 1, 1), Bytes::from_static(b"theirs"))
-        .await
-        .unwrap();
+    let (ours, neighbour) =
+        (connect(s3_options(&prefix)).await, connect(s3_options(&format!("{prefix}2"))).await);
+    neighbour.put(&key(1, 1, 1), Bytes::from_static(b"theirs")).await.unwrap();
     assert_eq!(ours.list(None, None, 10).await.unwrap(), []);
     assert_eq!(ours.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
 }
@@ -273,12 +243,7 @@ async fn listing_continues_past_the_largest_page_of_the_server() {
     let outcomes: Vec<_> = puts.buffer_unordered(16).collect().await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let listed = store.list(None, None, 5_000).await.unwrap();
-    assert!(
-        listed
-            .iter()
-            .map(|blob| blob.key)
-            .eq((0..BLOBS).map(|blob| key(1, 1, blob)))
-    );
+    assert!(listed.iter().map(|blob| blob.key).eq((0..BLOBS).map(|blob| key(1, 1, blob))));
 }
 
 #[tokio::test]
@@ -287,37 +252,18 @@ async fn invalid_settings_are_refused() {
     let no_certificates = folder.path().join("ca.pem");
     std::fs::write(&no_certificates, "not a certificate").unwrap();
     let broken_certificate = folder.path().join("broken.pem");
-    std::fs::write(
-        &broken_certificate,
-        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    )
-    .unwrap();
+    std::fs::write(&broken_certificate, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        .unwrap();
 
-    for endpoint in [
-        "127.0.0.1:9000",
-        "ftp://host",
-        "https://",
-        "https://key:secret@host",
-    ] {
+    for endpoint in ["127.0.0.1:9000", "ftp://host", "https://", "https://key:secret@host"] {
         let refused = S3Blobs::connect(options_for(endpoint)).await;
-        assert!(
-            matches!(refused, Err(BlobError::Misconfigured(_))),
-            "{endpoint}: {refused:?}"
-        );
+        assert!(matches!(refused, Err(BlobError::Misconfigured(_))), "{endpoint}: {refused:?}");
     }
-    for ca_file in [
-        no_certificates,
-        broken_certificate,
-        folder.path().join("absent.pem"),
-    ] {
+    for ca_file in [no_certificates, broken_certificate, folder.path().join("absent.pem")] {
         let mut options = options_for("https://127.0.0.1:1");
         options.settings.ca_file = Some(ca_file.clone());
         let refused = S3Blobs::connect(options).await;
-        assert!(
-            matches!(refused, Err(BlobError::Misconfigured(_))),
-            "{}: {refused:?}",
-            ca_file.display()
-        );
+        assert!(matches!(refused, Err(BlobError::Misconfigured(_))), "{}: {refused:?}", ca_file.display());
     }
 }
 

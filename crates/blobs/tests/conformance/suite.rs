@@ -10,13 +10,7 @@ use keepsake_core::{BlobKey, Timestamp};
 use crate::backend::{Backend, key};
 
 async fn keys(store: &dyn BlobStore, after: Option<&BlobKey>, limit: usize) -> Vec<BlobKey> {
-    store
-        .list(None, after, limit)
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|blob| blob.key)
-        .collect()
+    store.list(None, after, limit).await.unwrap().into_iter().map(|blob| blob.key).collect()
 }
 
 async fn put_all(store: &dyn BlobStore, keys: &[BlobKey]) {
@@ -65,10 +59,7 @@ pub(crate) async fn larger_blob_is_refused(backend: &Backend) {
         assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
     }
     for max_bytes in [8, u64::MAX] {
-        assert_eq!(
-            store.get(&key(1, 1, 1), max_bytes).await.unwrap(),
-            Some(text.clone())
-        );
+        assert_eq!(store.get(&key(1, 1, 1), max_bytes).await.unwrap(), Some(text.clone()));
     }
     store.put(&key(1, 1, 2), Bytes::new()).await.unwrap();
     assert_eq!(store.get(&key(1, 1, 2), 0).await.unwrap(), Some(Bytes::new()));
@@ -101,10 +92,7 @@ pub(crate) async fn erased_blob_is_gone_and_its_neighbours_stay(backend: &Backen
 
 pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Backend) {
     let store = backend.open().await;
-    let (one, other) = (
-        [key(1, 2, 1), key(1, 2, u128::MAX)],
-        [key(1, 1, 9), key(1, 3, 1), key(2, 2, 1)],
-    );
+    let (one, other) = ([key(1, 2, 1), key(1, 2, u128::MAX)], [key(1, 1, 9), key(1, 3, 1), key(2, 2, 1)]);
     put_all(&*store, &one).await;
     put_all(&*store, &other).await;
     let (tenant_id, store_id) = (one[0].tenant_id, one[0].store_id);
@@ -117,20 +105,12 @@ pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Back
 
 /// The result of a store without versions.
 const fn deleted(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch {
-        gone,
-        kept: 0,
-        became: Erased::NotVersioned,
-        last,
-    }
+    ErasedBatch { gone, kept: 0, became: Erased::NotVersioned, last }
 }
 
 pub(crate) async fn erased_tenant_is_empty_and_its_neighbours_stay(backend: &Backend) {
     let store = backend.open().await;
-    let (one, other) = (
-        [key(2, 1, 1), key(2, 1, 2), key(2, 3, 1)],
-        [key(1, 1, 9), key(3, 1, 1)],
-    );
+    let (one, other) = ([key(2, 1, 1), key(2, 1, 2), key(2, 3, 1)], [key(1, 1, 9), key(3, 1, 1)]);
     put_all(&*store, &one).await;
     put_all(&*store, &other).await;
     let foreign = format!("{}/notes.txt", one[0].tenant_id);
@@ -192,21 +172,14 @@ pub(crate) async fn listing_of_a_tenant_has_only_its_blobs(backend: &Backend) {
     backend.plant(&format!("{tenant_id}/note.txt")).await;
     let page = async |after: Option<&BlobKey>, limit| {
         let listed = store.list(Some(tenant_id), after, limit).await.unwrap();
-        listed
-            .into_iter()
-            .map(|blob| (blob.key, blob.size_bytes))
-            .collect::<Vec<_>>()
+        listed.into_iter().map(|blob| (blob.key, blob.size_bytes)).collect::<Vec<_>>()
     };
     let sized = mine.map(|key| (key, key.to_string().len() as u64));
     assert_eq!(page(None, 100).await, sized);
     assert_eq!(page(None, 2).await, sized[..2]);
     assert_eq!(page(Some(&mine[1]), 2).await, sized[2..]);
     assert_eq!(page(Some(&mine[3]), 2).await, []);
-    assert_eq!(
-        page(Some(&key(1, 9, 9)), 100).await,
-        sized,
-        "a key before them all"
-    );
+    assert_eq!(page(Some(&key(1, 9, 9)), 100).await, sized, "a key before them all");
     assert_eq!(page(Some(&key(3, 1, 1)), 100).await, [], "a key after them all");
     let nobody = key(4, 1, 1).tenant_id;
     assert_eq!(store.list(Some(nobody), None, 10).await.unwrap(), []);
@@ -239,25 +212,14 @@ pub(crate) async fn listing_skips_foreign_objects(backend: &Backend) {
 pub(crate) async fn listing_shows_sizes_and_times(backend: &Backend) {
     let store = backend.open().await;
     store.put(&key(1, 1, 1), Bytes::new()).await.unwrap();
-    store
-        .put(&key(1, 1, 2), Bytes::from_static(b"12345"))
-        .await
-        .unwrap();
+    store.put(&key(1, 1, 2), Bytes::from_static(b"12345")).await.unwrap();
     let listed = store.list(None, None, 10).await.unwrap();
-    assert_eq!(
-        listed.iter().map(|blob| blob.size_bytes).collect::<Vec<_>>(),
-        [0, 5]
-    );
+    assert_eq!(listed.iter().map(|blob| blob.size_bytes).collect::<Vec<_>>(), [0, 5]);
 
     // The servers run on this machine, so their clocks are this one.
     let probe = tempfile::NamedTempFile::new().unwrap();
-    let since_epoch = probe
-        .as_file()
-        .metadata()
-        .unwrap()
-        .modified()
-        .unwrap()
-        .duration_since(std::time::UNIX_EPOCH);
+    let since_epoch =
+        probe.as_file().metadata().unwrap().modified().unwrap().duration_since(std::time::UNIX_EPOCH);
     let now = Timestamp::default().plus(since_epoch.unwrap());
     for blob in listed {
         assert!(blob.modified_at > now.minus(Duration::from_mins(5)), "{blob:?}");
@@ -271,20 +233,11 @@ pub(crate) async fn keys_of_two_tenants_never_mix(backend: &Backend) {
     store.put(&ours, Bytes::from_static(b"ours")).await.unwrap();
     assert_eq!(store.get(&theirs, 1_000).await.unwrap(), None);
     store.put(&theirs, Bytes::from_static(b"theirs")).await.unwrap();
-    assert_eq!(
-        store.get(&ours, 1_000).await.unwrap().as_deref(),
-        Some(&b"ours"[..])
-    );
-    assert_eq!(
-        store.get(&theirs, 1_000).await.unwrap().as_deref(),
-        Some(&b"theirs"[..])
-    );
+    assert_eq!(store.get(&ours, 1_000).await.unwrap().as_deref(), Some(&b"ours"[..]));
+    assert_eq!(store.get(&theirs, 1_000).await.unwrap().as_deref(), Some(&b"theirs"[..]));
     store.delete(&ours).await.unwrap();
     assert_eq!(store.get(&ours, 1_000).await.unwrap(), None);
-    assert_eq!(
-        store.get(&theirs, 1_000).await.unwrap().as_deref(),
-        Some(&b"theirs"[..])
-    );
+    assert_eq!(store.get(&theirs, 1_000).await.unwrap().as_deref(), Some(&b"theirs"[..]));
 }
 
 pub(crate) async fn concurrent_puts_are_all_stored(backend: &Backend) {
@@ -299,10 +252,7 @@ pub(crate) async fn concurrent_puts_are_all_stored(backend: &Backend) {
         put.unwrap().unwrap();
     }
     for key in &all {
-        assert_eq!(
-            store.get(key, 1_000).await.unwrap(),
-            Some(Bytes::from(key.to_string()))
-        );
+        assert_eq!(store.get(key, 1_000).await.unwrap(), Some(Bytes::from(key.to_string())));
     }
     let mut sorted = all;
     sorted.sort();
@@ -318,10 +268,7 @@ pub(crate) async fn reopened_store_finds_everything(backend: &Backend) {
     );
     assert_eq!(keys(&*reopened, None, 10).await, [key(1, 1, 1), key(2, 1, 1)]);
     put_all(&*reopened, &[key(1, 1, 2)]).await;
-    assert_eq!(
-        keys(&*reopened, None, 10).await,
-        [key(1, 1, 1), key(1, 1, 2), key(2, 1, 1)]
-    );
+    assert_eq!(keys(&*reopened, None, 10).await, [key(1, 1, 1), key(1, 1, 2), key(2, 1, 1)]);
 }
 
 pub(crate) async fn check_of_a_usable_store_succeeds(backend: &Backend) {

@@ -9,10 +9,7 @@ use keepsake_testkit::versioned_s3;
 use crate::backend::key;
 
 async fn put(store: &S3Blobs, blob: u128) {
-    store
-        .put(&key(1, 1, blob), Bytes::from_static(b"text"))
-        .await
-        .unwrap();
+    store.put(&key(1, 1, blob), Bytes::from_static(b"text")).await.unwrap();
 }
 
 /// The required answer of a server without versioning.
@@ -53,10 +50,7 @@ async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
     for blob in [1, 2, 3] {
         put(&store, blob).await;
     }
-    store
-        .put(&key(1, 2, 9), Bytes::from_static(b"other"))
-        .await
-        .unwrap();
+    store.put(&key(1, 2, 9), Bytes::from_static(b"other")).await.unwrap();
     store.delete(&key(1, 1, 1)).await.unwrap();
     let one = key(1, 1, 1);
     let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
@@ -68,12 +62,7 @@ async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
 
 /// The result when all versions were listed and deleted.
 const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
-    ErasedBatch {
-        gone,
-        kept: 0,
-        became: Erased::EveryVersion,
-        last,
-    }
+    ErasedBatch { gone, kept: 0, became: Erased::EveryVersion, last }
 }
 
 #[tokio::test]
@@ -83,13 +72,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     };
     let store = S3Blobs::connect(place.options.clone()).await.unwrap();
     let text = Bytes::from_static(b"text");
-    for of_tenant in [
-        key(2, 1, 1),
-        key(2, 1, 2),
-        key(2, 5, 1),
-        key(2, 6, 1),
-        key(3, 1, 1),
-    ] {
+    for of_tenant in [key(2, 1, 1), key(2, 1, 2), key(2, 5, 1), key(2, 6, 1), key(3, 1, 1)] {
         store.put(&of_tenant, text.clone()).await.unwrap();
     }
     // Deleted earlier, one of them twice; their versions still exist.
@@ -106,10 +89,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
             break;
         }
     }
-    assert_eq!(
-        batches,
-        [every_version(3, Some(key(2, 5, 1))), every_version(1, None)]
-    );
+    assert_eq!(batches, [every_version(3, Some(key(2, 5, 1))), every_version(1, None)]);
     assert_eq!(place.versions().await, 1, "the other tenant's");
     let again = store.erase_tenant(tenant_id, None, 3).await.unwrap();
     assert_eq!(again, every_version(0, None));
@@ -120,10 +100,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
 async fn removed_blobs_are_listed_by_their_keys() {
     let (store, keeps_versions) = match versioned_s3().await {
         Some(place) => (S3Blobs::connect(place.options.clone()).await.unwrap(), true),
-        None => (
-            S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap(),
-            false,
-        ),
+        None => (S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap(), false),
     };
     for blob in 1..=6 {
         put(&store, blob).await;
@@ -148,10 +125,6 @@ async fn removed_blobs_are_listed_by_their_keys() {
         after = Some(last);
         listed.extend(page);
     }
-    let expected = if keeps_versions {
-        vec![key(1, 1, 1), key(1, 1, 3), key(1, 1, 4)]
-    } else {
-        Vec::new()
-    };
+    let expected = if keeps_versions { vec![key(1, 1, 1), key(1, 1, 3), key(1, 1, 4)] } else { Vec::new() };
     assert_eq!(listed, expected);
 }

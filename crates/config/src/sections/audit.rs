@@ -14,8 +14,6 @@ pub struct AuditSettings {
 
 impl AuditSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
-        Self {
-            retention: reader.get("audit.retention_days", 400, days),
-        }
+        Self { retention: reader.get("audit.retention_days", 400, days) }
     }
 }

@@ -44,9 +44,7 @@ fn read_issuers(reader: &mut Reader, public_url: Option<&str>) -> Option<Issuers
         reader.refuse(ISSUERS, "must be tables in a file: [[auth.issuers]]");
         return None;
     };
-    let read: Vec<_> = (0..count)
-        .map(|position| read_issuer(reader, position, public_url))
-        .collect();
+    let read: Vec<_> = (0..count).map(|position| read_issuer(reader, position, public_url)).collect();
     let settings = read.into_iter().collect::<Option<Vec<_>>>()?;
     let is_one_issuer = settings.windows(2).all(|two| two[0].issuer == two[1].issuer);
     if !is_one_issuer && !require_tenants(reader, count) {
@@ -92,10 +90,7 @@ fn read_issuer(reader: &mut Reader, position: usize, public_url: Option<&str>) -
     let tenant_claim = claim(reader, &key("tenant_claim"), "tenant");
     let scopes_claim = claim(reader, &key("scopes_claim"), "scope");
     let tenants = reader.optional(&key("tenants"), texts);
-    let subjects = [
-        ("user", Subject::User),
-        ("service_account", Subject::ServiceAccount),
-    ];
+    let subjects = [("user", Subject::User), ("service_account", Subject::ServiceAccount)];
     let actor = reader.optional(&key("actor"), one_of(&subjects));
     let console = if reader.is_set(&key(CONSOLE)) {
         Some(read_console(reader, &key(CONSOLE), public_url)?)
@@ -121,17 +116,10 @@ fn read_console(reader: &mut Reader, table: &str, public_url: Option<&str>) -> O
         "server.public_url",
         &format!("set it to where browsers reach the server: {table} sends them to its issuer and back"),
     );
-    reader.require(
-        &key("client_id"),
-        "set it to the name that the issuer has for this server",
-    );
+    reader.require(&key("client_id"), "set it to the name that the issuer has for this server");
     let client_id = reader.optional(&key("client_id"), owned::<String>);
     let client_secret = reader.secret_or_file(&key("client_secret"), "client secret", |text| {
-        if text.is_empty() {
-            Err("must not be empty".to_owned())
-        } else {
-            Ok(ClientSecret::new(text))
-        }
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(ClientSecret::new(text)) }
     });
     let name = reader.optional(&key("name"), owned::<String>);
     let scopes = reader.optional(&key("scopes"), texts);
@@ -161,23 +149,14 @@ fn read_key_source(reader: &mut Reader, position: usize) -> Option<KeySource> {
     let allow_http = reader.optional(&http_key, boolean);
     match (reader.is_set(&url_key), reader.is_set(&file_key)) {
         (true, true) => {
-            reader.refuse(
-                &file_key,
-                &format!("is set, and so is {url_key}: set one of them"),
-            );
+            reader.refuse(&file_key, &format!("is set, and so is {url_key}: set one of them"));
             None
         }
         (false, false) => {
-            reader.require(
-                &url_key,
-                &format!("set it, or {file_key}, to where its public keys are"),
-            );
+            reader.require(&url_key, &format!("set it, or {file_key}, to where its public keys are"));
             None
         }
-        (true, false) => Some(KeySource::Url {
-            url: url?,
-            allow_http: allow_http.unwrap_or_default(),
-        }),
+        (true, false) => Some(KeySource::Url { url: url?, allow_http: allow_http.unwrap_or_default() }),
         (false, true) => {
             if reader.is_set(&http_key) {
                 reader.refuse(&http_key, &format!("is allowed only together with {url_key}"));

@@ -23,9 +23,7 @@ pub struct BlobSettings {
 /// Shows nothing of the credentials, not even the key's id.
 impl fmt::Debug for BlobSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlobSettings")
-            .field("url", &self.url)
-            .finish_non_exhaustive()
+        f.debug_struct("BlobSettings").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
@@ -33,9 +31,7 @@ impl BlobSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
         Self {
             // Printed only when valid: an invalid URL may contain a password.
-            url: reader
-                .url("blobs.url", Some("index:"), blob_url)
-                .unwrap_or_default(),
+            url: reader.url("blobs.url", Some("index:"), blob_url).unwrap_or_default(),
             s3: S3Settings {
                 endpoint: reader.url("blobs.endpoint", None, http_url),
                 region: reader.optional("blobs.region", owned),
@@ -62,10 +58,7 @@ fn read_credentials(reader: &mut Reader) -> Option<S3Credentials> {
             "is set without the other key: set both blobs.access_key_id and blobs.secret_access_key",
         );
     }
-    Some(S3Credentials {
-        access_key_id: access_key_id?,
-        secret_access_key: secret_access_key?,
-    })
+    Some(S3Credentials { access_key_id: access_key_id?, secret_access_key: secret_access_key? })
 }
 
 fn blob_url(value: &Value) -> Result<BlobUrl, String> {

@@ -44,11 +44,8 @@ impl IndexSettings {
         });
         // Calls that wait go together, and a worker has no requests.
         let default_connections = if role == Role::Worker { 2 } else { 6 };
-        let max_connections = reader.get(
-            "index.max_connections",
-            default_connections,
-            whole(1..=u64::from(u32::MAX)),
-        );
+        let max_connections =
+            reader.get("index.max_connections", default_connections, whole(1..=u64::from(u32::MAX)));
         let default_timeout = default_call_timeout(request_deadline);
         let call_timeout = reader.get("index.call_timeout_seconds", default_timeout, fractional_seconds);
         let is_url_good = url.is_some();
@@ -69,10 +66,7 @@ impl IndexSettings {
     fn check(&self, reader: &mut Reader, role: Role, request_deadline: Duration) {
         let migrates_sqlite = self.migrate_url.as_ref().is_some_and(IndexUrl::is_sqlite);
         if migrates_sqlite || (self.url.is_sqlite() && self.migrate_url.is_some()) {
-            reader.refuse(
-                "index.migrate_url",
-                "is allowed only if it and index.url are postgres:// URLs",
-            );
+            reader.refuse("index.migrate_url", "is allowed only if it and index.url are postgres:// URLs");
         }
         if !self.url.is_sqlite() {
             let is_deadline_good = !request_deadline.is_zero();
@@ -91,10 +85,7 @@ impl IndexSettings {
             );
         }
         if self.jobs_url.is_some() {
-            reader.refuse(
-                "index.jobs_url",
-                "is allowed only if index.url is a postgres:// URL",
-            );
+            reader.refuse("index.jobs_url", "is allowed only if index.url is a postgres:// URL");
         }
     }
 }
@@ -104,11 +95,7 @@ impl IndexSettings {
 /// A deadline of zero was refused.
 fn default_call_timeout(request_deadline: Duration) -> Value {
     let is_short = !request_deadline.is_zero() && request_deadline <= CALL_TIMEOUT;
-    let timeout = if is_short {
-        request_deadline / 2
-    } else {
-        CALL_TIMEOUT
-    };
+    let timeout = if is_short { request_deadline / 2 } else { CALL_TIMEOUT };
     match i64::try_from(timeout.as_secs()) {
         Ok(seconds) if timeout.subsec_nanos() == 0 => Value::Integer(seconds),
         _ => Value::Float(timeout.as_secs_f64()),

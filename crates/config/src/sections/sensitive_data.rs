@@ -24,10 +24,7 @@ fn scanner(value: &Value) -> Result<Scanner, String> {
         .collect::<Result<_, _>>()?;
     Scanner::new(&rules).map_err(|error| {
         let position = error.position + 1;
-        format!(
-            "has a {} that {} (rule {position} of the list)",
-            error.field, error.rule
-        )
+        format!("has a {} that {} (rule {position} of the list)", error.field, error.rule)
     })
 }
 

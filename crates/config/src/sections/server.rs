@@ -61,12 +61,8 @@ fn read_mcp(reader: &mut Reader) -> McpOptions {
     let hosts = comma_separated(is_host, "hosts such as memory.example.com");
     let origins = comma_separated(is_origin, "origins such as https://app.example.com:443");
     McpOptions {
-        allowed_hosts: reader
-            .optional("server.mcp_allowed_hosts", hosts)
-            .unwrap_or_default(),
-        allowed_origins: reader
-            .optional("server.mcp_allowed_origins", origins)
-            .unwrap_or_default(),
+        allowed_hosts: reader.optional("server.mcp_allowed_hosts", hosts).unwrap_or_default(),
+        allowed_origins: reader.optional("server.mcp_allowed_origins", origins).unwrap_or_default(),
     }
 }
 

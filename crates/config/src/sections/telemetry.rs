@@ -29,18 +29,13 @@ impl TelemetrySettings {
         let endpoint = reader.url("telemetry.otlp_endpoint", None, http_url);
         let headers = reader.secret("telemetry.otlp_headers", headers);
         if reader.is_set("telemetry.otlp_headers") && !reader.is_set("telemetry.otlp_endpoint") {
-            reader.refuse(
-                "telemetry.otlp_headers",
-                "is allowed only together with telemetry.otlp_endpoint",
-            );
+            reader.refuse("telemetry.otlp_headers", "is allowed only together with telemetry.otlp_endpoint");
         }
         let sample_ratio = reader.get("telemetry.sample_ratio", 1, ratio);
         let metrics_interval = reader.get("telemetry.metrics_interval_seconds", 60, seconds(1));
         Self {
             service_name: reader.get("telemetry.service_name", "keepsake", owned),
-            resource_attributes: reader
-                .optional("telemetry.resource_attributes", pairs)
-                .unwrap_or_default(),
+            resource_attributes: reader.optional("telemetry.resource_attributes", pairs).unwrap_or_default(),
             otlp: endpoint.map(|endpoint| OtlpOptions {
                 endpoint,
                 headers: headers.unwrap_or_default(),

@@ -101,10 +101,7 @@ fn parse_sqlite(text: &str, rest: &str) -> Result<IndexUrl, String> {
         return Err("must name a file: sqlite:///path/to/index.db".to_owned());
     }
     let options = SqliteConnectOptions::from_str(text).map_err(|_| "is not a valid sqlite:// URL")?;
-    Ok(IndexUrl::Sqlite {
-        url: text.to_owned(),
-        file: options.get_filename().to_owned(),
-    })
+    Ok(IndexUrl::Sqlite { url: text.to_owned(), file: options.get_filename().to_owned() })
 }
 
 fn parse_postgres(text: &str) -> Result<PgConnectOptions, String> {
@@ -144,24 +141,13 @@ fn shown_postgres(url: &str) -> String {
     };
     let before_host = url.rsplit_once('@').map_or("", |(before, _)| before);
     let has_password = before_host.matches(':').count() > 1 || url.contains("password=");
-    let (user, host, database) = (
-        options.get_username(),
-        options.get_host(),
-        options.get_database().unwrap_or_default(),
-    );
-    if [user, host, database]
-        .iter()
-        .any(|part| part.contains(['@', ':', '?']))
-    {
+    let (user, host, database) =
+        (options.get_username(), options.get_host(), options.get_database().unwrap_or_default());
+    if [user, host, database].iter().any(|part| part.contains(['@', ':', '?'])) {
         // An unescaped password may have been taken for something else.
         return HIDDEN.to_owned();
     }
     let password = if has_password { ":***" } else { "" };
-    let host = options
-        .get_socket()
-        .map_or_else(|| host.to_owned(), |socket| socket.display().to_string());
-    format!(
-        "postgres://{user}{password}@{host}:{}/{database}",
-        options.get_port()
-    )
+    let host = options.get_socket().map_or_else(|| host.to_owned(), |socket| socket.display().to_string());
+    format!("postgres://{user}{password}@{host}:{}/{database}", options.get_port())
 }

@@ -40,9 +40,7 @@ fn issuers_are_read_from_tables_of_the_file() {
 #[test]
 fn issuer_error_names_its_position() {
     let line = |name: &str, value: &str| {
-        let lines = ISSUER
-            .lines()
-            .filter(|line| !line.starts_with(&format!("{name} =")));
+        let lines = ISSUER.lines().filter(|line| !line.starts_with(&format!("{name} =")));
         format!("{}\n{value}\n", lines.collect::<Vec<_>>().join("\n"))
     };
     for (text, told) in [
@@ -53,18 +51,12 @@ fn issuer_error_names_its_position() {
             line("actor", "actor = 'admin'"),
             "auth.issuers[0].actor (keepsake.toml, line 8) must be user or service_account",
         ),
-        (
-            line("issuer", "issuer = 3"),
-            "auth.issuers[0].issuer (keepsake.toml, line 8) must be text",
-        ),
+        (line("issuer", "issuer = 3"), "auth.issuers[0].issuer (keepsake.toml, line 8) must be text"),
         (
             line("issuer", "issuer = 'keepsake'"),
             "auth.issuers[0].issuer (keepsake.toml, line 8) must not be keepsake",
         ),
-        (
-            line("jwks_url", ""),
-            "auth.issuers[0].jwks_url is not set: set it, or auth.issuers[0].key_file",
-        ),
+        (line("jwks_url", ""), "auth.issuers[0].jwks_url is not set: set it, or auth.issuers[0].key_file"),
         (
             line("jwks_url", "jwks_url = 'http://id.example.com/'"),
             "auth.issuers[0].jwks_url (keepsake.toml, line 8) must be an https:// URL",
@@ -73,10 +65,7 @@ fn issuer_error_names_its_position() {
             line("jwks_url", "key_file = '/nowhere/key.pem'"),
             "auth.issuers[0].key_file (keepsake.toml, line 8) cannot be read: No such file",
         ),
-        (
-            line("x", "key_file = 'x'"),
-            "auth.issuers[0].key_file (keepsake.toml, line 9) is set, and so is",
-        ),
+        (line("x", "key_file = 'x'"), "auth.issuers[0].key_file (keepsake.toml, line 9) is set, and so is"),
         (
             line("x", "allow_http = 'perhaps'"),
             "auth.issuers[0].allow_http (keepsake.toml, line 9) must be true or false",
@@ -101,22 +90,10 @@ fn issuer_error_names_its_position() {
             line("x", "jwks = 'x'"),
             "unknown key auth.issuers[0].jwks (keepsake.toml, line 9); auth.issuers[0] has issuer, audience, jwks_url",
         ),
-        (
-            format!("{ISSUER}{ISSUER}"),
-            "auth.issuers[1].issuer (keepsake.toml, line 10) is listed twice",
-        ),
-        (
-            "[auth]\nissuers = 'x'\n".to_owned(),
-            "auth.issuers (keepsake.toml, line 5) must be tables",
-        ),
-        (
-            "[auth]\nissuers = ['x']\n".to_owned(),
-            "auth.issuers (keepsake.toml, line 5) must be tables",
-        ),
-        (
-            "[auth.issuers]\nissuer = 'x'\n".to_owned(),
-            "auth.issuers (keepsake.toml, line 4) must be tables",
-        ),
+        (format!("{ISSUER}{ISSUER}"), "auth.issuers[1].issuer (keepsake.toml, line 10) is listed twice"),
+        ("[auth]\nissuers = 'x'\n".to_owned(), "auth.issuers (keepsake.toml, line 5) must be tables"),
+        ("[auth]\nissuers = ['x']\n".to_owned(), "auth.issuers (keepsake.toml, line 5) must be tables"),
+        ("[auth.issuers]\nissuer = 'x'\n".to_owned(), "auth.issuers (keepsake.toml, line 4) must be tables"),
         (
             "[auth]\ntoken_key_days = 0\n".to_owned(),
             "auth.token_key_days (keepsake.toml, line 5) must be a whole number",
@@ -126,10 +103,7 @@ fn issuer_error_names_its_position() {
         assert!(found.starts_with(told), "{found}\nis not\n{told}");
     }
     let found = problems(MINIMAL, &[("KEEPSAKE_AUTH_ISSUERS", "x")]);
-    assert_eq!(
-        found,
-        ["auth.issuers (KEEPSAKE_AUTH_ISSUERS) must be tables in a file: [[auth.issuers]]"]
-    );
+    assert_eq!(found, ["auth.issuers (KEEPSAKE_AUTH_ISSUERS) must be tables in a file: [[auth.issuers]]"]);
 }
 
 #[test]
@@ -147,10 +121,7 @@ fn issuers_are_printed_with_their_origins() {
     assert!(printed.contains(&expected), "{printed}");
     let parsed: toml::Table = toml::from_str(&printed).unwrap();
     assert_eq!(parsed["auth"]["issuers"].as_array().unwrap().len(), 2);
-    let pasted = ISSUER.replace(
-        "https://id.example.com/jwks",
-        "https://a:hunter2@id.example.com/jwks",
-    );
+    let pasted = ISSUER.replace("https://id.example.com/jwks", "https://a:hunter2@id.example.com/jwks");
     let file = File::new(&with(&pasted));
     assert!(!file.sources(&[]).merge().to_toml().contains(SECRET));
     assert!(!file.settings(&[]).unwrap_err().to_string().contains(SECRET));
@@ -228,10 +199,7 @@ fn error_of_an_issuers_console_names_its_key() {
             format!(
                 "{}\n{}",
                 console("client_id = 'a'\n").replace("actor", "tenants = ['*']\nactor"),
-                ISSUER.replace(
-                    "'keepsake'",
-                    "'other'\ntenants = ['*']\nconsole = { client_id = 'a' }"
-                ),
+                ISSUER.replace("'keepsake'", "'other'\ntenants = ['*']\nconsole = { client_id = 'a' }"),
             ),
             "auth.issuers[1].console.client_id (keepsake.toml, line 18) is that of another table of this issuer",
         ),
@@ -291,9 +259,6 @@ fn master_key_error_hides_the_key() {
     }
     let file = File::new(&with(&format!("secrets.master_key = '{KEY}'")));
     let printed = file.sources(&[]).merge().to_toml();
-    assert!(
-        printed.contains("\n[secrets]\nmaster_key = \"***\" # "),
-        "{printed}"
-    );
+    assert!(printed.contains("\n[secrets]\nmaster_key = \"***\" # "), "{printed}");
     assert!(!format!("{:?}", file.settings(&[]).unwrap()).contains(SECRET));
 }

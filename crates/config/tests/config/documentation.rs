@@ -60,15 +60,10 @@ fn documented_defaults_match_the_code() {
         };
         for (name, value) in values {
             assert_eq!(documented[&section].get(name), Some(value), "{section}.{name}");
-            let is_set = example
-                .lines()
-                .any(|line| line.starts_with(&format!("{name} = ")));
+            let is_set = example.lines().any(|line| line.starts_with(&format!("{name} = ")));
             let is_stated =
                 example.contains(&format!("# {name} = ")) && example.contains(&format!("default {value}"));
-            assert!(
-                is_set || is_stated,
-                "the default of {section}.{name} is not documented"
-            );
+            assert!(is_set || is_stated, "the default of {section}.{name} is not documented");
         }
     }
 }

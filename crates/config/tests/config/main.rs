@@ -1,9 +1,6 @@
 //! Configurations from files, variables and flags.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking, as the test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
 mod credentials;
 mod documentation;
@@ -50,15 +47,8 @@ impl File {
     }
 
     fn sources(&self, variables: &[(&str, &str)]) -> Sources {
-        let variables = variables
-            .iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect();
-        Sources {
-            file: Some(self.path()),
-            variables,
-            ..Sources::default()
-        }
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Sources { file: Some(self.path()), variables, ..Sources::default() }
     }
 
     fn settings(&self, variables: &[(&str, &str)]) -> Result<Settings, ConfigError> {

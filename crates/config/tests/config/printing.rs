@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn printed_configuration_hides_secrets_and_shows_origins() {
     let file = File::new(COMPLETE);
-    let printed = file
-        .sources(&[("KEEPSAKE_SERVER_LISTEN", "host:1")])
-        .merge()
-        .to_toml();
+    let printed = file.sources(&[("KEEPSAKE_SERVER_LISTEN", "host:1")]).merge().to_toml();
     let path = file.path();
     for line in [
         "role = \"gateway\" # {file}, line 2",
@@ -21,10 +18,7 @@ fn printed_configuration_hides_secrets_and_shows_origins() {
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());
-        assert!(
-            printed.contains(&format!("{line}\n")),
-            "{line} is not in\n{printed}"
-        );
+        assert!(printed.contains(&format!("{line}\n")), "{line} is not in\n{printed}");
     }
     assert!(!printed.contains(SECRET), "{printed}");
     assert!(toml::from_str::<toml::Table>(&printed).is_ok(), "{printed}");
@@ -33,12 +27,7 @@ fn printed_configuration_hides_secrets_and_shows_origins() {
 
 #[test]
 fn printed_defaults_parse_to_the_same_settings() {
-    let printed = Sources {
-        data_dir: Some(PathBuf::from("/d")),
-        ..Sources::default()
-    }
-    .merge()
-    .to_toml();
+    let printed = Sources { data_dir: Some(PathBuf::from("/d")), ..Sources::default() }.merge().to_toml();
     assert!(printed.contains("max_connections = 6 # default\n"), "{printed}");
     let again = settings(&printed, &[]).unwrap();
     assert_eq!(again.limits, Limits::default());

@@ -63,11 +63,7 @@ fn unknown_keys_are_reported_with_their_origin() {
         format!("{MINIMAL}\nrol = 'all'\n[server]\nlisten = 'a:1'\nlissten = 'a:1'\n\n[blob]\nurl = 'x'\n");
     let found = problems(
         &text,
-        &[
-            ("KEEPSAKE_INDEX_ULR", "x"),
-            ("KEEPSAKE_BLOB_URL", "x"),
-            ("KEEPSAKE_PORT", "9000"),
-        ],
+        &[("KEEPSAKE_INDEX_ULR", "x"), ("KEEPSAKE_BLOB_URL", "x"), ("KEEPSAKE_PORT", "9000")],
     );
     let expected = [
         "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, audit, auth, secrets, telemetry, log",
@@ -84,26 +80,16 @@ fn unknown_keys_are_reported_with_their_origin() {
 
 #[test]
 fn quoted_keys_equal_bare_keys() {
-    let found = problems(
-        &format!("{MINIMAL}\"server.listen\" = 'a:1'\nindex.\"a\\nb\" = 1\nlimits = 3"),
-        &[],
-    );
+    let found =
+        problems(&format!("{MINIMAL}\"server.listen\" = 'a:1'\nindex.\"a\\nb\" = 1\nlimits = 3"), &[]);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(
-        found
-            .iter()
-            .any(|problem| problem.contains("unknown key \"server.listen\" (keepsake.toml, line 4)"))
+        found.iter().any(|problem| problem.contains("unknown key \"server.listen\" (keepsake.toml, line 4)"))
     );
     assert!(
-        found
-            .iter()
-            .any(|problem| problem.contains("unknown key index.\"a\\nb\" (keepsake.toml, line 5)"))
+        found.iter().any(|problem| problem.contains("unknown key index.\"a\\nb\" (keepsake.toml, line 5)"))
     );
-    assert!(
-        found
-            .iter()
-            .any(|problem| problem.contains("limits (keepsake.toml, line 6) is a section"))
-    );
+    assert!(found.iter().any(|problem| problem.contains("limits (keepsake.toml, line 6) is a section")));
 }
 
 #[test]
@@ -139,66 +125,39 @@ fn variables_of_a_kubernetes_service_and_of_tests_are_ignored() {
         ("KEEPSAKE_index_url", "x"),
     ] {
         let found = problems(MINIMAL, &[(name, value)]);
-        assert!(
-            found.len() == 1 && found[0].starts_with(&format!("unknown variable {name};")),
-            "{found:?}"
-        );
+        assert!(found.len() == 1 && found[0].starts_with(&format!("unknown variable {name};")), "{found:?}");
     }
 }
 
 #[test]
 fn data_folder_wins_over_a_bucket() {
     let file = File::new("blobs.url = 's3://memories'\n");
-    let sources = Sources {
-        data_dir: Some(PathBuf::from("/d")),
-        ..file.sources(&[])
-    };
+    let sources = Sources { data_dir: Some(PathBuf::from("/d")), ..file.sources(&[]) };
     assert_eq!(sources.merge().settings().unwrap().blobs.url, BlobUrl::Index);
 }
 
 #[test]
 fn error_names_the_unreadable_file() {
-    let missing = Sources {
-        file: Some(PathBuf::from("/nowhere/keepsake.toml")),
-        ..Sources::default()
-    };
+    let missing = Sources { file: Some(PathBuf::from("/nowhere/keepsake.toml")), ..Sources::default() };
     let error = missing.merge().settings().unwrap_err().to_string();
-    assert!(
-        error.contains("/nowhere/keepsake.toml cannot be read: No such file"),
-        "{error}"
-    );
+    assert!(error.contains("/nowhere/keepsake.toml cannot be read: No such file"), "{error}");
     let found = problems("role = 'all'\n[server\n", &[]);
-    assert!(
-        found[0].starts_with("keepsake.toml, line 2 is not valid TOML: "),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("keepsake.toml, line 2 is not valid TOML: "), "{found:?}");
     let found = problems("role = 'all'\nrole = 'all'\n", &[]);
-    assert!(
-        found[0].starts_with("keepsake.toml, line 2 is not valid TOML: duplicate key"),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("keepsake.toml, line 2 is not valid TOML: duplicate key"), "{found:?}");
 }
 
 #[test]
 fn migration_needs_only_its_url() {
     let of = |variables: &[(&str, &str)]| {
-        File::new("")
-            .sources(variables)
-            .merge()
-            .migration()
-            .map(|url| url.to_string())
+        File::new("").sources(variables).merge().migration().map(|url| url.to_string())
     };
     let url = ("KEEPSAKE_INDEX_URL", "postgres://app@db:5432/k");
     let migrate_url = ("KEEPSAKE_INDEX_MIGRATE_URL", "postgres://owner@db:5432/k");
     assert_eq!(of(&[url]).unwrap(), url.1);
     assert_eq!(of(&[migrate_url]).unwrap(), migrate_url.1);
     assert_eq!(of(&[url, migrate_url]).unwrap(), migrate_url.1);
-    assert!(
-        of(&[])
-            .unwrap_err()
-            .to_string()
-            .starts_with("index.url is not set")
-    );
+    assert!(of(&[]).unwrap_err().to_string().starts_with("index.url is not set"));
     assert!(of(&[url, ("KEEPSAKE_X", "")]).is_err());
 }
 

@@ -3,9 +3,7 @@
 use super::*;
 
 fn sqlite_file(url: &IndexUrl) -> &Path {
-    let IndexUrl::Sqlite { file, .. } = url else {
-        panic!("not SQLite")
-    };
+    let IndexUrl::Sqlite { file, .. } = url else { panic!("not SQLite") };
     file
 }
 
@@ -17,13 +15,9 @@ fn sqlite_urls_name_files() {
     ] {
         assert_eq!(sqlite_file(&IndexUrl::parse(url).unwrap()), Path::new(file));
     }
-    for text in [
-        "sqlite://",
-        "sqlite://:memory:",
-        "sqlite:///a?mode=memory",
-        "sqlite:///a?immutable=1",
-        "sqlite:a",
-    ] {
+    for text in
+        ["sqlite://", "sqlite://:memory:", "sqlite:///a?mode=memory", "sqlite:///a?immutable=1", "sqlite:a"]
+    {
         assert!(IndexUrl::parse(text).is_err(), "{text}");
     }
 }
@@ -31,10 +25,7 @@ fn sqlite_urls_name_files() {
 #[test]
 fn data_folder_name_may_contain_any_character() {
     let folder = Path::new("/tmp/100% sure?/a#b");
-    let sources = Sources {
-        data_dir: Some(folder.to_owned()),
-        ..Sources::default()
-    };
+    let sources = Sources { data_dir: Some(folder.to_owned()), ..Sources::default() };
     let settings = sources.merge().settings().unwrap();
     assert_eq!(sqlite_file(&settings.index.url), folder.join("index.db"));
     assert_eq!(settings.blobs.url, BlobUrl::Index);
@@ -43,14 +34,8 @@ fn data_folder_name_may_contain_any_character() {
 #[test]
 fn postgres_urls_are_displayed_without_secrets() {
     for (url, shown) in [
-        (
-            "postgres://app@db:5433/keepsake",
-            "postgres://app@db:5433/keepsake",
-        ),
-        (
-            "postgres://app:hunter2@db:5433/keepsake",
-            "postgres://app:***@db:5433/keepsake",
-        ),
+        ("postgres://app@db:5433/keepsake", "postgres://app@db:5433/keepsake"),
+        ("postgres://app:hunter2@db:5433/keepsake", "postgres://app:***@db:5433/keepsake"),
         (
             "postgresql://app@db:5432/keepsake?sslmode=require&password=hunter2",
             "postgres://app:***@db:5432/keepsake",

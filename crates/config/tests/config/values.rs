@@ -9,29 +9,15 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(settings.server.listen, "[::1]:9090");
     assert_eq!(settings.server.request_deadline, Duration::from_secs(61));
     assert_eq!(settings.server.shutdown_deadline, Duration::from_secs(31));
-    let IndexUrl::Postgres(url) = &settings.index.url else {
-        panic!("not Postgres")
-    };
-    assert_eq!(
-        url.expose_secret(),
-        "postgres://app:hunter2@db:5433/keepsake?sslmode=require"
-    );
-    assert_eq!(
-        settings.index.migrate_url.unwrap().to_string(),
-        "postgres://owner:***@db:5433/keepsake"
-    );
-    assert_eq!(
-        settings.index.jobs_url.unwrap().expose_secret(),
-        "postgres://jobs:hunter2@db:5433/keepsake"
-    );
+    let IndexUrl::Postgres(url) = &settings.index.url else { panic!("not Postgres") };
+    assert_eq!(url.expose_secret(), "postgres://app:hunter2@db:5433/keepsake?sslmode=require");
+    assert_eq!(settings.index.migrate_url.unwrap().to_string(), "postgres://owner:***@db:5433/keepsake");
+    assert_eq!(settings.index.jobs_url.unwrap().expose_secret(), "postgres://jobs:hunter2@db:5433/keepsake");
     let server = settings.server;
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
     assert_eq!(server.max_request_memory_bytes, 34_000_000);
     assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);
-    assert_eq!(
-        server.mcp.allowed_origins,
-        ["https://app.example.com:443", "http://localhost:*"]
-    );
+    assert_eq!(server.mcp.allowed_origins, ["https://app.example.com:443", "http://localhost:*"]);
     assert_eq!(settings.index.max_connections, 17);
     assert_eq!(settings.index.call_timeout, Duration::from_secs(12));
     assert_eq!(settings.blobs.url.to_string(), "s3://memories/prefix");
@@ -42,22 +28,11 @@ fn every_key_is_read_from_a_file() {
     let credentials = s3.credentials.unwrap();
     assert_eq!(credentials.access_key_id, "key-hunter2");
     assert_eq!(credentials.secret_access_key.expose_secret(), "secret-hunter2");
-    assert_eq!(
-        s3.sse_kms_key_id.as_deref(),
-        Some("arn:aws:kms:eu-central-1:1:key/1")
-    );
+    assert_eq!(s3.sse_kms_key_id.as_deref(), Some("arn:aws:kms:eu-central-1:1:key/1"));
     assert_eq!(s3.ca_file.as_deref(), Some(Path::new("/etc/ssl/ca.pem")));
     assert_eq!(settings.cache.blob_bytes, 1_000);
     let limits = serde_json::to_value(settings.limits).unwrap();
-    assert_eq!(
-        limits
-            .as_object()
-            .unwrap()
-            .values()
-            .map(|value| value.as_u64().unwrap())
-            .sum::<u64>(),
-        120
-    );
+    assert_eq!(limits.as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum::<u64>(), 120);
     assert_eq!(settings.audit.retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
@@ -74,11 +49,7 @@ fn complete_test_file_names_every_key() {
         })
         .collect();
     // A key comes from a file or is there itself.
-    let in_files = [
-        "operator.token",
-        "secrets.master_key",
-        "secrets.previous_master_key",
-    ];
+    let in_files = ["operator.token", "secrets.master_key", "secrets.previous_master_key"];
     named.extend(in_files.map(|name| format!("{name}_file")));
     assert_eq!(named, keys());
 }
@@ -91,25 +62,16 @@ fn defaults_fill_what_is_not_set() {
     assert_eq!(settings.server.request_deadline, Duration::from_mins(1));
     assert_eq!(settings.server.shutdown_deadline, Duration::from_secs(30));
     let defaults = keepsake_server::ServerOptions::default();
-    assert_eq!(
-        settings.server.max_requests_in_flight,
-        defaults.max_requests_in_flight
-    );
+    assert_eq!(settings.server.max_requests_in_flight, defaults.max_requests_in_flight);
     assert_eq!(settings.server.max_connections, defaults.max_connections);
-    assert_eq!(
-        settings.server.max_request_memory_bytes,
-        defaults.max_request_memory_bytes
-    );
+    assert_eq!(settings.server.max_request_memory_bytes, defaults.max_request_memory_bytes);
     assert!(settings.server.mcp.allowed_hosts.is_empty() && settings.server.mcp.allowed_origins.is_empty());
     assert_eq!(settings.index.max_connections, 6);
     assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
     assert_eq!(settings.cache.blob_bytes, 256 << 20);
     assert_eq!(settings.limits, Limits::default());
     assert!(!settings.blobs.s3.path_style && settings.blobs.s3.credentials.is_none());
-    assert_eq!(
-        (settings.log.format, settings.log.filter.as_str()),
-        (LogFormat::Human, "info")
-    );
+    assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Human, "info"));
 }
 
 #[test]
@@ -117,10 +79,8 @@ fn call_timeout_is_less_than_the_request_deadline() {
     let deadline = |seconds| ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", seconds);
     let timeout = |seconds| ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", seconds);
     let postgres = "index.url = 'postgres://db'\n";
-    let expected = [
-        "index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) must be less than \
-         server.request_deadline_seconds",
-    ];
+    let expected = ["index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) must be less than \
+         server.request_deadline_seconds"];
     assert_eq!(problems(postgres, &[deadline("10"), timeout("10")]), expected);
     settings(postgres, &[deadline("10"), timeout("9")]).unwrap();
     let expected = [
@@ -143,9 +103,7 @@ fn default_call_timeout_is_below_a_short_request_deadline() {
         ("5", 2_500, "2.5"),
         ("1", 500, "0.5"),
     ] {
-        let merged = file
-            .sources(&[("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", deadline)])
-            .merge();
+        let merged = file.sources(&[("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", deadline)]).merge();
         let timeout = merged.settings().unwrap().index.call_timeout;
         assert_eq!(timeout, Duration::from_millis(milliseconds));
         let line = format!("call_timeout_seconds = {printed} # default\n");
@@ -194,10 +152,7 @@ fn all_problems_are_reported_at_once() {
 fn missing_index_url_is_reported_with_what_to_do() {
     let found = problems("", &[]);
     assert_eq!(found.len(), 1);
-    assert!(
-        found[0].starts_with("index.url is not set: set it to sqlite:"),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("index.url is not set: set it to sqlite:"), "{found:?}");
 }
 
 #[test]

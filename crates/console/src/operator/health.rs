@@ -76,34 +76,14 @@ pub(super) async fn show(
 
 /// The metrics that the page shows, and their names for people.
 const SHOWN: [(&str, &str, Unit); 9] = [
-    (
-        "keepsake_http_requests_in_flight",
-        "Requests under way",
-        Unit::Number,
-    ),
+    ("keepsake_http_requests_in_flight", "Requests under way", Unit::Number),
     ("keepsake_cache_size_bytes", "Cache", Unit::Bytes),
-    (
-        "keepsake_cache_lookups_total",
-        "Look-ups in a cache",
-        Unit::Number,
-    ),
-    (
-        "keepsake_access_flush_lag_seconds",
-        "Reads not yet written, seconds",
-        Unit::Number,
-    ),
-    (
-        "keepsake_blob_breaker_open",
-        "Circuit breaker of the content storage is open",
-        Unit::Number,
-    ),
+    ("keepsake_cache_lookups_total", "Look-ups in a cache", Unit::Number),
+    ("keepsake_access_flush_lag_seconds", "Reads not yet written, seconds", Unit::Number),
+    ("keepsake_blob_breaker_open", "Circuit breaker of the content storage is open", Unit::Number),
     ("keepsake_conflicts_total", "Conflicts", Unit::Number),
     ("keepsake_retries_total", "Retries", Unit::Number),
-    (
-        "keepsake_quota_refusals_total",
-        "Refused by a quota",
-        Unit::Number,
-    ),
+    ("keepsake_quota_refusals_total", "Refused by a quota", Unit::Number),
     ("keepsake_rate_refusals_total", "Not admitted", Unit::Number),
 ];
 
@@ -120,17 +100,9 @@ fn shown(text: &str) -> Vec<Reading> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let (_, words, unit) = SHOWN.iter().find(|(metric, ..)| *metric == name)?;
-        let labels = labels
-            .trim_end_matches('}')
-            .replace('"', "")
-            .replace(',', ", ")
-            .replace('=', " ");
+        let labels = labels.trim_end_matches('}').replace('"', "").replace(',', ", ").replace('=', " ");
         Some(Reading {
-            name: if labels.is_empty() {
-                (*words).to_owned()
-            } else {
-                format!("{words}: {labels}")
-            },
+            name: if labels.is_empty() { (*words).to_owned() } else { format!("{words}: {labels}") },
             value: with_unit(value, *unit),
         })
     });
@@ -152,10 +124,7 @@ mod tests {
     #[test]
     fn metrics_are_read() {
         let text = "# HELP x\nkeepsake_cache_size_bytes{cache=\"content\"} 4096\nother 1\nkeepsake_http_requests_in_flight 2\n";
-        let readings: Vec<_> = shown(text)
-            .into_iter()
-            .map(|reading| (reading.name, reading.value))
-            .collect();
+        let readings: Vec<_> = shown(text).into_iter().map(|reading| (reading.name, reading.value)).collect();
         assert_eq!(
             readings,
             [

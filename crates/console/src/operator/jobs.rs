@@ -54,17 +54,9 @@ fn described(counts: &Value) -> String {
     let Some(counts) = counts.as_object() else {
         return counts.to_string();
     };
-    let counts = counts
-        .iter()
-        .filter(|(_, value)| value.as_u64() != Some(0) && !value.is_null());
-    let parts: Vec<_> = counts
-        .map(|(name, value)| format!("{} {value}", name.replace('_', " ")))
-        .collect();
-    if parts.is_empty() {
-        "nothing to do".to_owned()
-    } else {
-        parts.join(", ")
-    }
+    let counts = counts.iter().filter(|(_, value)| value.as_u64() != Some(0) && !value.is_null());
+    let parts: Vec<_> = counts.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
 
 /// A job in words.
@@ -129,11 +121,7 @@ pub(super) async fn show(
     let jobs = engine.operator.jobs.list().await?;
     let job = jobs.iter().find(|job| job.name == name);
     let job = job.ok_or(Refusal::NotFound("the job was not found"))?;
-    let found = engine
-        .operator
-        .jobs
-        .runs(job.name, &fields.page(PER_PAGE))
-        .await?;
+    let found = engine.operator.jobs.runs(job.name, &fields.page(PER_PAGE)).await?;
     let now = engine.now();
     page(&JobPage {
         frame: operator.frame(job.name, Tab::Jobs),

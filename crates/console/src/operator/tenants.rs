@@ -143,11 +143,7 @@ pub(super) async fn show(
             number("Stores", usage.stores, limits.stores_per_tenant),
             size("Memories", usage.live_bytes, limits.bytes_per_tenant),
             number("Sessions", usage.sessions, limits.sessions_per_tenant),
-            size(
-                "Descriptions of sessions",
-                usage.session_bytes,
-                limits.session_bytes_per_tenant,
-            ),
+            size("Descriptions of sessions", usage.session_bytes, limits.session_bytes_per_tenant),
             number("API keys", usage.api_keys, limits.api_keys_per_tenant),
         ],
         limits: limits_shown.collect(),
@@ -166,10 +162,7 @@ pub(super) async fn suspend(
 ) -> PageResult {
     drop(form);
     engine.operator.with_token().tenants.suspend(tenant_id.0).await?;
-    done(
-        &format!("/console/tenants/{}", tenant_id.0),
-        Done::TenantSuspended,
-    )
+    done(&format!("/console/tenants/{}", tenant_id.0), Done::TenantSuspended)
 }
 
 /// `POST /console/tenants/{id}/resume`

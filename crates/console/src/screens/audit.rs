@@ -107,15 +107,9 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     let export = |format: &str| format!("/console/audit/export{}&format={format}", fields.with_page(""));
     page(&AuditPage {
         frame: caller.frame("Audit", Tab::Audit),
-        rows: found
-            .items
-            .iter()
-            .map(|entry| Row::of(entry, &people, now))
-            .collect(),
+        rows: found.items.iter().map(|entry| Row::of(entry, &people, now)).collect(),
         pager: fields.pager(found.next),
-        actions: AuditAction::ALL
-            .map(|action| (action.name(), action.name() == chosen))
-            .to_vec(),
+        actions: AuditAction::ALL.map(|action| (action.name(), action.name() == chosen)).to_vec(),
         actor: fields.text("actor").to_owned(),
         object: fields.text("object").to_owned(),
         from: fields.text("from").to_owned(),
@@ -132,10 +126,7 @@ pub(super) async fn export(
     Query(fields): Query,
 ) -> Result<Response, Refusal> {
     let is_csv = fields.text("format") != "jsonl";
-    let first = PageRequest {
-        limit: Some(PER_PAGE),
-        page: None,
-    };
+    let first = PageRequest { limit: Some(PER_PAGE), page: None };
     let mut query = query_of(&fields, first)?;
     let mut text = String::new();
     if is_csv {
@@ -160,14 +151,8 @@ pub(super) async fn export(
 }
 
 fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
-    let object = entry
-        .object_id
-        .map(|id| audit_object_id(&entry.action, id))
-        .unwrap_or_default();
-    let store = entry
-        .store_id
-        .map(|store_id| store_id.to_string())
-        .unwrap_or_default();
+    let object = entry.object_id.map(|id| audit_object_id(&entry.action, id)).unwrap_or_default();
+    let store = entry.store_id.map(|store_id| store_id.to_string()).unwrap_or_default();
     let at = entry.at.to_rfc3339();
     if is_csv {
         let cells = [&at, &entry.actor, &entry.action, &object, &store].map(|cell| quoted(cell));
@@ -186,11 +171,7 @@ fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
 
 /// A cell that no spreadsheet takes for a formula.
 fn quoted(cell: &str) -> String {
-    let guard = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        "'"
-    } else {
-        ""
-    };
+    let guard = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))
 }
 

@@ -29,10 +29,7 @@ impl Side {
         let (version, full) = (&shown.version, shown.version.version_id.to_string());
         Self {
             version: id_link(&full, &format!("{base}/versions/{full}")),
-            path: version
-                .path
-                .as_ref()
-                .map_or_else(Markup::default, |at| path(at.as_str())),
+            path: version.path.as_ref().map_or_else(Markup::default, |at| path(at.as_str())),
             by: people.show(version.created_by.as_ref()),
             at: time(version.created_at, now),
             operation: version.operation.name(),
@@ -97,9 +94,7 @@ pub(super) async fn show(
     };
     page(&ComparePage {
         frame: caller.frame("Compare versions", Tab::Stores),
-        older: older
-            .as_ref()
-            .map(|shown| Side::of(&head.base, shown, &people, now)),
+        older: older.as_ref().map(|shown| Side::of(&head.base, shown, &people, now)),
         newer: Side::of(&head.base, &newer, &people, now),
         added: diff.added,
         removed: diff.removed,
@@ -116,11 +111,7 @@ pub(super) async fn show(
 
 fn passages(diff: Diff, is_split: bool) -> Vec<Passage> {
     let shown = diff.hunks.into_iter().map(|hunk| Passage {
-        rows: if is_split {
-            hunk.rows.clone()
-        } else {
-            hunk.inline()
-        },
+        rows: if is_split { hunk.rows.clone() } else { hunk.inline() },
         heading: hunk.heading,
     });
     shown.collect()
@@ -136,19 +127,10 @@ async fn previous(
     let query = VersionQuery {
         memory_id: Some(newer.version.memory_id),
         created_to: Some(newer.version.created_at),
-        page: PageRequest {
-            limit: Some(20),
-            page: None,
-        },
+        page: PageRequest { limit: Some(20), page: None },
         ..VersionQuery::default()
     };
-    let found = engine
-        .versions
-        .list(&caller.principal, store_id, &query, View::Basic)
-        .await?;
-    let older = found
-        .items
-        .iter()
-        .find(|shown| shown.version.seq < newer.version.seq);
+    let found = engine.versions.list(&caller.principal, store_id, &query, View::Basic).await?;
+    let older = found.items.iter().find(|shown| shown.version.seq < newer.version.seq);
     Ok(older.map(|shown| shown.version.version_id))
 }

@@ -98,11 +98,7 @@ fn newlines_of(content: &str) -> &'static str {
 /// The text of a form, with the ends of lines that the memory has.
 fn content_of(form: &Form) -> String {
     let content = form.fields.text("content").replace("\r\n", "\n");
-    if form.fields.text("newlines") == "crlf" {
-        content.replace('\n', "\r\n")
-    } else {
-        content
-    }
+    if form.fields.text("newlines") == "crlf" { content.replace('\n', "\r\n") } else { content }
 }
 
 /// The message of an error that the person can correct in the form.
@@ -129,13 +125,7 @@ pub(super) async fn new(
 ) -> PageResult {
     let store = engine.stores.get(&caller.principal, store_id.0).await?;
     let directory = fields.filled("path").unwrap_or("/");
-    page(&EditPage::new(
-        &engine,
-        &caller,
-        StoreHead::of(&store),
-        directory,
-        "",
-    ))
+    page(&EditPage::new(&engine, &caller, StoreHead::of(&store), directory, ""))
 }
 
 /// `POST /console/stores/{id}/new`
@@ -196,24 +186,15 @@ pub(super) async fn save(
 ) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
     let content = content_of(&form);
-    let edit = MemoryEdit {
-        content: Some(content.clone()),
-        ..edit_of(Some(Precondition::ContentSha256(base)))
-    };
+    let edit =
+        MemoryEdit { content: Some(content.clone()), ..edit_of(Some(Precondition::ContentSha256(base))) };
     let (store_id, memory_id) = (store_id.0, memory_id.0);
     let principal = &form.caller.principal;
     match engine.memories.update(principal, store_id, memory_id, edit).await {
         Ok(_) => {
             let is_same = ContentHash::of(content.as_bytes()) == base;
-            let done_is = if is_same {
-                Done::MemoryUnchanged
-            } else {
-                Done::MemorySaved
-            };
-            done(
-                &format!("/console/stores/{store_id}/memories/{memory_id}"),
-                done_is,
-            )
+            let done_is = if is_same { Done::MemoryUnchanged } else { Done::MemorySaved };
+            done(&format!("/console/stores/{store_id}/memories/{memory_id}"), done_is)
         }
         Err(EngineError::PreconditionFailed { .. }) => {
             conflict(&engine, &form.caller, store_id, memory_id, &content).await
@@ -279,10 +260,7 @@ pub(super) async fn rename(
     };
     let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
     let principal = &form.caller.principal;
-    engine
-        .memories
-        .update(principal, store_id.0, memory_id.0, edit)
-        .await?;
+    engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
     done(&memory, Done::MemoryMoved)
 }
 
@@ -306,18 +284,12 @@ pub(super) async fn set_expiry(
     };
     let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
     let principal = &form.caller.principal;
-    engine
-        .memories
-        .update(principal, store_id.0, memory_id.0, edit)
-        .await?;
+    engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
     done(&memory, done_is)
 }
 
 fn pinned(is_pinned: bool) -> MemoryEdit {
-    MemoryEdit {
-        pinned: Some(is_pinned),
-        ..edit_of(None)
-    }
+    MemoryEdit { pinned: Some(is_pinned), ..edit_of(None) }
 }
 
 #[derive(Template)]
@@ -357,10 +329,7 @@ pub(super) async fn delete(
 ) -> PageResult {
     let expected = form.fields.hash("sha256")?;
     let principal = &form.caller.principal;
-    engine
-        .memories
-        .delete(principal, store_id.0, memory_id.0, Some(expected))
-        .await?;
+    engine.memories.delete(principal, store_id.0, memory_id.0, Some(expected)).await?;
     let history = format!("/console/stores/{}/memories/{}/history", store_id.0, memory_id.0);
     done(&history, Done::MemoryDeleted)
 }

@@ -66,20 +66,14 @@ struct ErasuresPage {
 
 /// `GET /console/erasures`
 pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let found = engine
-        .erasures
-        .list(&caller.principal, &fields.page(PER_PAGE))
-        .await?;
+    let found = engine.erasures.list(&caller.principal, &fields.page(PER_PAGE)).await?;
     let stores = stores_to_choose(&engine, &caller, true).await?;
     let now = engine.now();
     page(&ErasuresPage {
         frame: caller.frame("Erase", Tab::Erase),
         rows: found.items.iter().map(|erasure| Row::of(erasure, now)).collect(),
         pager: fields.pager(found.next),
-        stores: stores
-            .into_iter()
-            .map(|store| (store.store_id.to_string(), store.name))
-            .collect(),
+        stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
         may_use_metadata: !caller.principal.is_bound_to_stores(),
     })
 }
@@ -89,19 +83,13 @@ fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
     if let Some(name) = fields.filled("metadata_name") {
         let value = fields.text("metadata_value").trim().to_owned();
         let pairs = Map::from_iter([(name.to_owned(), Value::from(value))]);
-        return Ok(ErasureRequest {
-            store_metadata: Some(pairs),
-            ..ErasureRequest::default()
-        });
+        return Ok(ErasureRequest { store_metadata: Some(pairs), ..ErasureRequest::default() });
     }
     let store_id = fields.id::<StoreKind>("store")?;
     let store_id = store_id.ok_or_else(|| Refusal::Invalid("`store` must be chosen".to_owned()))?;
     Ok(ErasureRequest {
         store_id: Some(store_id),
-        path_prefix: fields
-            .filled("prefix")
-            .filter(|prefix| *prefix != "/")
-            .map(str::to_owned),
+        path_prefix: fields.filled("prefix").filter(|prefix| *prefix != "/").map(str::to_owned),
         store_metadata: None,
     })
 }
@@ -157,16 +145,10 @@ async fn selection_of(
             let store = engine.stores.get(&caller.principal, *store_id).await?;
             let query = MemoryQuery {
                 path_prefix: Some(prefix.clone()),
-                page: PageRequest {
-                    limit: Some(100),
-                    page: None,
-                },
+                page: PageRequest { limit: Some(100), page: None },
                 ..MemoryQuery::default()
             };
-            let found = engine
-                .memories
-                .list(&caller.principal, *store_id, &query, View::Basic)
-                .await?;
+            let found = engine.memories.list(&caller.principal, *store_id, &query, View::Basic).await?;
             let paths = found.items.iter().filter_map(|item| match item {
                 ShownItem::Memory(shown) => Some(path(shown.memory.head.path.as_str())),
                 ShownItem::Prefix(_) => None,
@@ -177,10 +159,7 @@ async fn selection_of(
                 what: format!("every memory of {} that ever was below {prefix}", store.name),
                 word: store.name,
                 counts: vec![
-                    format!(
-                        "{more}{} there now",
-                        words::counted(examples.len() as u64, "live file")
-                    ),
+                    format!("{more}{} there now", words::counted(examples.len() as u64, "live file")),
                     "all deleted, moved and earlier versions of them".to_owned(),
                 ],
                 examples,
@@ -188,10 +167,7 @@ async fn selection_of(
             })
         }
         (Some(store_id), None, None) => {
-            let report = engine
-                .usage
-                .of_store(&caller.principal, *store_id, Some(1))
-                .await?;
+            let report = engine.usage.of_store(&caller.principal, *store_id, Some(1)).await?;
             Ok(Selection {
                 what: format!("the store {} with everything in it", report.store.name),
                 counts: vec![
@@ -219,10 +195,7 @@ async fn stores_with(
 ) -> Result<Selection, Refusal> {
     let mut query = StoreQuery {
         include_archived: true,
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
+        page: PageRequest { limit: Some(100), page: None },
         ..StoreQuery::default()
     };
     let (mut names, mut memories, mut seen) = (Vec::new(), 0, 0);
@@ -230,10 +203,7 @@ async fn stores_with(
         let found = engine.stores.list(&caller.principal, &query).await?;
         seen += found.items.len();
         for store in found.items {
-            if pairs
-                .iter()
-                .all(|(name, value)| store.metadata.get(name) == Some(value))
-            {
+            if pairs.iter().all(|(name, value)| store.metadata.get(name) == Some(value)) {
                 memories += store.memory_count;
                 names.push(store.name);
             }
@@ -243,17 +213,12 @@ async fn stores_with(
             break;
         }
     }
-    let pairs = pairs
-        .iter()
-        .map(|(name, value)| format!("{name} = {}", value.as_str().unwrap_or_default()));
+    let pairs = pairs.iter().map(|(name, value)| format!("{name} = {}", value.as_str().unwrap_or_default()));
     let described = pairs.collect::<Vec<_>>().join(", ");
     Ok(Selection {
         what: format!("every store with the metadata {described}, also deleted ones that are still kept"),
         word: "erase".to_owned(),
-        counts: vec![
-            words::counted(names.len() as u64, "store"),
-            words::counted(memories, "live file"),
-        ],
+        counts: vec![words::counted(names.len() as u64, "store"), words::counted(memories, "live file")],
         examples: names.iter().take(50).map(|name| Markup::text(name)).collect(),
         keeps_store: false,
     })
@@ -264,21 +229,12 @@ pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResu
     let request = request_of(&form.fields)?;
     let selection = selection_of(&engine, &form.caller, &request).await?;
     if form.fields.text("confirm").trim() != selection.word.trim() {
-        let rule = format!(
-            "`confirm` must be {}, exactly: nothing was erased",
-            selection.word
-        );
+        let rule = format!("`confirm` must be {}, exactly: nothing was erased", selection.word);
         return Err(Refusal::Invalid(rule));
     }
     let call = form.call(&engine)?;
-    let erasure = engine
-        .erasures
-        .create(&form.caller.principal, request, call)
-        .await?;
-    done(
-        &format!("/console/erasures/{}", erasure.erasure_id),
-        Done::ErasureBegun,
-    )
+    let erasure = engine.erasures.create(&form.caller.principal, request, call).await?;
+    done(&format!("/console/erasures/{}", erasure.erasure_id), Done::ErasureBegun)
 }
 
 #[derive(Template)]
@@ -324,20 +280,9 @@ pub(super) async fn show(
         row: Row::of(&erasure, now),
         counts,
         steps: steps
-            .map(|step| {
-                (
-                    step.name.replace('_', " "),
-                    at(step.started_at),
-                    step.ended_at.map(at),
-                )
-            })
+            .map(|step| (step.name.replace('_', " "), at(step.started_at), step.ended_at.map(at)))
             .collect(),
-        stores: receipt
-            .memory_store_ids
-            .iter()
-            .take(50)
-            .map(|store_id| id(&store_id.to_string()))
-            .collect(),
+        stores: receipt.memory_store_ids.iter().take(50).map(|store_id| id(&store_id.to_string())).collect(),
         failed_attempts: erasure.failed_attempts,
         is_done: erasure.state == ErasureState::Done,
         versions_kept: receipt.versions_kept,

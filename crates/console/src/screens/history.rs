@@ -52,9 +52,7 @@ impl Entry {
             ),
             by: people.show(version.created_by.as_ref()),
             at: time(version.created_at, now),
-            size: version
-                .content
-                .map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+            size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
             is_redacted: version.redacted_at.is_some(),
             may_restore: may_write && has_content,
             has_content,
@@ -134,10 +132,7 @@ async fn show(
     let principal = &caller.principal;
     let store = engine.stores.get(principal, store_id).await?;
     let query = query_of(memory_id, fields)?;
-    let found = engine
-        .versions
-        .list(principal, store_id, &query, View::Basic)
-        .await?;
+    let found = engine.versions.list(principal, store_id, &query, View::Basic).await?;
     if memory_id.is_some() && found.items.is_empty() && !is_filtered(fields) && !fields.is_on("page") {
         return Err(Refusal::NotFound("the memory was not found"));
     }
@@ -152,9 +147,7 @@ async fn show(
         (Some(_), Some(named)) => path(named.as_str()),
         (Some(_), None) => Markup::text("a redacted memory"),
     };
-    let title = named
-        .filter(|_| memory_id.is_some())
-        .map_or(store.name.as_str(), |named| named.as_str());
+    let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
     page(&HistoryPage {
         frame: caller.frame(format!("History of {title}"), Tab::Stores),
         entries: found
@@ -176,7 +169,5 @@ async fn show(
 }
 
 fn is_filtered(fields: &Fields) -> bool {
-    ["operation", "actor", "from", "to"]
-        .iter()
-        .any(|name| fields.is_on(name))
+    ["operation", "actor", "from", "to"].iter().any(|name| fields.is_on(name))
 }

@@ -99,17 +99,11 @@ pub(super) async fn import(
     let slot = Arc::new(slots.take(form.caller.principal.tenant_id).await?);
     let (found, held_bytes) = verified(&upload, Arc::clone(&slot)).await?;
     // Another file is another import.
-    form.fields
-        .add("file_sha256", ContentHash::of(&upload.file).to_string());
+    form.fields.add("file_sha256", ContentHash::of(&upload.file).to_string());
     let principal = &form.caller.principal;
     let store = match target {
         Target::There(store) => *store,
-        Target::New(draft) => {
-            engine
-                .stores
-                .create(principal, draft, form.call(&engine)?)
-                .await?
-        }
+        Target::New(draft) => engine.stores.create(principal, draft, form.call(&engine)?).await?,
     };
     let destination = destination_of(&engine, principal, store.store_id, &upload.held).await?;
     let mut report = found.report;
@@ -130,11 +124,7 @@ pub(super) async fn import(
         };
         stopped = import.run(steps, &mut report).await?;
     }
-    let status = if is_refused {
-        StatusCode::CONFLICT
-    } else {
-        StatusCode::OK
-    };
+    let status = if is_refused { StatusCode::CONFLICT } else { StatusCode::OK };
     let (rows, not_shown) = rows_of(&mut report);
     let title = format!("Import into {}", store.name);
     page_with(
@@ -170,10 +160,7 @@ async fn target_of(engine: &Engine, form: &Form) -> Result<Target, Refusal> {
     let name = form.fields.filled("name").map(str::to_owned);
     let name =
         name.ok_or_else(|| Refusal::Invalid("`name` of the new store must not be empty".to_owned()))?;
-    Ok(Target::New(StoreDraft {
-        name,
-        ..StoreDraft::default()
-    }))
+    Ok(Target::New(StoreDraft { name, ..StoreDraft::default() }))
 }
 
 /// How much an archive may unpack to.
@@ -241,31 +228,17 @@ async fn destination_of(
     request: &Held,
 ) -> Result<Destination, Refusal> {
     let mut destination = Destination::default();
-    let mut query = MemoryQuery {
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..MemoryQuery::default()
-    };
+    let mut query =
+        MemoryQuery { page: PageRequest { limit: Some(100), page: None }, ..MemoryQuery::default() };
     loop {
-        let page = engine
-            .memories
-            .list(principal, store_id, &query, View::Basic)
-            .await?;
+        let page = engine.memories.list(principal, store_id, &query, View::Basic).await?;
         for item in page.items {
             if let ShownItem::Memory(shown) = item {
                 let head = shown.memory.head;
-                if !request
-                    .memory
-                    .try_grow(EXISTING_BYTES + 2 * head.path.as_str().len() as u64)
-                {
+                if !request.memory.try_grow(EXISTING_BYTES + 2 * head.path.as_str().len() as u64) {
                     return Err(EngineError::OverMemory.into());
                 }
-                let existing = Existing {
-                    id: head.memory_id.to_string(),
-                    sha256: head.sha256.to_string(),
-                };
+                let existing = Existing { id: head.memory_id.to_string(), sha256: head.sha256.to_string() };
                 destination.add(&head.path, existing);
             }
         }
@@ -277,9 +250,7 @@ async fn destination_of(
 }
 
 fn credential_of(headers: &HeaderMap) -> String {
-    let value = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
+    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credential = value.and_then(|value| value.strip_prefix("Bearer "));
     credential.unwrap_or_default().to_owned()
 }
@@ -347,12 +318,7 @@ impl Import<'_> {
                     Err(error) => return Ok(Some(stopped(done, total, &error.to_string()))),
                 }
             }
-            if self
-                .upload
-                .deadline
-                .is_some_and(|at| Instant::now() + ANSWER_TIME >= at)
-                && done < total
-            {
+            if self.upload.deadline.is_some_and(|at| Instant::now() + ANSWER_TIME >= at) && done < total {
                 return Ok(Some(stopped(done, total, "the time of the request is over")));
             }
         }
@@ -415,10 +381,7 @@ fn stopped(done: usize, total: usize, why: &str) -> String {
 }
 
 fn operation((step, content): &(Step, String)) -> MemoryOperation {
-    let expected = step
-        .replaces
-        .as_ref()
-        .and_then(|existing| existing.sha256.parse().ok());
+    let expected = step.replaces.as_ref().and_then(|existing| existing.sha256.parse().ok());
     MemoryOperation::Put {
         path: step.item.path.as_str().to_owned(),
         content: content.clone(),
@@ -447,9 +410,7 @@ fn read_batches(
     let mut batch = Batch::default();
     let send = |batch: Batch| {
         // The receiver has ended if the import was stopped.
-        sender
-            .blocking_send(batch)
-            .map_err(|_| Damage("stopped".to_owned()))
+        sender.blocking_send(batch).map_err(|_| Damage("stopped".to_owned()))
     };
     read_files::<Damage>(&file[..], unpack_limit(file), |name, size, content| {
         let Some(steps) = wanted.remove(name) else {

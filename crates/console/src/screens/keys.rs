@@ -59,10 +59,7 @@ impl Key {
             id: id(&full),
             name: key.name.clone(),
             scopes: key.scopes.iter().map(|scope| scope.name()).collect(),
-            stores: key
-                .store_ids
-                .as_ref()
-                .map(|ids| ids.iter().take(20).map(store).collect()),
+            stores: key.store_ids.as_ref().map(|ids| ids.iter().take(20).map(store).collect()),
             created: time(key.created_at, now),
             used: time_or(issued.last_used_at, now, "never"),
             expires: time_or(key.expires_at, now, "never"),
@@ -94,10 +91,7 @@ struct KeysPage {
 
 /// `GET /console/keys`
 pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fields): Query) -> PageResult {
-    let found = engine
-        .keys
-        .list(&caller.principal, &fields.page(PER_PAGE))
-        .await?;
+    let found = engine.keys.list(&caller.principal, &fields.page(PER_PAGE)).await?;
     let stores = if caller.may(Scope::MemoryRead) {
         stores_to_choose(&engine, &caller, false).await?
     } else {
@@ -112,17 +106,10 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
     });
     page(&KeysPage {
         frame: caller.frame("API keys", Tab::Keys),
-        rows: found
-            .items
-            .iter()
-            .map(|issued| Key::of(issued, &caller, now))
-            .collect(),
+        rows: found.items.iter().map(|issued| Key::of(issued, &caller, now)).collect(),
         pager: fields.pager(found.next),
         scopes: choices.collect(),
-        stores: stores
-            .into_iter()
-            .map(|store| (store.store_id.to_string(), store.name))
-            .collect(),
+        stores: stores.into_iter().map(|store| (store.store_id.to_string(), store.name)).collect(),
         must_choose_stores: caller.principal.is_bound_to_stores(),
         once: engine.new_uuid().to_string(),
     })
@@ -147,9 +134,7 @@ pub(super) async fn create(
     form: Form,
 ) -> PageResult {
     let fields = &form.fields;
-    let scopes = fields
-        .all("scope")
-        .map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
+    let scopes = fields.all("scope").map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
     let store_ids = fields.all("store").filter(|text| !text.is_empty());
     let store_ids = store_ids.map(|text| {
         let rule = |error| Refusal::Invalid(format!("`store` {error}"));
@@ -175,9 +160,7 @@ pub(super) async fn create(
             (secret, button)
         }),
         url: url_of(&options, &headers),
-        store: store_ids
-            .first()
-            .map_or_else(|| "memstore_…".to_owned(), StoreId::to_string),
+        store: store_ids.first().map_or_else(|| "memstore_…".to_owned(), StoreId::to_string),
     })
 }
 
@@ -216,8 +199,5 @@ pub(super) async fn show(
 /// `POST /console/keys/{id}/revoke`
 pub(super) async fn revoke(State(engine): State<Engine>, Path(api_key_id): OfKey, form: Form) -> PageResult {
     let revoked = engine.keys.revoke(&form.caller.principal, api_key_id.0).await?;
-    done(
-        &format!("/console/keys/{}", revoked.key.api_key_id),
-        Done::KeyRevoked,
-    )
+    done(&format!("/console/keys/{}", revoked.key.api_key_id), Done::KeyRevoked)
 }

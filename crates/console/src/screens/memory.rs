@@ -34,20 +34,10 @@ impl Found {
     ) -> Result<Self, Refusal> {
         let principal = &caller.principal;
         let store = engine.stores.get(principal, store_id).await?;
-        let shown = engine
-            .memories
-            .get(principal, store_id, memory_id, View::Basic)
-            .await?;
+        let shown = engine.memories.get(principal, store_id, memory_id, View::Basic).await?;
         let version_id = shown.memory.head.version_id;
-        let version = engine
-            .versions
-            .get(principal, store_id, version_id, View::Full)
-            .await?;
-        Ok(Self {
-            store,
-            shown,
-            version,
-        })
+        let version = engine.versions.get(principal, store_id, version_id, View::Full).await?;
+        Ok(Self { store, shown, version })
     }
 
     pub(super) fn content(&self) -> &str {
@@ -107,18 +97,12 @@ pub(super) async fn show(
         None
     } else {
         let render = move || markdown::render(&text);
-        engine
-            .computations
-            .run(caller.principal.tenant_id, render)
-            .await?
+        engine.computations.run(caller.principal.tenant_id, render).await?
     };
     let is_raw = rendered.is_none();
     let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
     let store = StoreHead::of(&found.store);
-    let directory = found
-        .path()
-        .rsplit_once('/')
-        .map_or("", |(directory, _)| directory);
+    let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     page(&MemoryPage {
         frame: caller.frame(format!("{} in {}", found.path(), found.store.name), Tab::Stores),
         base: format!("{}/memories/{}", store.base, memory.head.memory_id),
@@ -136,15 +120,9 @@ pub(super) async fn show(
         created: time(memory.created_at, now),
         read: time_or(found.shown.last_accessed_at, now, "never"),
         expires: time_or(found.shown.expires_at, now, "never"),
-        own_expiry: memory
-            .expires_at
-            .map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned()),
+        own_expiry: memory.expires_at.map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned()),
         is_pinned: memory.is_pinned,
-        lines: if is_raw {
-            Lines::from(content, first)
-        } else {
-            Lines::default()
-        },
+        lines: if is_raw { Lines::from(content, first) } else { Lines::default() },
         rendered: rendered.unwrap_or_default(),
         is_raw,
         is_too_large: is_raw && !wants_raw && !is_plain,
@@ -171,9 +149,5 @@ pub(super) async fn file(
 ) -> Result<Response, Refusal> {
     let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
     let name = found.path().rsplit('/').next().unwrap_or("memory");
-    Ok(download(
-        name,
-        "text/plain; charset=utf-8",
-        found.content().to_owned(),
-    ))
+    Ok(download(name, "text/plain; charset=utf-8", found.content().to_owned()))
 }

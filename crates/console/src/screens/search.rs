@@ -105,11 +105,7 @@ pub(super) async fn show(State(engine): State<Engine>, caller: Caller, Query(fie
         stores: stores
             .iter()
             .map(|store| {
-                (
-                    store.store_id.to_string(),
-                    store.name.clone(),
-                    store.store_id.to_string() == chosen,
-                )
+                (store.store_id.to_string(), store.name.clone(), store.store_id.to_string() == chosen)
             })
             .collect(),
         prefix: fields.text("prefix").to_owned(),
@@ -140,11 +136,7 @@ async fn search(
     let people = People::look_up(engine, caller).await;
     let (mut hits, now) = (Vec::new(), engine.now());
     for _ in 0..MAX_PAGES {
-        let found = match engine
-            .search
-            .find_everywhere(&caller.principal, &chosen, &query)
-            .await
-        {
+        let found = match engine.search.find_everywhere(&caller.principal, &chosen, &query).await {
             Ok(found) => found,
             Err(error @ EngineError::Invalid { .. }) => return Ok(Searched::Problem(error.to_string())),
             Err(error) => return Err(error.into()),
@@ -178,42 +170,25 @@ async fn author_of(
     };
     let query = VersionQuery {
         memory_id: Some(hit.memory_id),
-        page: PageRequest {
-            limit: Some(1),
-            page: None,
-        },
+        page: PageRequest { limit: Some(1), page: None },
         ..VersionQuery::default()
     };
-    let found = engine
-        .versions
-        .list(&caller.principal, hit.store_id, &query, View::Basic)
-        .await?;
+    let found = engine.versions.list(&caller.principal, hit.store_id, &query, View::Basic).await?;
     let Some(newest) = found.items.first() else {
         return Ok(Author::Other);
     };
     let actor = newest.version.created_by.as_ref();
     let is_wanted = actor.is_some_and(|actor| actor.id() == *wanted)
         || actor_text(actor).to_lowercase().contains(&wanted.to_lowercase())
-        || people
-            .name_of(actor)
-            .is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
-    Ok(if is_wanted {
-        Author::Wanted(people.show(actor))
-    } else {
-        Author::Other
-    })
+        || people.name_of(actor).is_some_and(|name| name.to_lowercase().contains(&wanted.to_lowercase()));
+    Ok(if is_wanted { Author::Wanted(people.show(actor)) } else { Author::Other })
 }
 
 fn shown(hit: &SearchHit, by: Option<Markup>, stores: &[Store], now: Timestamp) -> Hit {
     let store = stores.iter().find(|store| store.store_id == hit.store_id);
     let store_href = format!("/console/stores/{}", hit.store_id);
     Hit {
-        href: format!(
-            "{store_href}/memories/{}?line={}#L{}",
-            hit.memory_id,
-            near(hit.line),
-            hit.line
-        ),
+        href: format!("{store_href}/memories/{}?line={}#L{}", hit.memory_id, near(hit.line), hit.line),
         path: path(hit.path.as_str()),
         store: store.map_or_else(|| hit.store_id.to_string(), |store| store.name.clone()),
         store_href,

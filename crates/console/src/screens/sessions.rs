@@ -55,23 +55,12 @@ impl Attached {
 /// The name of an agent, or its id.
 fn agent_of(session: &Session) -> String {
     let agent: Value = serde_json::from_str(session.agent.as_str()).unwrap_or_default();
-    let text = |name: &str| {
-        agent[name]
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-    };
-    text("name")
-        .or_else(|| text("id"))
-        .unwrap_or_else(|| "an agent".to_owned())
+    let text = |name: &str| agent[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    text("name").or_else(|| text("id")).unwrap_or_else(|| "an agent".to_owned())
 }
 
 fn title_of(session: &Session) -> String {
-    session
-        .title
-        .clone()
-        .filter(|title| !title.is_empty())
-        .unwrap_or_else(|| "Untitled session".to_owned())
+    session.title.clone().filter(|title| !title.is_empty()).unwrap_or_else(|| "Untitled session".to_owned())
 }
 
 impl Row {
@@ -154,13 +143,9 @@ impl Call {
         let text = |name: &str| event.input.get(name).and_then(Value::as_str).unwrap_or_default();
         let command = text("command").to_owned();
         let place = event.place.as_ref().filter(|place| !place.path.is_empty());
-        let rest = event
-            .input
-            .iter()
-            .filter(|(name, _)| *name != "command" && !PATHS.contains(&name.as_str()));
-        let rest: Vec<_> = rest
-            .map(|(name, value)| format!("{name}: {}", described(value)))
-            .collect();
+        let rest =
+            event.input.iter().filter(|(name, _)| *name != "command" && !PATHS.contains(&name.as_str()));
+        let rest: Vec<_> = rest.map(|(name, value)| format!("{name}: {}", described(value))).collect();
         Self {
             id: event.event_id,
             at_micros: event.at.as_micros(),
@@ -245,11 +230,7 @@ pub(super) async fn show(
     let calls: Vec<_> = found.items.iter().map(|event| Call::of(event, now)).collect();
     let writes = calls.iter().filter(|call| call.is_write).count();
     let (pager, newest_first) = (fields.pager(found.next), query.newest_first);
-    let is_at_end = if newest_first {
-        pager.is_first()
-    } else {
-        pager.next.is_none()
-    };
+    let is_at_end = if newest_first { pager.is_first() } else { pager.next.is_none() };
     let newest = if newest_first { calls.first() } else { calls.last() };
     let live = (is_at_end && session.archived_at.is_none()).then(|| Live {
         href: format!("/console/sessions/{}/events", session.session_id),
@@ -280,10 +261,7 @@ pub(super) async fn show(
 
 /// `POST /console/sessions/{id}/end`
 pub(super) async fn end(State(engine): State<Engine>, Path(session_id): OfSession, form: Form) -> PageResult {
-    engine
-        .sessions
-        .archive(&form.caller.principal, session_id.0)
-        .await?;
+    engine.sessions.archive(&form.caller.principal, session_id.0).await?;
     done(&format!("/console/sessions/{}", session_id.0), Done::SessionEnded)
 }
 
@@ -308,10 +286,7 @@ mod tests {
             place: None,
         };
         let row = call_row(&event, Timestamp::from_micros(0)).unwrap();
-        assert!(
-            row.contains("todo.md") && row.contains("file_text: 27 B"),
-            "{row}"
-        );
+        assert!(row.contains("todo.md") && row.contains("file_text: 27 B"), "{row}");
         assert!(!row.contains("<a "), "{row}");
     }
 }

@@ -42,9 +42,7 @@ pub(super) async fn show(
         frame: caller.frame(format!("Settings of {}", store.name), Tab::Stores),
         store: StoreHead::of(&store),
         policy: store.policy.name(),
-        expires_days: store
-            .expires_unused_after
-            .map_or_else(String::new, |secs| (secs / 86_400).to_string()),
+        expires_days: store.expires_unused_after.map_or_else(String::new, |secs| (secs / 86_400).to_string()),
         memories: words::count(store.memory_count),
         size: words::bytes(store.live_bytes),
         created: time(store.created_at, now),
@@ -67,10 +65,7 @@ pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, 
     let edit = StoreEdit {
         name: Some(fields.text("name").trim().to_owned()),
         description: Some(fields.text("description").trim().replace("\r\n", "\n")),
-        policy: fields
-            .filled("policy")
-            .map(str::to_owned)
-            .filter(|_| may_administer),
+        policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
         expires_unused_after: if may_administer {
             Some(days(fields.number("expires_days")?)?.unwrap_or_default())
         } else {
@@ -78,23 +73,14 @@ pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, 
         },
         ..StoreEdit::default()
     };
-    engine
-        .stores
-        .update(&form.caller.principal, store_id.0, edit, None)
-        .await?;
-    done(
-        &format!("/console/stores/{}/settings", store_id.0),
-        Done::StoreSaved,
-    )
+    engine.stores.update(&form.caller.principal, store_id.0, edit, None).await?;
+    done(&format!("/console/stores/{}/settings", store_id.0), Done::StoreSaved)
 }
 
 /// `POST /console/stores/{id}/archive`
 pub(super) async fn archive(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
     engine.stores.archive(&form.caller.principal, store_id.0).await?;
-    done(
-        &format!("/console/stores/{}/settings", store_id.0),
-        Done::StoreArchived,
-    )
+    done(&format!("/console/stores/{}/settings", store_id.0), Done::StoreArchived)
 }
 
 /// `POST /console/stores/{id}/delete`

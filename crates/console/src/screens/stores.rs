@@ -67,10 +67,7 @@ pub(super) async fn stores_to_choose(
 ) -> Result<Vec<Store>, Refusal> {
     let query = StoreQuery {
         include_archived,
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
+        page: PageRequest { limit: Some(100), page: None },
         ..StoreQuery::default()
     };
     Ok(engine.stores.list(&caller.principal, &query).await?.items)
@@ -96,9 +93,7 @@ pub(super) async fn list(State(engine): State<Engine>, caller: Caller, Query(fie
             }
             query.page.page = Some(next);
             let more = engine.stores.list(&caller.principal, &query).await?;
-            found
-                .items
-                .extend(more.items.into_iter().filter(|store| is_called(store, &wanted)));
+            found.items.extend(more.items.into_iter().filter(|store| is_called(store, &wanted)));
             found.next = more.next;
             calls += 1;
         }
@@ -143,6 +138,5 @@ pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResu
 /// A period in seconds.
 pub(super) fn days(days: Option<u64>) -> Result<Option<u64>, Refusal> {
     let rule = || Refusal::Invalid("`expires_days` is too large".to_owned());
-    days.map(|days| days.checked_mul(86_400).ok_or_else(rule))
-        .transpose()
+    days.map(|days| days.checked_mul(86_400).ok_or_else(rule)).transpose()
 }

@@ -42,11 +42,7 @@ struct TransferPage {
 /// The name of the file with the archive of a store.
 pub fn archive_name(store: &str) -> String {
     let letter_or_dash = |letter: char| {
-        if letter.is_ascii_alphanumeric() {
-            letter
-        } else {
-            '-'
-        }
+        if letter.is_ascii_alphanumeric() { letter } else { '-' }
     };
     let name: String = store.chars().map(letter_or_dash).collect();
     let name = name.trim_matches('-').to_ascii_lowercase();
@@ -63,19 +59,14 @@ pub(super) async fn show(
     Query(fields): Query,
 ) -> PageResult {
     let mut stores = stores_to_choose(&engine, &caller, true).await?;
-    let chosen = fields
-        .id::<StoreKind>("store")?
-        .or(stores.first().map(|store| store.store_id));
+    let chosen = fields.id::<StoreKind>("store")?.or(stores.first().map(|store| store.store_id));
     if let Some(store_id) = chosen
         && !stores.iter().any(|store| store.store_id == store_id)
     {
         stores.insert(0, engine.stores.get(&caller.principal, store_id).await?);
     }
     let is_chosen = |store_id| Some(store_id) == chosen;
-    let name = stores
-        .iter()
-        .find(|store| is_chosen(store.store_id))
-        .map_or("", |store| store.name.as_str());
+    let name = stores.iter().find(|store| is_chosen(store.store_id)).map_or("", |store| store.name.as_str());
     page(&TransferPage {
         frame: caller.frame("Import and export", Tab::Transfer),
         url: url_of(&options, &headers),

@@ -46,10 +46,7 @@ pub(super) fn crumbs(base: &str, directory: &str) -> Vec<Crumb> {
     let parts = names.map(|name| {
         below.push_str(name);
         below.push('/');
-        Crumb {
-            name: visible(name),
-            href: format!("{base}?path={}", encoded(&below)),
-        }
+        Crumb { name: visible(name), href: format!("{base}?path={}", encoded(&below)) }
     });
     parts.collect()
 }
@@ -139,10 +136,7 @@ pub(super) async fn show(
         page: fields.page(PER_PAGE),
         ..MemoryQuery::default()
     };
-    let found = engine
-        .memories
-        .list(principal, store_id, &query, View::Basic)
-        .await?;
+    let found = engine.memories.list(principal, store_id, &query, View::Basic).await?;
     let (head, now) = (StoreHead::of(&store), engine.now());
     let entries = found.items.iter().map(|item| match item {
         ShownItem::Prefix(path) => Entry::directory(&head.base, path.as_str()),
@@ -166,21 +160,12 @@ pub(super) async fn show(
 
 /// Leads to the memory at a path.
 async fn file_at(engine: &Engine, caller: &Caller, store: &Store, path: String) -> PageResult {
-    let query = MemoryQuery {
-        path: Some(path),
-        ..MemoryQuery::default()
-    };
-    let found = engine
-        .memories
-        .list(&caller.principal, store.store_id, &query, View::Basic)
-        .await?;
+    let query = MemoryQuery { path: Some(path), ..MemoryQuery::default() };
+    let found = engine.memories.list(&caller.principal, store.store_id, &query, View::Basic).await?;
     match found.items.first() {
         Some(ShownItem::Memory(shown)) => {
             let memory_id = shown.memory.head.memory_id;
-            Ok(see_other(&format!(
-                "/console/stores/{}/memories/{memory_id}",
-                store.store_id
-            )))
+            Ok(see_other(&format!("/console/stores/{}/memories/{memory_id}", store.store_id)))
         }
         _ => Err(Refusal::NotFound("there is no memory at this path")),
     }

@@ -28,20 +28,11 @@ struct Quota {
 
 impl Quota {
     fn counted(name: &'static str, used: u64, limit: u64) -> Self {
-        Self {
-            name,
-            used: words::count(used),
-            limit: words::count(limit),
-            percent: percent(used, limit),
-        }
+        Self { name, used: words::count(used), limit: words::count(limit), percent: percent(used, limit) }
     }
 
     fn bytes(name: &'static str, used: u64, limit: u64) -> Self {
-        Self {
-            used: words::bytes(used),
-            limit: words::bytes(limit),
-            ..Self::counted(name, used, limit)
-        }
+        Self { used: words::bytes(used), limit: words::bytes(limit), ..Self::counted(name, used, limit) }
     }
 }
 
@@ -49,17 +40,9 @@ fn quotas_of(report: &TenantUsageReport) -> Vec<Quota> {
     let (usage, limits) = (&report.usage, &report.limits);
     vec![
         Quota::counted("Stores", usage.stores, limits.stores_per_tenant),
-        Quota::bytes(
-            "Memories of all stores",
-            usage.live_bytes,
-            limits.bytes_per_tenant,
-        ),
+        Quota::bytes("Memories of all stores", usage.live_bytes, limits.bytes_per_tenant),
         Quota::counted("Sessions", usage.sessions, limits.sessions_per_tenant),
-        Quota::bytes(
-            "Descriptions of sessions",
-            usage.session_bytes,
-            limits.session_bytes_per_tenant,
-        ),
+        Quota::bytes("Descriptions of sessions", usage.session_bytes, limits.session_bytes_per_tenant),
         Quota::counted("API keys", usage.api_keys, limits.api_keys_per_tenant),
     ]
 }
@@ -107,11 +90,8 @@ pub(super) async fn of_tenant(
     caller: Caller,
     Query(fields): Query,
 ) -> PageResult {
-    let query = StoreQuery {
-        include_archived: true,
-        page: fields.page(STORES_PER_PAGE),
-        ..StoreQuery::default()
-    };
+    let query =
+        StoreQuery { include_archived: true, page: fields.page(STORES_PER_PAGE), ..StoreQuery::default() };
     let found = engine.stores.list(&caller.principal, &query).await?;
     let report = match engine.usage.of_tenant(&caller.principal).await {
         Ok(report) => Some(report),
@@ -128,11 +108,7 @@ pub(super) async fn of_tenant(
         memories: words::count(usage.memories),
         versions: words::count(usage.versions),
         version_bytes: words::bytes(usage.version_bytes),
-        rows: found
-            .items
-            .iter()
-            .map(|store| StoreRow::of(store, &caller, now))
-            .collect(),
+        rows: found.items.iter().map(|store| StoreRow::of(store, &caller, now)).collect(),
         pager: fields.pager(found.next),
         requests: words::count(limits.requests_per_second),
         burst: words::count(limits.request_burst),
@@ -190,21 +166,12 @@ pub(super) async fn of_store(
     Path(store_id): InStore,
 ) -> PageResult {
     let (principal, now) = (&caller.principal, engine.now());
-    let report = engine
-        .usage
-        .of_store(principal, store_id.0, Some(MEMORIES_PER_LIST))
-        .await?;
-    let days = engine
-        .usage
-        .daily_changes(principal, store_id.0, first_day(now))
-        .await?;
+    let report = engine.usage.of_store(principal, store_id.0, Some(MEMORIES_PER_LIST)).await?;
+    let days = engine.usage.daily_changes(principal, store_id.0, first_day(now)).await?;
     let people = People::look_up(&engine, &caller).await;
     let (head, limits) = (StoreHead::of(&report.store), &report.limits);
     let uses = |memories: &[MemoryUse]| {
-        memories
-            .iter()
-            .map(|memory| Used::of(&head.base, memory, &people, now))
-            .collect()
+        memories.iter().map(|memory| Used::of(&head.base, memory, &people, now)).collect()
     };
     page(&StoreUsagePage {
         frame: caller.frame(format!("Usage of {}", report.store.name), Tab::Usage),

@@ -47,20 +47,14 @@ pub(super) async fn show(
 ) -> PageResult {
     let principal = &caller.principal;
     let store = engine.stores.get(principal, store_id.0).await?;
-    let shown = engine
-        .versions
-        .get(principal, store_id.0, version_id.0, View::Full)
-        .await?;
+    let shown = engine.versions.get(principal, store_id.0, version_id.0, View::Full).await?;
     let live = live_memory(&engine, &caller, &shown).await?;
-    let live_href = live
-        .filter(|path| shown.version.path.as_ref() == Some(path))
-        .map(|_| memory_href(&shown));
+    let live_href =
+        live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
     let people = People::look_up(&engine, &caller).await;
     let (head, now, version) = (StoreHead::of(&store), engine.now(), &shown.version);
     let first = usize::try_from(fields.number("line")?.unwrap_or(1)).unwrap_or(1);
-    let redacted = version
-        .redacted_at
-        .map(|at| (time(at, now), people.show(version.redacted_by.as_ref())));
+    let redacted = version.redacted_at.map(|at| (time(at, now), people.show(version.redacted_by.as_ref())));
     page(&VersionPage {
         frame: caller.frame("Version", Tab::Stores),
         base: format!("{}/versions/{}", head.base, version.version_id),
@@ -71,9 +65,7 @@ pub(super) async fn show(
         operation: version.operation.name(),
         by: people.show(version.created_by.as_ref()),
         at: time(version.created_at, now),
-        size: version
-            .content
-            .map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+        size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
         sha256: version.content.map(|content| content.sha256.to_string()),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
         has_content: shown.content.is_some(),
@@ -92,11 +84,7 @@ pub(super) async fn show(
 
 fn path_of(shown: &ShownVersion) -> Markup {
     let none = || Markup::trusted("<span class=\"none\">redacted</span>".to_owned());
-    shown
-        .version
-        .path
-        .as_ref()
-        .map_or_else(none, |at| path(at.as_str()))
+    shown.version.path.as_ref().map_or_else(none, |at| path(at.as_str()))
 }
 
 /// `POST /console/stores/{id}/versions/{id}/restore`
@@ -105,16 +93,9 @@ pub(super) async fn restore(
     Path((store_id, version_id)): OfVersion,
     form: Form,
 ) -> PageResult {
-    let restoration = Restoration {
-        precondition: None,
-        view: View::Basic,
-        idempotency: None,
-    };
+    let restoration = Restoration { precondition: None, view: View::Basic, idempotency: None };
     let principal = &form.caller.principal;
-    let restored = engine
-        .memories
-        .restore(principal, store_id.0, version_id.0, restoration)
-        .await?;
+    let restored = engine.memories.restore(principal, store_id.0, version_id.0, restoration).await?;
     let memory_id = restored.memory.head.memory_id;
     let memory = format!("/console/stores/{}/memories/{memory_id}", store_id.0);
     done(&memory, Done::VersionRestored)
@@ -151,14 +132,8 @@ pub(super) async fn preview(
 ) -> PageResult {
     let principal = &caller.principal;
     let store = engine.stores.get(principal, store_id.0).await?;
-    let also_in = engine
-        .versions
-        .same_content(principal, store_id.0, version_id.0)
-        .await?;
-    let shown = engine
-        .versions
-        .get(principal, store_id.0, version_id.0, View::Full)
-        .await?;
+    let also_in = engine.versions.same_content(principal, store_id.0, version_id.0).await?;
+    let shown = engine.versions.get(principal, store_id.0, version_id.0, View::Full).await?;
     let live = live_memory(&engine, &caller, &shown).await?;
     let live_href = live.map(|_| memory_href(&shown));
     let people = People::look_up(&engine, &caller).await;
@@ -171,16 +146,10 @@ pub(super) async fn preview(
         path: path_of(&shown),
         by: people.show(version.created_by.as_ref()),
         at: time(version.created_at, now),
-        size: version
-            .content
-            .map_or_else(String::new, |content| words::bytes(content.size_bytes)),
+        size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
         also_in_count: also_in.len(),
-        also_in: also_in
-            .into_iter()
-            .take(MAX_LISTED)
-            .map(|other| link(other.to_string()))
-            .collect(),
+        also_in: also_in.into_iter().take(MAX_LISTED).map(|other| link(other.to_string())).collect(),
         is_redacted: version.redacted_at.is_some(),
         live_href,
         store: head,
@@ -189,10 +158,7 @@ pub(super) async fn preview(
 
 /// The page of a version's memory.
 fn memory_href(shown: &ShownVersion) -> String {
-    format!(
-        "/console/stores/{}/memories/{}",
-        shown.store_id, shown.version.memory_id
-    )
+    format!("/console/stores/{}/memories/{}", shown.store_id, shown.version.memory_id)
 }
 
 /// The path of a version's memory, if its content is that of the version now.
@@ -202,16 +168,11 @@ async fn live_memory(
     shown: &ShownVersion,
 ) -> Result<Option<MemoryPath>, Refusal> {
     let (store_id, memory_id) = (shown.store_id, shown.version.memory_id);
-    let memory = engine
-        .memories
-        .get(&caller.principal, store_id, memory_id, View::Basic)
-        .await;
+    let memory = engine.memories.get(&caller.principal, store_id, memory_id, View::Basic).await;
     match memory {
         Ok(live) => {
-            let is_same = shown
-                .version
-                .content
-                .is_some_and(|content| content.sha256 == live.memory.head.sha256);
+            let is_same =
+                shown.version.content.is_some_and(|content| content.sha256 == live.memory.head.sha256);
             Ok(is_same.then_some(live.memory.head.path))
         }
         Err(EngineError::MemoryNotFound) => Ok(None),
@@ -230,10 +191,7 @@ pub(super) async fn redact(
         return Err(Refusal::Invalid(rule.to_owned()));
     }
     let principal = &form.caller.principal;
-    engine
-        .versions
-        .redact(principal, store_id.0, version_id.0)
-        .await?;
+    engine.versions.redact(principal, store_id.0, version_id.0).await?;
     let version = format!("/console/stores/{}/versions/{}", store_id.0, version_id.0);
     done(&version, Done::VersionRedacted)
 }

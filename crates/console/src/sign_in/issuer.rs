@@ -56,11 +56,7 @@ pub(crate) async fn start(
         Err(IssuerSignInError::Engine(error)) => return Err(error.into()),
     };
     let heading = format!("On to {}", name_of(&engine, issuer_id));
-    let mut response = page(&GoOnPage {
-        frame: Frame::bare(&heading),
-        heading,
-        url: &begun.url,
-    })?;
+    let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: &begun.url })?;
     let is_secure = is_secure(&options, &parts.headers);
     set_cookie(&mut response, Audience::AtIssuer, &begun.cookie, is_secure);
     Ok(response)
@@ -105,11 +101,7 @@ async fn welcome(engine: &Engine, begun: &AtIssuer, fields: &Fields, is_secure: 
         Err(IssuerSignInError::Engine(error)) => return Err(error.into()),
     };
     let heading = "You are signed in".to_owned();
-    let mut response = page(&GoOnPage {
-        frame: Frame::bare(&heading),
-        heading,
-        url: next,
-    })?;
+    let mut response = page(&GoOnPage { frame: Frame::bare(&heading), heading, url: next })?;
     let set = set_sign_in(engine, &mut response, Audience::Tenant, &credential, is_secure).await;
     if let Err(error) = set {
         // Such as a token that does not fit into a cookie.
@@ -161,11 +153,8 @@ fn refused(engine: &Engine, issuer_id: &str, next: &str, why: &OpenIdError) -> P
 
 /// A page that says why there is no sign-in, with a link to try again.
 fn failed(status: StatusCode, problem: &str, next: &str) -> PageResult {
-    let template = FailedPage {
-        frame: Frame::bare("You are not signed in"),
-        problem,
-        again: sign_in_path(next),
-    };
+    let template =
+        FailedPage { frame: Frame::bare("You are not signed in"), problem, again: sign_in_path(next) };
     page_with(status, &template)
 }
 

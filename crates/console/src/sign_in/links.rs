@@ -33,10 +33,7 @@ impl OneTimeLinks {
     /// ten minutes. `random` must come from a cryptographically secure source.
     pub fn add(&self, credential: &str, random: [u8; 32], now: Timestamp) -> String {
         let token = URL_SAFE_NO_PAD.encode(random);
-        let link = Link {
-            credential: credential.to_owned(),
-            expires_at: now.plus(LINK_LIFE),
-        };
+        let link = Link { credential: credential.to_owned(), expires_at: now.plus(LINK_LIFE) };
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.expires_at > now);
         links.insert(ContentHash::of(token.as_bytes()), link);

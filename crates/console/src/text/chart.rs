@@ -22,17 +22,8 @@ pub(crate) fn first_day(now: Timestamp) -> Timestamp {
 /// A bar for the changes of each day.
 pub(crate) fn changes(days: &[DailyChanges], now: Timestamp) -> Markup {
     let first = first_day(now).as_micros() / MICROS_PER_DAY;
-    let of_day = |day: i64| {
-        days.iter()
-            .find(|found| found.day == day)
-            .map_or(0, |found| found.changes)
-    };
-    let most = days
-        .iter()
-        .map(|day| day.changes)
-        .max()
-        .unwrap_or_default()
-        .max(1);
+    let of_day = |day: i64| days.iter().find(|found| found.day == day).map_or(0, |found| found.changes);
+    let most = days.iter().map(|day| day.changes).max().unwrap_or_default().max(1);
     let total: u64 = days.iter().map(|day| day.changes).sum();
     let step = WIDTH / DAYS;
     let mut svg = format!(

@@ -63,16 +63,10 @@ impl Hunk {
                 continue;
             }
             if row.old.is_some() {
-                rows.push(Row {
-                    old: row.old.clone(),
-                    ..Row::default()
-                });
+                rows.push(Row { old: row.old.clone(), ..Row::default() });
             }
             if row.new.is_some() {
-                added.push(Row {
-                    new: row.new.clone(),
-                    ..Row::default()
-                });
+                added.push(Row { new: row.new.clone(), ..Row::default() });
             }
         }
         rows.append(&mut added);
@@ -99,10 +93,7 @@ impl Diff {
         new: Arc<str>,
     ) -> Result<Self, Refusal> {
         let compare = move || Self::of(&old, &new);
-        let diff = engine
-            .computations
-            .run(caller.principal.tenant_id, compare)
-            .await?;
+        let diff = engine.computations.run(caller.principal.tenant_id, compare).await?;
         Ok(diff)
     }
 
@@ -114,11 +105,8 @@ impl Diff {
         let [old_rest, new_rest] = [&old[start..], &new[start..]];
         let end = old_rest.iter().rev().zip(new_rest.iter().rev());
         let end = end.take_while(same).count();
-        let mut shown = Self {
-            removed: old_rest.len() - end,
-            added: new_rest.len() - end,
-            ..Self::default()
-        };
+        let mut shown =
+            Self { removed: old_rest.len() - end, added: new_rest.len() - end, ..Self::default() };
         if shown.is_empty() {
             return shown;
         }
@@ -143,10 +131,7 @@ impl Diff {
                 shown.is_cut = true;
                 break;
             }
-            let mut hunk = Hunk {
-                heading: heading(&ops, first),
-                rows: Vec::new(),
-            };
+            let mut hunk = Hunk { heading: heading(&ops, first), rows: Vec::new() };
             for op in &ops {
                 shown.is_cut |= push_rows(&diff, op, first, &mut hunk.rows, &mut bytes);
             }
@@ -162,16 +147,10 @@ impl Diff {
 
 /// The heading of a passage; `before` lines are before the compared ones.
 fn heading(ops: &[DiffOp], before: usize) -> String {
-    let first = ops
-        .first()
-        .map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
+    let first = ops.first().map_or((0, 0), |op| (op.old_range().start, op.new_range().start));
     let old: usize = ops.iter().map(|op| op.old_range().len()).sum();
     let new: usize = ops.iter().map(|op| op.new_range().len()).sum();
-    format!(
-        "@@ -{},{old} +{},{new} @@",
-        before + first.0 + 1,
-        before + first.1 + 1
-    )
+    format!("@@ -{},{old} +{},{new} @@", before + first.0 + 1, before + first.1 + 1)
 }
 
 /// Appends the rows of a change; returns whether some did not fit.
@@ -184,17 +163,8 @@ fn push_rows(
 ) -> bool {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     let (_, old_range, new_range) = op.as_tag_tuple();
-    let size: usize = old_range
-        .clone()
-        .filter_map(|line| diff.old_slice(line))
-        .map(str::len)
-        .sum();
-    let size = size
-        + new_range
-            .clone()
-            .filter_map(|line| diff.new_slice(line))
-            .map(str::len)
-            .sum::<usize>();
+    let size: usize = old_range.clone().filter_map(|line| diff.old_slice(line)).map(str::len).sum();
+    let size = size + new_range.clone().filter_map(|line| diff.new_slice(line)).map(str::len).sum::<usize>();
     if op.tag() == DiffTag::Replace && size <= MAX_WORDS_BYTES {
         for change in diff.iter_inline_changes(op) {
             push_words(&change, before, &mut old, &mut new, bytes);
@@ -208,10 +178,7 @@ fn push_rows(
             push_cut(&mut html, trimmed(change.value()), MAX_LINE_CHARS);
             *bytes += html.len() + 64;
             let line_at = |index: Option<usize>| {
-                index.map(|index| Side {
-                    number: before + index + 1,
-                    text: Markup::trusted(html.clone()),
-                })
+                index.map(|index| Side { number: before + index + 1, text: Markup::trusted(html.clone()) })
             };
             match change.tag() {
                 ChangeTag::Equal => rows.push(Row {
@@ -226,11 +193,7 @@ fn push_rows(
     }
     let pairs = old.len().max(new.len());
     let (mut old, mut new) = (old.into_iter(), new.into_iter());
-    rows.extend((0..pairs).map(|_| Row {
-        old: old.next(),
-        new: new.next(),
-        is_same: false,
-    }));
+    rows.extend((0..pairs).map(|_| Row { old: old.next(), new: new.next(), is_same: false }));
     false
 }
 
@@ -258,10 +221,7 @@ fn push_words(
         ChangeTag::Delete => (old, change.old_index()),
         ChangeTag::Insert | ChangeTag::Equal => (new, change.new_index()),
     };
-    sides.push(Side {
-        number: before + index.unwrap_or_default() + 1,
-        text: Markup::trusted(html),
-    });
+    sides.push(Side { number: before + index.unwrap_or_default() + 1, text: Markup::trusted(html) });
 }
 
 fn trimmed(line: &str) -> &str {
@@ -283,25 +243,11 @@ mod tests {
         assert_eq!((diff.added, diff.removed, diff.hunks.len()), (2, 1, 1));
         let rows = &diff.hunks[0].rows;
         let split: Vec<_> = rows.iter().map(numbers).collect();
-        assert_eq!(
-            split,
-            [
-                (Some(1), Some(1)),
-                (Some(2), Some(2)),
-                (Some(3), Some(3)),
-                (None, Some(4))
-            ]
-        );
+        assert_eq!(split, [(Some(1), Some(1)), (Some(2), Some(2)), (Some(3), Some(3)), (None, Some(4))]);
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
         assert_eq!(
             inline,
-            [
-                (Some(1), Some(1)),
-                (Some(2), None),
-                (None, Some(2)),
-                (Some(3), Some(3)),
-                (None, Some(4))
-            ]
+            [(Some(1), Some(1)), (Some(2), None), (None, Some(2)), (Some(3), Some(3)), (None, Some(4))]
         );
     }
 
@@ -349,14 +295,7 @@ mod tests {
         assert_eq!((diff.added, diff.removed, diff.is_cut), (2, 1, false));
         assert_eq!(diff.hunks[0].heading, "@@ -24997,7 +24997,8 @@");
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
-        assert_eq!(
-            inline[2..5],
-            [
-                (Some(24_999), Some(24_999)),
-                (Some(25_000), None),
-                (None, Some(25_000))
-            ]
-        );
+        assert_eq!(inline[2..5], [(Some(24_999), Some(24_999)), (Some(25_000), None), (None, Some(25_000))]);
     }
 
     #[test]

@@ -38,13 +38,7 @@ impl Lines {
             is_cut |= push_cut(&mut html, line, MAX_LINE_CHARS);
             html.push_str("</li>");
         }
-        Self {
-            items: Markup::trusted(html),
-            first,
-            last,
-            total,
-            is_cut,
-        }
+        Self { items: Markup::trusted(html), first, last, total, is_cut }
     }
 
     /// Where the next part begins.
@@ -73,14 +67,8 @@ mod tests {
     #[test]
     fn lines_are_numbered_and_escaped() {
         let lines = Lines::from("a\n<b>\n", 1);
-        assert_eq!(
-            lines.items.as_str(),
-            "<li id=\"L1\">a</li><li id=\"L2\">&lt;b&gt;</li>"
-        );
-        assert_eq!(
-            (lines.first, lines.last, lines.total, lines.next()),
-            (1, 2, 2, None)
-        );
+        assert_eq!(lines.items.as_str(), "<li id=\"L1\">a</li><li id=\"L2\">&lt;b&gt;</li>");
+        assert_eq!((lines.first, lines.last, lines.total, lines.next()), (1, 2, 2, None));
     }
 
     #[test]

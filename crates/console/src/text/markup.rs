@@ -6,11 +6,7 @@ use keepsake_core::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Everything but what RFC 3986 calls unreserved.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// HTML that a template writes as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,17 +96,12 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
     // To the second: `2026-01-31 09:30:00 UTC`.
     let shown = format!("{} {} UTC", &exact[..10], &exact[11..19]);
     let relative = relative(at, now);
-    Markup(format!(
-        "<time datetime=\"{exact}\" title=\"{shown}\">{relative}</time>"
-    ))
+    Markup(format!("<time datetime=\"{exact}\" title=\"{shown}\">{relative}</time>"))
 }
 
 /// A time, or a text where there is none.
 pub(crate) fn time_or(at: Option<Timestamp>, now: Timestamp, none: &str) -> Markup {
-    at.map_or_else(
-        || Markup(format!("<span class=\"none\">{none}</span>")),
-        |at| time(at, now),
-    )
+    at.map_or_else(|| Markup(format!("<span class=\"none\">{none}</span>")), |at| time(at, now))
 }
 
 fn relative(at: Timestamp, now: Timestamp) -> String {
@@ -125,11 +116,7 @@ fn relative(at: Timestamp, now: Timestamp) -> String {
         2_592_000..31_536_000 => format!("{} mo", seconds / 2_592_000),
         _ => format!("{} y", seconds / 31_536_000),
     };
-    if past {
-        format!("{amount} ago")
-    } else {
-        format!("in {amount}")
-    }
+    if past { format!("{amount} ago") } else { format!("in {amount}") }
 }
 
 /// An id, shortened, with the full one on hover and a button that copies it.
@@ -143,10 +130,7 @@ pub(crate) fn id(full: &str) -> Markup {
 
 /// A shortened id that leads to a page.
 pub(crate) fn id_link(full: &str, href: &str) -> Markup {
-    Markup(format!(
-        "<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{}</code></a>",
-        short(full)
-    ))
+    Markup(format!("<a class=\"id\" href=\"{href}\"><code title=\"{full}\">{}</code></a>", short(full)))
 }
 
 /// A button that copies a text; the script shows it.
@@ -220,10 +204,7 @@ mod tests {
     fn deceptive_characters_are_shown() {
         let mut html = String::new();
         push_visible(&mut html, "a\u{202E}b\u{7}c<");
-        assert_eq!(
-            html,
-            "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;"
-        );
+        assert_eq!(html, "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;");
         let embeddings = "\u{61C}\u{200E}\u{200F}\u{202A}\u{202B}\u{202C}\u{202D}\u{202E}";
         let isolates = "\u{2066}\u{2067}\u{2068}\u{2069}";
         for character in embeddings.chars().chain(isolates.chars()) {
@@ -248,10 +229,7 @@ mod tests {
             assert_eq!(relative(at, now), text);
         }
         let html = time(Timestamp::from_micros(0), now);
-        assert!(
-            html.as_str().contains("title=\"1970-01-01 00:00:00 UTC\""),
-            "{html}"
-        );
+        assert!(html.as_str().contains("title=\"1970-01-01 00:00:00 UTC\""), "{html}");
     }
 
     #[test]

@@ -20,10 +20,7 @@ pub(super) fn check_as_others_read_it(path: &str) -> Result<(), PathError> {
 }
 
 fn check_decoded(path: &str) -> Result<(), PathError> {
-    if path
-        .split(['/', '\\'])
-        .any(|segment| segment == "." || segment == "..")
-    {
+    if path.split(['/', '\\']).any(|segment| segment == "." || segment == "..") {
         return Err(PathError::Traversal);
     }
     if path.chars().any(char::is_control) {
@@ -74,11 +71,7 @@ fn encoding_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
 /// UTF-8 has one valid form for each character. Decoders that accept longer forms
 /// (`C0 AE` for `.`) are a known cause of path traversal.
 fn overlong_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
-    let lead_distance = bytes
-        .iter()
-        .rev()
-        .take(6)
-        .position(|&byte| !is_continuation(byte))?;
+    let lead_distance = bytes.iter().rev().take(6).position(|&byte| !is_continuation(byte))?;
     let length = lead_distance + 1;
     let form = &bytes[bytes.len() - length..];
     // All bits above the low seven must be zero, including the bits of the lead byte.

@@ -30,9 +30,7 @@ fn traversal_is_refused_on_every_surface() {
 fn control_characters_are_refused_however_encoded() {
     for rest in CONTROLS {
         assert_eq!(refusal(&format!("/{rest}")), PathError::Control, "{rest:?}");
-        let message = ToolPath::parse(&format!("/memories/{rest}"))
-            .unwrap_err()
-            .to_string();
+        let message = ToolPath::parse(&format!("/memories/{rest}")).unwrap_err().to_string();
         assert!(message.ends_with("must not contain a control character, neither plain nor encoded"));
     }
 }
@@ -41,10 +39,7 @@ fn control_characters_are_refused_however_encoded() {
 fn odd_but_harmless_paths_are_valid() {
     for rest in LEGAL {
         let text = format!("/{rest}");
-        assert_eq!(
-            MemoryPath::parse(&text).as_ref().map(MemoryPath::as_str),
-            Ok(text.as_str())
-        );
+        assert_eq!(MemoryPath::parse(&text).as_ref().map(MemoryPath::as_str), Ok(text.as_str()));
         let sent = format!("/memories/{rest}");
         let parsed = ToolPath::parse(&sent).unwrap();
         assert_eq!(parsed.display(), sent);
@@ -82,15 +77,9 @@ fn limits_are_inclusive() {
     let longest = format!("/{}", "é".repeat(511) + "x");
     assert_eq!(longest.len(), 1024);
     assert!(MemoryPath::parse(&longest).is_ok());
-    assert_eq!(
-        refusal(&format!("{longest}x")),
-        PathError::TooLong { bytes: 1025 }
-    );
+    assert_eq!(refusal(&format!("{longest}x")), PathError::TooLong { bytes: 1025 });
     assert!(MemoryPath::parse(&"/a".repeat(20)).is_ok());
-    assert_eq!(
-        refusal(&"/a".repeat(21)),
-        PathError::TooManySegments { segments: 21 }
-    );
+    assert_eq!(refusal(&"/a".repeat(21)), PathError::TooManySegments { segments: 21 });
     // The tool's prefix does not count towards the limits.
     assert!(ToolPath::parse(&format!("/memories{longest}/")).is_ok());
     assert!(ToolPath::parse(&format!("/memories{}", "/a".repeat(20))).is_ok());
@@ -102,10 +91,7 @@ fn rule_text_follows_the_word_path() {
         refusal(&format!("/{}", "x".repeat(1024))).to_string(),
         "is 1025 bytes long, over the limit of 1024 bytes"
     );
-    assert_eq!(
-        refusal(&"/a".repeat(21)).to_string(),
-        "has 21 segments, over the limit of 20 segments"
-    );
+    assert_eq!(refusal(&"/a".repeat(21)).to_string(), "has 21 segments, over the limit of 20 segments");
 }
 
 #[test]
@@ -155,16 +141,10 @@ fn dir_path_has_parent_name_and_file() {
     assert_eq!(directory.name(), "b");
     assert_eq!(directory.parent(), Some(DirPath::from_trusted("/a/".into())));
     assert_eq!(directory.as_file(), Some(path("/a/b")));
-    assert_eq!(
-        DirPath::from_trusted("/a/".into()).parent(),
-        Some(DirPath::root())
-    );
+    assert_eq!(DirPath::from_trusted("/a/".into()).parent(), Some(DirPath::root()));
     let root = DirPath::root();
     assert!(root.is_root() && !directory.is_root());
-    assert_eq!(
-        (root.as_str(), root.name(), root.parent(), root.as_file()),
-        ("/", "", None, None)
-    );
+    assert_eq!((root.as_str(), root.name(), root.parent(), root.as_file()), ("/", "", None, None));
 }
 
 #[test]
@@ -182,10 +162,7 @@ fn rebased_path_is_checked() {
         path(&format!("/a/{}", "s".repeat(1021))).rebased(&a, &b),
         Err(PathError::TooLong { bytes: 1026 })
     );
-    assert_eq!(
-        path("/a/.anthropic-memory-store").rebased(&a, &DirPath::root()),
-        Err(PathError::Reserved)
-    );
+    assert_eq!(path("/a/.anthropic-memory-store").rebased(&a, &DirPath::root()), Err(PathError::Reserved));
 }
 
 #[test]
@@ -205,10 +182,7 @@ fn hidden_names_and_node_modules_are_not_visible() {
 fn tool_root_maps_to_the_root_of_the_store() {
     for sent in ["/memories", "/memories/"] {
         let root = ToolPath::parse(sent).unwrap();
-        assert_eq!(
-            (root.display(), root.is_root(), root.memory()),
-            ("/memories", true, None)
-        );
+        assert_eq!((root.display(), root.is_root(), root.memory()), ("/memories", true, None));
         assert_eq!(root.dir(), DirPath::root());
     }
 }
@@ -220,18 +194,9 @@ fn one_trailing_slash_is_dropped() {
     assert_eq!(parsed.memory(), Some(&path("/a/b")));
     assert_eq!(parsed.dir().as_str(), "/a/b/");
     assert_eq!(parsed.to_string(), "/memories/a/b");
-    for sent in [
-        "/memories//",
-        "/memories///",
-        "/memories/a//",
-        "/memories//a",
-        "/memories/a//b",
-    ] {
+    for sent in ["/memories//", "/memories///", "/memories/a//", "/memories//a", "/memories/a//b"] {
         let message = ToolPath::parse(sent).unwrap_err().to_string();
-        assert!(
-            message.contains("must not have an empty segment"),
-            "{sent}: {message}"
-        );
+        assert!(message.contains("must not have an empty segment"), "{sent}: {message}");
     }
     assert_eq!(
         ToolPath::parse("/memories//").unwrap_err().to_string(),
@@ -252,36 +217,17 @@ fn tool_normalises_to_nfc() {
 
 #[test]
 fn path_outside_memories_is_refused_first() {
-    for sent in [
-        "/memoriesX",
-        "/etc/passwd",
-        "memories/a",
-        "",
-        "/",
-        "..",
-        "/memories\\a",
-        "/memories%2fa",
-    ] {
+    for sent in ["/memoriesX", "/etc/passwd", "memories/a", "", "/", "..", "/memories\\a", "/memories%2fa"] {
         assert_eq!(
             ToolPath::parse(sent).unwrap_err().to_string(),
             format!("Error: Path must start with /memories, got: {sent}")
         );
     }
-    for sent in [
-        "/memories\\..\\x",
-        "/MEMORIES",
-        "/memories/..",
-        "/../memories",
-        " /memories",
-        "/memories\0",
-    ] {
+    for sent in ["/memories\\..\\x", "/MEMORIES", "/memories/..", "/../memories", " /memories", "/memories\0"]
+    {
         let literal = sent.starts_with("/memories/");
         let refused = ToolPath::parse(sent).unwrap_err();
-        assert_eq!(
-            matches!(refused, ToolPathError::OutsideMemories { .. }),
-            !literal,
-            "{sent}"
-        );
+        assert_eq!(matches!(refused, ToolPathError::OutsideMemories { .. }), !literal, "{sent}");
     }
 }
 
@@ -293,12 +239,7 @@ fn long_path_is_cut_except_in_exact_protocol_messages() {
     let rule = "is 10001 bytes long, over the limit of 1024 bytes";
     assert_eq!(message, format!("Error: Path {shown}… {rule}"));
     let escaping = format!("{long}/..");
-    assert!(
-        ToolPath::parse(&escaping)
-            .unwrap_err()
-            .to_string()
-            .contains(&escaping)
-    );
+    assert!(ToolPath::parse(&escaping).unwrap_err().to_string().contains(&escaping));
 }
 
 /// Undoes percent-encoding once, as a naive decoder does.
@@ -306,9 +247,8 @@ fn decoded_once(bytes: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::new();
     let mut position = 0;
     while position < bytes.len() {
-        let digits = bytes
-            .get(position + 1..position + 3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits =
+            bytes.get(position + 1..position + 3).and_then(|digits| std::str::from_utf8(digits).ok());
         let value = digits
             .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -327,9 +267,7 @@ fn decoded_once(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn has_dot_segment(bytes: &[u8]) -> bool {
-    bytes
-        .split(|&byte| byte == b'/' || byte == b'\\')
-        .any(|segment| segment == b"." || segment == b"..")
+    bytes.split(|&byte| byte == b'/' || byte == b'\\').any(|segment| segment == b"." || segment == b"..")
 }
 
 /// Texts made mostly of the ingredients of traversal.

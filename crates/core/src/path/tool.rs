@@ -35,11 +35,7 @@ enum Place {
     Mounts,
     /// A path in a store; the first `root_bytes` of the display name are the store's
     /// root.
-    InStore {
-        root_bytes: usize,
-        mount: Option<usize>,
-        memory: Option<MemoryPath>,
-    },
+    InStore { root_bytes: usize, mount: Option<usize>, memory: Option<MemoryPath> },
 }
 
 /// Why the memory tool refuses a path; the model reads this text.
@@ -97,32 +93,19 @@ impl ToolPath {
     /// `/memories/`, then when it could leave that directory, then when it is in no
     /// mount, then when it breaks another rule of [`MemoryPath::parse`].
     pub fn parse_in(text: &str, root: &ToolRoot) -> Result<Self, ToolPathError> {
-        let normal: String = if text.is_ascii() {
-            text.to_owned()
-        } else {
-            text.nfc().collect()
-        };
+        let normal: String = if text.is_ascii() { text.to_owned() } else { text.nfc().collect() };
         let display = match normal.strip_suffix('/') {
             Some(shorter) if !shorter.is_empty() => shorter,
             _ => &normal,
         };
         let Some((root_bytes, below)) = below_root(&normal, root) else {
-            return Err(ToolPathError::OutsideMemories {
-                path: display.to_owned(),
-            });
+            return Err(ToolPathError::OutsideMemories { path: display.to_owned() });
         };
-        let display_to = |place| Self {
-            display: display.to_owned(),
-            place,
-        };
+        let display_to = |place| Self { display: display.to_owned(), place };
         match root {
             ToolRoot::Store => {
                 let memory = parse_below(below, &normal, display)?;
-                Ok(display_to(Place::InStore {
-                    root_bytes,
-                    mount: None,
-                    memory,
-                }))
+                Ok(display_to(Place::InStore { root_bytes, mount: None, memory }))
             }
             ToolRoot::Mounts(_) if below.is_empty() || below == "/" => Ok(display_to(Place::Mounts)),
             ToolRoot::Mounts(slugs) => {
@@ -233,18 +216,12 @@ fn parse_below(below: &str, normal: &str, display: &str) -> Result<Option<Memory
 
 fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
     match rule {
-        PathError::Traversal => ToolPathError::Escapes {
-            path: display.to_owned(),
-        },
+        PathError::Traversal => ToolPathError::Escapes { path: display.to_owned() },
         // `/memories//` without its last slash would look like a valid path.
-        PathError::IsRoot => ToolPathError::BreaksRule {
-            path: normal.to_owned(),
-            rule: PathError::EmptySegment,
-        },
-        rule => ToolPathError::BreaksRule {
-            path: display.to_owned(),
-            rule,
-        },
+        PathError::IsRoot => {
+            ToolPathError::BreaksRule { path: normal.to_owned(), rule: PathError::EmptySegment }
+        }
+        rule => ToolPathError::BreaksRule { path: display.to_owned(), rule },
     }
 }
 

@@ -78,8 +78,7 @@ fn leading_key(body: &str) -> LeadingKey {
 }
 
 fn is_base64(text: &str) -> bool {
-    text.bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 
 fn is_escaped(body: &str, at: usize) -> bool {

@@ -43,11 +43,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
             continue;
         };
         at = range.end + FIRST_GROUP - 1;
-        found.push(Candidate {
-            rank: rules::CARD_RANK,
-            kind: Kind("payment_card".into()),
-            range,
-        });
+        found.push(Candidate { rank: rules::CARD_RANK, kind: Kind("payment_card".into()), range });
     }
 }
 
@@ -196,16 +192,11 @@ fn stands_alone(bytes: &[u8], start: usize, number: &Number) -> bool {
 fn has_other_label(text: &str, start: usize) -> bool {
     let from = text.floor_char_boundary(start.saturating_sub(24));
     let label = text[from..start].trim_end_matches(|sign: char| !sign.is_ascii_alphanumeric());
-    let label = label
-        .rsplit(['\n', ',', ';', '{', '|'])
-        .next()
-        .unwrap_or_default();
+    let label = label.rsplit(['\n', ',', ';', '{', '|']).next().unwrap_or_default();
     let label = label.to_ascii_lowercase();
     let mut last_words = label.rsplit(|sign: char| !sign.is_ascii_alphanumeric()).take(3);
     last_words.any(|word| {
         OTHER_LABELS.contains(&word)
-            || OTHER_LABELS
-                .iter()
-                .any(|other| word.strip_suffix("id") == Some(other))
+            || OTHER_LABELS.iter().any(|other| word.strip_suffix("id") == Some(other))
     })
 }

@@ -51,12 +51,7 @@ impl OldLines {
         let shorter = before.len().min(after.len());
         let same = |(one, other): &(&&str, &&str)| one == other;
         let head = before.iter().zip(&after).take_while(same).count();
-        let tail = before
-            .iter()
-            .rev()
-            .zip(after.iter().rev())
-            .take_while(same)
-            .count();
+        let tail = before.iter().rev().zip(after.iter().rev()).take_while(same).count();
         let tail = tail.min(shorter - head);
         let mut left: HashMap<&str, usize> = HashMap::new();
         for line in &before[head..before.len() - tail] {

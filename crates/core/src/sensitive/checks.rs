@@ -112,9 +112,7 @@ pub(super) fn is_connection_password(text: &str) -> bool {
         || text.contains("${")
         || text.contains("{{");
     let is_port = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_masked = text
-        .bytes()
-        .all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'));
+    let is_masked = text.bytes().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'));
     // `PASSWORD`, `DB_PASS`: placeholders for a secret.
     let is_name = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     let is_word = PASSWORD_PLACEHOLDERS.iter().any(|word| lower.contains(word));
@@ -165,10 +163,7 @@ fn is_words(text: &str) -> bool {
     const MIN_MEAN_LENGTH: usize = 4;
     const MAX_DIGITS: usize = 5;
     let mut pieces = 0;
-    for part in text
-        .split(['-', '_', '.', '/', ':'])
-        .filter(|part| !part.is_empty())
-    {
+    for part in text.split(['-', '_', '.', '/', ':']).filter(|part| !part.is_empty()) {
         let bytes = part.as_bytes();
         let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
         if digits > MAX_DIGITS || !bytes.iter().all(u8::is_ascii_alphanumeric) {
@@ -185,10 +180,7 @@ fn is_words(text: &str) -> bool {
 
 /// Whether a text is a date or time, as `2026-01-31T10:00:00Z`.
 fn is_time(text: &str) -> bool {
-    text.len() <= 35
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || b"-:.+TZ/".contains(&byte))
+    text.len() <= 35 && text.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TZ/".contains(&byte))
 }
 
 /// Whether a text is a JWT (or JWE): its first part is a JSON object with an
@@ -205,9 +197,7 @@ pub(super) fn is_jwt(text: &str) -> bool {
 pub(super) fn is_basic_credentials(text: &str) -> bool {
     let decoded = STANDARD_NO_PAD.decode(text.trim_end_matches('='));
     decoded.is_ok_and(|decoded| {
-        let user_and_password = str::from_utf8(&decoded)
-            .ok()
-            .and_then(|text| text.split_once(':'));
+        let user_and_password = str::from_utf8(&decoded).ok().and_then(|text| text.split_once(':'));
         user_and_password.is_some_and(|(_, password)| is_connection_password(password))
     })
 }

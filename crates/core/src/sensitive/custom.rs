@@ -47,11 +47,7 @@ pub(super) struct Compiled {
 
 pub(super) fn compile(rules: &[CustomRule]) -> Result<Arc<[Compiled]>, RuleError> {
     let compiled = rules.iter().enumerate().map(|(position, rule)| {
-        let error = |field, rule| RuleError {
-            position,
-            field,
-            rule,
-        };
+        let error = |field, rule| RuleError { position, field, rule };
         Ok(Compiled {
             kind: parse_kind(&rule.kind).map_err(|why| error("kind", why))?,
             pattern: parse_pattern(rule).map_err(|why| error("pattern", why))?,
@@ -62,9 +58,7 @@ pub(super) fn compile(rules: &[CustomRule]) -> Result<Arc<[Compiled]>, RuleError
 
 fn parse_kind(kind: &str) -> Result<Kind, String> {
     let is_snake_case = kind.starts_with(|first: char| first.is_ascii_lowercase())
-        && kind
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        && kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     if !is_snake_case || kind.len() > KIND_LIMIT_BYTES {
         return Err(format!(
             "must be a name such as `employee_id`: a lowercase letter, then lowercase letters, digits and `_`, \
@@ -75,19 +69,15 @@ fn parse_kind(kind: &str) -> Result<Kind, String> {
 }
 
 fn parse_pattern(rule: &CustomRule) -> Result<Regex, String> {
-    let pattern = RegexBuilder::new(&rule.pattern)
-        .multi_line(true)
-        .size_limit(PATTERN_LIMIT_BYTES)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => {
-                format!("is too large: a compiled pattern may have at most {PATTERN_LIMIT_BYTES} bytes")
-            }
-            error => format!(
-                "is not a valid regular expression: {}",
-                last_line(&error.to_string())
-            ),
-        })?;
+    let pattern =
+        RegexBuilder::new(&rule.pattern).multi_line(true).size_limit(PATTERN_LIMIT_BYTES).build().map_err(
+            |error| match error {
+                regex::Error::CompiledTooBig(_) => {
+                    format!("is too large: a compiled pattern may have at most {PATTERN_LIMIT_BYTES} bytes")
+                }
+                error => format!("is not a valid regular expression: {}", last_line(&error.to_string())),
+            },
+        )?;
     if pattern.is_match("") {
         return Err("must not match the empty text: it would match everywhere".to_owned());
     }

@@ -170,13 +170,7 @@ const fn form(
     pattern: &'static str,
     check: fn(&str) -> bool,
 ) -> Form {
-    Form {
-        kind,
-        anchors,
-        start,
-        pattern,
-        check,
-    }
+    Form { kind, anchors, start, pattern, check }
 }
 
 fn is_no_placeholder(text: &str) -> bool {

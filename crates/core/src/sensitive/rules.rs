@@ -18,10 +18,8 @@ const WINDOW_BYTES: usize = 1_024;
 type Block = fn(&str, usize) -> Option<Range<usize>>;
 
 /// The anchors of secrets without a [`Form`]: blocks of several lines.
-const BLOCKS: [(&str, Block); 2] = [
-    ("-----BEGIN ", blocks::private_key),
-    ("Private-Lines: ", blocks::putty_key),
-];
+const BLOCKS: [(&str, Block); 2] =
+    [("-----BEGIN ", blocks::private_key), ("Private-Lines: ", blocks::putty_key)];
 
 const PRIVATE_KEY_RANK: usize = 0;
 const DISCORD_RANK: usize = 1;
@@ -65,16 +63,9 @@ impl Compiled {
             .expect("a hundred short literals fit");
         let compile = |form: &Form| {
             let pattern = format!(r"\A(?:{})", form.pattern.replace("{=}", BETWEEN));
-            (
-                Kind(form.kind.into()),
-                Regex::new(&pattern).expect("a test uses each pattern"),
-            )
+            (Kind(form.kind.into()), Regex::new(&pattern).expect("a test uses each pattern"))
         };
-        Self {
-            anchors,
-            owners,
-            forms: FORMS.iter().map(compile).collect(),
-        }
+        Self { anchors, owners, forms: FORMS.iter().map(compile).collect() }
     }
 }
 
@@ -94,11 +85,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
                 Owner::Block(block) => {
                     if let Some(range) = BLOCKS[block].1(text, hit.start()) {
                         let kind = block_kind(text, &range);
-                        found.push(Candidate {
-                            rank: PRIVATE_KEY_RANK,
-                            kind: Kind(kind.into()),
-                            range,
-                        });
+                        found.push(Candidate { rank: PRIVATE_KEY_RANK, kind: Kind(kind.into()), range });
                     }
                 }
             }
@@ -116,13 +103,7 @@ fn check_form(text: &str, anchor: usize, form: usize, checked_to: &mut usize, fo
         Start::Word if starts_word(bytes, anchor) => anchor,
         Start::Before(max_bytes) => {
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_~.-".contains(byte);
-            anchor
-                - bytes[..anchor]
-                    .iter()
-                    .rev()
-                    .take(max_bytes)
-                    .take_while(|byte| is_part(byte))
-                    .count()
+            anchor - bytes[..anchor].iter().rev().take(max_bytes).take_while(|byte| is_part(byte)).count()
         }
         Start::Word => return,
     };
@@ -135,20 +116,13 @@ fn check_form(text: &str, anchor: usize, form: usize, checked_to: &mut usize, fo
     };
     let range = start + secret.start()..start + secret.end();
     // A match that reaches the end of the window may be longer.
-    let range = range.start..if secret.end() == window.len() {
-        word_end(bytes, range.end)
-    } else {
-        range.end
-    };
+    let range =
+        range.start..if secret.end() == window.len() { word_end(bytes, range.end) } else { range.end };
     *checked_to = range.end;
     if continues(bytes, &range) || !(FORMS[form].check)(&text[range.clone()]) {
         return;
     }
-    found.push(Candidate {
-        rank: FIRST_FORM_RANK + form,
-        kind: kind.clone(),
-        range,
-    });
+    found.push(Candidate { rank: FIRST_FORM_RANK + form, kind: kind.clone(), range });
 }
 
 /// Whether a token that starts here is not the tail of a longer word.
@@ -182,13 +156,8 @@ fn word_end(bytes: &[u8], from: usize) -> usize {
 
 /// Whether a built-in rule has this kind.
 pub(super) fn is_kind(name: &str) -> bool {
-    const WITHOUT_FORM: [&str; 5] = [
-        "gcp_service_account_key",
-        "pgp_private_key",
-        "private_key",
-        "discord_token",
-        "payment_card",
-    ];
+    const WITHOUT_FORM: [&str; 5] =
+        ["gcp_service_account_key", "pgp_private_key", "private_key", "discord_token", "payment_card"];
     WITHOUT_FORM.contains(&name) || FORMS.iter().any(|form| form.kind == name)
 }
 
@@ -217,22 +186,13 @@ fn find_discord_tokens(text: &str, found: &mut Vec<Candidate>) {
             continue;
         }
         let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let first_part = bytes[..dot]
-            .iter()
-            .rev()
-            .take(MAX_FIRST_PART_BYTES + 1)
-            .take_while(is_part)
-            .count();
+        let first_part = bytes[..dot].iter().rev().take(MAX_FIRST_PART_BYTES + 1).take_while(is_part).count();
         let start = dot - first_part;
         let window = &text[start..text.floor_char_boundary(start + WINDOW_BYTES)];
         if let Some(token) = FORM.find(window) {
             let range = start..start + token.end();
             if !continues(bytes, &range) && is_discord_token(token.as_str()) {
-                found.push(Candidate {
-                    rank: DISCORD_RANK,
-                    kind: Kind("discord_token".into()),
-                    range,
-                });
+                found.push(Candidate { rank: DISCORD_RANK, kind: Kind("discord_token".into()), range });
             }
         }
     }

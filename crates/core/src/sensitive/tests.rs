@@ -23,25 +23,15 @@ fn github_token() -> String {
 fn pem(lines: usize) -> String {
     let line = format!("{}\n", random_text(64));
     let label = "RSA PRIVATE KEY";
-    format!(
-        "-----BEGIN {label}-----\n{}-----END {label}-----",
-        line.repeat(lines)
-    )
+    format!("-----BEGIN {label}-----\n{}-----END {label}-----", line.repeat(lines))
 }
 
 fn kinds(text: &str) -> Vec<String> {
-    Scanner::default()
-        .scan(text)
-        .iter()
-        .map(|finding| format!("{} {}", finding.kind, finding.line))
-        .collect()
+    Scanner::default().scan(text).iter().map(|finding| format!("{} {}", finding.kind, finding.line)).collect()
 }
 
 fn with_rule(kind: &str, pattern: &str) -> Result<Scanner, RuleError> {
-    Scanner::new(&[CustomRule {
-        kind: kind.to_owned(),
-        pattern: pattern.to_owned(),
-    }])
+    Scanner::new(&[CustomRule { kind: kind.to_owned(), pattern: pattern.to_owned() }])
 }
 
 #[test]
@@ -61,30 +51,21 @@ fn debug_text_hides_the_secret() {
     let scanner = Scanner::default();
     let findings = scanner.scan(&token);
     let shown = format!("{findings:?} {scanner:?} {}", findings[0].kind);
-    assert!(
-        shown.contains("github_token") && !shown.contains(&token[8..20]),
-        "{shown}"
-    );
+    assert!(shown.contains("github_token") && !shown.contains(&token[8..20]), "{shown}");
 }
 
 #[test]
 fn redaction_replaces_only_the_secret_by_its_kind() {
     let text = format!("a: {}\nb: {}\n", github_token(), "4111 1111 1111 1111");
     let findings = Scanner::default().scan(&text);
-    assert_eq!(
-        redact(&text, &findings),
-        "a: [redacted:github_token]\nb: [redacted:payment_card]\n"
-    );
+    assert_eq!(redact(&text, &findings), "a: [redacted:github_token]\nb: [redacted:payment_card]\n");
 }
 
 #[test]
 fn only_the_password_of_a_url_is_redacted() {
     let text = format!("db at postgres://app:{}@db.test/app", random_text(16));
     let redacted = Scanner::default().redact_change(None, &text).unwrap();
-    assert_eq!(
-        redacted.text,
-        "db at postgres://app:[redacted:connection_string]@db.test/app"
-    );
+    assert_eq!(redacted.text, "db at postgres://app:[redacted:connection_string]@db.test/app");
 }
 
 #[test]
@@ -108,11 +89,7 @@ fn only_new_lines_are_scanned() {
     };
     assert_eq!(lines(&old), [0; 0]);
     assert_eq!(lines(&format!("new head\ntoken {token}\nnew tail\nmore")), [0; 0]);
-    assert_eq!(
-        lines(&format!("tail\ntoken {token}\nhead")),
-        [0; 0],
-        "lines that moved are old"
-    );
+    assert_eq!(lines(&format!("tail\ntoken {token}\nhead")), [0; 0], "lines that moved are old");
     assert_eq!(lines(&format!("head\ntoken {token}!\ntail")), [2]);
     assert_eq!(lines(&format!("{old}\ntoken {token}")), [4], "a copy is new");
     assert_eq!(scanner.scan_change(None, &old).len(), 1);
@@ -142,9 +119,7 @@ fn redaction_of_a_change_keeps_old_lines() {
     let scanner = Scanner::default();
     let (old, new) = (github_token(), format!("ghp_{}", random_text(40)));
     let after = format!("old {old}\nnew {new}");
-    let redacted = scanner
-        .redact_change(Some(&format!("old {old}")), &after)
-        .unwrap();
+    let redacted = scanner.redact_change(Some(&format!("old {old}")), &after).unwrap();
     assert_eq!(redacted.text, format!("old {old}\nnew [redacted:github_token]"));
     assert_eq!(redacted.findings.len(), 1);
     assert_eq!(scanner.redact_change(Some(&after), &after), None);
@@ -195,10 +170,8 @@ fn invalid_custom_rule_is_named() {
     );
     assert!(refusal("ok", "a*").starts_with("rules[0].pattern must not match the empty text"));
     assert!(refusal("ok", "(?:x{1000}){1000}").starts_with("rules[0].pattern is too large"));
-    let two = [("fine", "a"), ("fine_too", "[")].map(|(kind, pattern)| CustomRule {
-        kind: kind.to_owned(),
-        pattern: pattern.to_owned(),
-    });
+    let two = [("fine", "a"), ("fine_too", "[")]
+        .map(|(kind, pattern)| CustomRule { kind: kind.to_owned(), pattern: pattern.to_owned() });
     assert_eq!(Scanner::new(&two).unwrap_err().position, 1);
 }
 
@@ -259,17 +232,7 @@ fn hostile_units() -> Vec<String> {
     let mut units: Vec<String> = PARTS.iter().map(|part| (*part).to_owned()).collect();
     units.extend(PARTS.iter().map(|part| format!("{part} ")));
     units.extend(
-        [
-            "a.bcdefg.",
-            "1",
-            "1 ",
-            "4539-",
-            "eyJ.",
-            "://a:",
-            "sk-aaaaaaaa ",
-            "a.b.c.d.e.f.",
-        ]
-        .map(str::to_owned),
+        ["a.bcdefg.", "1", "1 ", "4539-", "eyJ.", "://a:", "sk-aaaaaaaa ", "a.b.c.d.e.f."].map(str::to_owned),
     );
     units.push(github_token());
     units.push(format!("{} ", github_token()));

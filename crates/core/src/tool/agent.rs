@@ -79,9 +79,7 @@ impl AgentTool {
 /// The names of all tools, the memory tool first.
 pub(super) fn quoted_names() -> impl Iterator<Item = String> {
     let agent_tools = AgentTool::ALL.into_iter().map(AgentTool::name);
-    std::iter::once("memory")
-        .chain(agent_tools)
-        .map(|name| format!("`{name}`"))
+    std::iter::once("memory").chain(agent_tools).map(|name| format!("`{name}`"))
 }
 
 /// The precondition of a change.
@@ -306,11 +304,7 @@ impl AgentCall {
         } else {
             AgentResult::Write(WrittenFile {
                 path,
-                outcome: if made.is_new {
-                    WriteOutcome::Created
-                } else {
-                    outcome
-                },
+                outcome: if made.is_new { WriteOutcome::Created } else { outcome },
                 memory_id,
                 content_sha256,
                 content_size_bytes,
@@ -321,9 +315,7 @@ impl AgentCall {
 
     /// The error for a missing file at the call's path.
     pub fn missing(&self) -> ToolError {
-        ToolError::NotFoundEdit {
-            path: self.path().display().to_owned(),
-        }
+        ToolError::NotFoundEdit { path: self.path().display().to_owned() }
     }
 }
 
@@ -331,18 +323,12 @@ fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolErr
     let Some(precondition) = fields.optional_object("precondition", PRECONDITION)? else {
         return Ok(None);
     };
-    let inner = Fields {
-        input: precondition,
-        root: fields.root,
-    };
+    let inner = Fields { input: precondition, root: fields.root };
     match inner.text("type", "`not_exists` or `content_sha256`")? {
         "not_exists" => Ok(Some(FilePrecondition::NotExists)),
         "content_sha256" => {
             let hash = inner.optional_hash("content_sha256")?;
-            let missing = ToolError::MissingField {
-                field: "content_sha256",
-                expected: STRING,
-            };
+            let missing = ToolError::MissingField { field: "content_sha256", expected: STRING };
             hash.map(FilePrecondition::ContentSha256).map(Some).ok_or(missing)
         }
         _ => Err(ToolError::OutOfBounds {
@@ -378,10 +364,7 @@ fn edits(fields: &Fields<'_>) -> Result<Vec<Replacement>, ToolError> {
                 rule: format!("must be {EDITS}, but item {} is not an object", position + 1),
             });
         };
-        let edit = Fields {
-            input: edit,
-            root: fields.root,
-        };
+        let edit = Fields { input: edit, root: fields.root };
         let replacement = || {
             Ok(Replacement {
                 old_str: edit.text("old_str", STRING)?.to_owned(),

@@ -74,10 +74,7 @@ impl Command {
     pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields { input, root };
         match fields.text("command", NAMES)? {
-            "view" => Ok(Self::View {
-                path: fields.path("path")?,
-                view_range: fields.range("view_range")?,
-            }),
+            "view" => Ok(Self::View { path: fields.path("path")?, view_range: fields.range("view_range")? }),
             "create" => Ok(Self::Create {
                 path: fields.path("path")?,
                 file_text: fields.text("file_text", STRING)?.to_owned(),
@@ -92,16 +89,11 @@ impl Command {
                 insert_line: fields.integer("insert_line")?,
                 insert_text: fields.text("insert_text", STRING)?.to_owned(),
             }),
-            "delete" => Ok(Self::Delete {
-                path: fields.path("path")?,
-            }),
-            "rename" => Ok(Self::Rename {
-                old_path: fields.path("old_path")?,
-                new_path: fields.path("new_path")?,
-            }),
-            unknown => Err(ToolError::UnknownCommand {
-                command: unknown.to_owned(),
-            }),
+            "delete" => Ok(Self::Delete { path: fields.path("path")? }),
+            "rename" => {
+                Ok(Self::Rename { old_path: fields.path("old_path")?, new_path: fields.path("new_path")? })
+            }
+            unknown => Err(ToolError::UnknownCommand { command: unknown.to_owned() }),
         }
     }
 
@@ -127,19 +119,11 @@ impl Command {
         let missing = |path: &ToolPath| path.display().to_owned();
         match self {
             Self::Create { file_text, .. } => Ok(Some(Edit::whole(file_text.clone()))),
-            Self::StrReplace {
-                path,
-                old_str,
-                new_str,
-            } => {
+            Self::StrReplace { path, old_str, new_str } => {
                 let before = before.ok_or_else(|| ToolError::NotFoundEdit { path: missing(path) })?;
                 str_replace(path, before, old_str, new_str).map(Some)
             }
-            Self::Insert {
-                path,
-                insert_line,
-                insert_text,
-            } => {
+            Self::Insert { path, insert_line, insert_text } => {
                 let before = before.ok_or_else(|| ToolError::NotFound { path: missing(path) })?;
                 insert(before, *insert_line, insert_text).map(Some)
             }
@@ -188,9 +172,6 @@ impl Command {
     /// Whether the result shows content of a file; edits show the lines around the
     /// change.
     pub const fn shows_content(&self) -> bool {
-        matches!(
-            self,
-            Self::View { .. } | Self::StrReplace { .. } | Self::Insert { .. }
-        )
+        matches!(self, Self::View { .. } | Self::StrReplace { .. } | Self::Insert { .. })
     }
 }

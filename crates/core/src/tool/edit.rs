@@ -29,12 +29,7 @@ pub struct Edit {
 impl Edit {
     /// The edit that sets the whole content of a file.
     pub const fn whole(content: String) -> Self {
-        Self {
-            content,
-            shown_lines: Vec::new(),
-            lines_before: 0,
-            findings: Vec::new(),
-        }
+        Self { content, shown_lines: Vec::new(), lines_before: 0, findings: Vec::new() }
     }
 
     /// The edit after a redaction of its content.
@@ -43,9 +38,7 @@ impl Edit {
         let after = |line| line_after(&self.content, &redacted, line);
         let shown_lines = self.shown_lines.iter();
         Self {
-            shown_lines: shown_lines
-                .map(|&(first, last)| (after(first), after(last)))
-                .collect(),
+            shown_lines: shown_lines.map(|&(first, last)| (after(first), after(last))).collect(),
             content: redacted.text,
             lines_before: self.lines_before,
             findings: self.in_lines_sent(redacted.findings),
@@ -88,11 +81,7 @@ impl Edit {
             });
             let shown: Vec<&str> = fitting.collect();
             let is_cut = shown.len() < range.len();
-            snippets.push(Snippet {
-                first_line: range.start + 1,
-                text: shown.join("\n"),
-                is_cut,
-            });
+            snippets.push(Snippet { first_line: range.start + 1, text: shown.join("\n"), is_cut });
             if is_cut {
                 break;
             }
@@ -165,10 +154,7 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
     // If both texts end with a newline, the line after the change is unchanged.
     let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
     let last_line = last_line - usize::from(rest_kept_its_start);
-    Ok(Edit {
-        shown_lines: vec![(first_line, last_line)],
-        ..Edit::whole(edited)
-    })
+    Ok(Edit { shown_lines: vec![(first_line, last_line)], ..Edit::whole(edited) })
 }
 
 /// The byte range of the only occurrence of `old_str` in `content`.
@@ -180,17 +166,11 @@ pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Resul
         return Err(ToolError::EmptyOldStr);
     };
     let Some(start) = content.find(old_str) else {
-        return Err(ToolError::NoMatch {
-            old_str: old_str.to_owned(),
-            path: path.display().to_owned(),
-        });
+        return Err(ToolError::NoMatch { old_str: old_str.to_owned(), path: path.display().to_owned() });
     };
     if content[start + first_character.len_utf8()..].contains(old_str) {
         let lines = match_lines(content, old_str);
-        return Err(ToolError::ManyMatches {
-            old_str: old_str.to_owned(),
-            lines,
-        });
+        return Err(ToolError::ManyMatches { old_str: old_str.to_owned(), lines });
     }
     Ok(start..start + old_str.len())
 }
@@ -252,10 +232,7 @@ pub fn insert(content: &str, insert_line: i64, insert_text: &str) -> Result<Edit
     let after_line = usize::try_from(insert_line)
         .ok()
         .filter(|&line| line <= line_count)
-        .ok_or(ToolError::InvalidInsertLine {
-            line: insert_line,
-            lines: line_count,
-        })?;
+        .ok_or(ToolError::InvalidInsertLine { line: insert_line, lines: line_count })?;
     let split: usize = content.split_inclusive('\n').take(after_line).map(str::len).sum();
     let (before, after) = content.split_at(split);
     Ok(Edit::whole(with_lines(before, insert_text, after)))
@@ -263,10 +240,7 @@ pub fn insert(content: &str, insert_line: i64, insert_text: &str) -> Result<Edit
 
 /// Appends `text` as whole lines. The new content ends with a newline.
 pub fn append(content: &str, text: &str) -> Edit {
-    Edit {
-        lines_before: content.lines().count(),
-        ..Edit::whole(with_lines(content, text, ""))
-    }
+    Edit { lines_before: content.lines().count(), ..Edit::whole(with_lines(content, text, "")) }
 }
 
 /// Puts the lines of `text` between two contents. The trailing newlines of the text

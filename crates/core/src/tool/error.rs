@@ -368,11 +368,7 @@ impl ToolError {
 
     /// Wraps the error of one of several edits.
     pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
-        Self::InEdit {
-            number,
-            total,
-            error: Box::new(self),
-        }
+        Self::InEdit { number, total, error: Box::new(self) }
     }
 }
 

@@ -40,8 +40,7 @@ impl<'a> Fields<'a> {
         expected: &'static str,
         read: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<T, ToolError> {
-        self.optional(field, expected, read)?
-            .ok_or(ToolError::MissingField { field, expected })
+        self.optional(field, expected, read)?.ok_or(ToolError::MissingField { field, expected })
     }
 
     pub(super) fn text(&self, field: &'static str, expected: &'static str) -> Result<&'a str, ToolError> {
@@ -84,10 +83,7 @@ impl<'a> Fields<'a> {
         };
         text.parse()
             .map(Some)
-            .map_err(|rule: ContentHashError| ToolError::OutOfBounds {
-                field,
-                rule: rule.to_string(),
-            })
+            .map_err(|rule: ContentHashError| ToolError::OutOfBounds { field, rule: rule.to_string() })
     }
 
     /// An optional number from `min` to `max`.
@@ -128,10 +124,7 @@ fn integer(value: &Value) -> Option<i64> {
         return Some(i64::MAX);
     }
     let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "it has no fraction, and the cast saturates"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "it has no fraction, and the cast saturates")]
     Some(float as i64)
 }
 
@@ -146,9 +139,5 @@ fn wrong_type(field: &'static str, expected: &'static str, value: &Value) -> Too
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
     };
-    ToolError::WrongType {
-        field,
-        expected,
-        found,
-    }
+    ToolError::WrongType { field, expected, found }
 }

@@ -23,9 +23,7 @@ fn refusals(table: &str) -> Vec<(&str, String)> {
     let lines: Vec<_> = table.trim().lines().map(str::trim).collect();
     let (rows, rest) = lines.as_chunks();
     assert!(rest.is_empty() && !rows.is_empty());
-    rows.iter()
-        .map(|[input, text]| (*input, format!("Error: {text}")))
-        .collect()
+    rows.iter().map(|[input, text]| (*input, format!("Error: {text}"))).collect()
 }
 
 #[test]
@@ -40,10 +38,7 @@ fn success_messages_are_exact() {
             json!({"command": "insert", "path": "/memories/a/", "insert_line": 0, "insert_text": "b"}),
             "The file /memories/a has been edited.",
         ),
-        (
-            json!({"command": "delete", "path": "/memories/b/"}),
-            "Successfully deleted /memories/b",
-        ),
+        (json!({"command": "delete", "path": "/memories/b/"}), "Successfully deleted /memories/b"),
         (
             json!({"command": "rename", "old_path": "/memories/a.md", "new_path": "/memories/b/"}),
             "Successfully renamed /memories/a.md to /memories/b",
@@ -70,25 +65,13 @@ fn error_messages_of_the_protocol_are_exact() {
         ToolError::DestinationExists { path: path() },
         ToolError::CannotDeleteRoot,
         ToolError::CannotRenameRoot,
-        ToolError::InvalidViewRange {
-            start: 0,
-            end: -2,
-            lines: 7,
-        },
+        ToolError::InvalidViewRange { start: 0, end: -2, lines: 7 },
         ToolError::TooManyLines { path: path() },
-        ToolError::NoMatch {
-            old_str: "x\ny".into(),
-            path: path(),
-        },
-        ToolError::ManyMatches {
-            old_str: "x".into(),
-            lines: vec![1, 3, 3],
-        },
+        ToolError::NoMatch { old_str: "x\ny".into(), path: path() },
+        ToolError::ManyMatches { old_str: "x".into(), lines: vec![1, 3, 3] },
         ToolError::InvalidInsertLine { line: -1, lines: 7 },
         ToolError::Path(ToolPathError::OutsideMemories { path: "/x".into() }),
-        ToolError::Path(ToolPathError::Escapes {
-            path: "/memories/..".into(),
-        }),
+        ToolError::Path(ToolPathError::Escapes { path: "/memories/..".into() }),
     ];
     insta::assert_snapshot!(messages(errors), @"
     The path /memories/a does not exist. Please provide a valid path.
@@ -113,37 +96,15 @@ fn error_messages_of_the_protocol_are_exact() {
 fn own_error_messages_state_problem_and_remedy() {
     let path = || "/memories/a/b".to_owned();
     let errors = [
-        ToolError::ParentIsFile {
-            path: path(),
-            file: "/memories/a".into(),
-        },
-        ToolError::IntoItself {
-            from: "/memories/a".into(),
-            to: path(),
-        },
-        ToolError::PathBelowBreaksRule {
-            path: Some(path()),
-            rule: PathError::TooLong { bytes: 1025 },
-        },
+        ToolError::ParentIsFile { path: path(), file: "/memories/a".into() },
+        ToolError::IntoItself { from: "/memories/a".into(), to: path() },
+        ToolError::PathBelowBreaksRule { path: Some(path()), rule: PathError::TooLong { bytes: 1025 } },
         ToolError::EmptyOldStr,
-        ToolError::FileTooLarge {
-            path: path(),
-            size_bytes: Some(102_401),
-            limit_bytes: 102_400,
-        },
+        ToolError::FileTooLarge { path: path(), size_bytes: Some(102_401), limit_bytes: 102_400 },
         ToolError::Nul { path: path() },
-        ToolError::TooManyMemories {
-            count: 2001,
-            limit: 2000,
-        },
-        ToolError::StoreFull {
-            size_bytes: Some(11),
-            limit_bytes: 10,
-        },
-        ToolError::TenantFull {
-            size_bytes: Some(11),
-            limit_bytes: 10,
-        },
+        ToolError::TooManyMemories { count: 2001, limit: 2000 },
+        ToolError::StoreFull { size_bytes: Some(11), limit_bytes: 10 },
+        ToolError::TenantFull { size_bytes: Some(11), limit_bytes: 10 },
         ToolError::Archived,
         ToolError::Conflict { path: path() },
     ];
@@ -168,39 +129,17 @@ fn concealed_error_hides_the_existing_content() {
     let hash = crate::ContentHash::of(b"secret");
     let current = Some(hash);
     for error in [
-        ToolError::Exists {
-            path: path(),
-            current,
-        },
-        ToolError::ContentDiffers {
-            path: path(),
-            current,
-        },
-        ToolError::PathBelowBreaksRule {
-            path: Some("/memories/hidden".to_owned()),
-            rule: PathError::Format,
-        },
-        ToolError::FileTooLarge {
-            path: path(),
-            size_bytes: Some(777),
-            limit_bytes: 10,
-        },
-        ToolError::StoreFull {
-            size_bytes: Some(777),
-            limit_bytes: 10,
-        },
-        ToolError::TenantFull {
-            size_bytes: Some(777),
-            limit_bytes: 10,
-        },
+        ToolError::Exists { path: path(), current },
+        ToolError::ContentDiffers { path: path(), current },
+        ToolError::PathBelowBreaksRule { path: Some("/memories/hidden".to_owned()), rule: PathError::Format },
+        ToolError::FileTooLarge { path: path(), size_bytes: Some(777), limit_bytes: 10 },
+        ToolError::StoreFull { size_bytes: Some(777), limit_bytes: 10 },
+        ToolError::TenantFull { size_bytes: Some(777), limit_bytes: 10 },
     ] {
         let secrets = ["777".to_owned(), "hidden".to_owned(), hash.to_string()];
         let tells = |text: &str| secrets.iter().any(|secret| text.contains(secret));
         assert!(tells(&error.to_string()), "{error}");
         let concealed = error.concealed().to_string();
-        assert!(
-            !tells(&concealed) && concealed.starts_with("Error: "),
-            "{concealed}"
-        );
+        assert!(!tells(&concealed) && concealed.starts_with("Error: "), "{concealed}");
     }
 }

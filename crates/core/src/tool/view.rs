@@ -33,17 +33,11 @@ pub fn view_file(
 ) -> Result<String, ToolError> {
     let line_count = count_newlines(content) + 1;
     if line_count > MAX_LINES {
-        return Err(ToolError::TooManyLines {
-            path: path.display().to_owned(),
-        });
+        return Err(ToolError::TooManyLines { path: path.display().to_owned() });
     }
     let (start, end) = view_range.unwrap_or((1, -1));
     let Some((first, last)) = resolve_range(start, end, line_count) else {
-        return Err(ToolError::InvalidViewRange {
-            start,
-            end,
-            lines: line_count,
-        });
+        return Err(ToolError::InvalidViewRange { start, end, lines: line_count });
     };
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     let skipped_bytes: usize = content.split_inclusive('\n').take(first - 1).map(str::len).sum();
@@ -58,11 +52,7 @@ pub fn view_file(
     let mut number = LineNumber::new(first);
     let mut chars_used = 0_usize;
     for (line_index, line) in (first..=last).zip(selected.split('\n')) {
-        let line_chars = if bytes_per_char == 1 {
-            line.len()
-        } else {
-            line.chars().count()
-        };
+        let line_chars = if bytes_per_char == 1 { line.len() } else { line.chars().count() };
         let separator_chars = usize::from(line_index > first);
         chars_used = chars_used.saturating_add(separator_chars + NUMBER_CHARS + line_chars);
         if chars_used > max_chars {
@@ -89,9 +79,7 @@ pub fn view_file(
 
 /// The first and last line of a range; `None` if the file does not have them.
 fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usize)> {
-    let first = usize::try_from(start)
-        .ok()
-        .filter(|line| (1..=line_count).contains(line))?;
+    let first = usize::try_from(start).ok().filter(|line| (1..=line_count).contains(line))?;
     if end == -1 {
         return Some((first, line_count));
     }
@@ -109,10 +97,7 @@ fn push_cut_line(
     max_chars: usize,
 ) {
     let shown_chars = max_chars.saturating_sub(NUMBER_CHARS);
-    let shown = line
-        .char_indices()
-        .nth(shown_chars)
-        .map_or(line, |(cut, _)| &line[..cut]);
+    let shown = line.char_indices().nth(shown_chars).map_or(line, |(cut, _)| &line[..cut]);
     push_numbered_lines(text, line_index, [shown]);
     let total_chars = line.chars().count();
     let offset_chars = skipped.chars().count() + shown_chars;

@@ -56,31 +56,19 @@ fn files(folder: &str) -> Vec<(String, String)> {
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     let folder = PathBuf::from(package).join("tests/sensitive/corpus").join(folder);
     let entries = fs::read_dir(&folder).expect("the corpus is there");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("the corpus can be listed").path())
-        .collect();
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("the corpus can be listed").path()).collect();
     paths.sort();
     let read = |path: PathBuf| {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        (
-            name,
-            format!("\n{}", fs::read_to_string(&path).expect("the corpus can be read")),
-        )
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        (name, format!("\n{}", fs::read_to_string(&path).expect("the corpus can be read")))
     };
     paths.into_iter().map(read).collect()
 }
 
 /// Takes the labels out of a text and notes where they were.
 fn labelled(name: &str, text: &str) -> Document {
-    let mut document = Document {
-        name: name.to_owned(),
-        text: String::new(),
-        secrets: Vec::new(),
-    };
+    let mut document = Document { name: name.to_owned(), text: String::new(), secrets: Vec::new() };
     let mut rest = text;
     while let Some((before, label)) = rest.split_once(OPEN) {
         document.text.push_str(before);
@@ -88,10 +76,7 @@ fn labelled(name: &str, text: &str) -> Document {
         let (kind, secret) = label.split_once(':').expect("a label names its kind");
         let start = document.text.len();
         document.text.push_str(secret);
-        document.secrets.push(Secret {
-            kind: kind.to_owned(),
-            range: start..document.text.len(),
-        });
+        document.secrets.push(Secret { kind: kind.to_owned(), range: start..document.text.len() });
         rest = after;
     }
     document.text.push_str(rest);

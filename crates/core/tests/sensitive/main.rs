@@ -85,22 +85,14 @@ fn rate(scanner: &Scanner, document: &Document, scores: &mut BTreeMap<String, Sc
     }
     for (finding, _) in findings.iter().zip(is_right).filter(|(_, is_right)| !is_right) {
         scores.entry(finding.kind.to_string()).or_default().wrong += 1;
-        println!(
-            "wrong: {} in {}: {}",
-            finding.kind,
-            document.name,
-            &document.text[finding.range.clone()]
-        );
+        println!("wrong: {} in {}: {}", finding.kind, document.name, &document.text[finding.range.clone()]);
     }
 }
 
 fn report(scores: &BTreeMap<String, Score>, positives: usize, negatives: usize) -> ExitCode {
     let mut total = Score::default();
     println!("\nsensitive-data scanner on the labelled corpus:");
-    println!(
-        "{:<26}{:>8}{:>8}{:>8}{:>11}{:>9}",
-        "kind", "found", "missed", "wrong", "precision", "recall"
-    );
+    println!("{:<26}{:>8}{:>8}{:>8}{:>11}{:>9}", "kind", "found", "missed", "wrong", "precision", "recall");
     let line = |name: &str, score: &Score| {
         println!(
             "{name:<26}{:>8}{:>8}{:>8}{:>11.3}{:>9.3}",
@@ -118,10 +110,7 @@ fn report(scores: &BTreeMap<String, Score>, positives: usize, negatives: usize) 
         total.wrong += score.wrong;
     }
     line("total", &total);
-    let kinds = scores
-        .values()
-        .filter(|score| score.found + score.missed > 0)
-        .count();
+    let kinds = scores.values().filter(|score| score.found + score.missed > 0).count();
     println!("{positives} secrets of {kinds} kinds, {negatives} texts without any\n");
     let is_enough = positives >= MIN_POSITIVES && negatives >= MIN_NEGATIVES && kinds >= MIN_KINDS;
     let is_good = total.precision() >= MIN_PRECISION && total.recall() >= MIN_RECALL;
@@ -137,9 +126,5 @@ fn report(scores: &BTreeMap<String, Score>, positives: usize, negatives: usize) 
 
 #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
 fn share(of: usize, and: usize) -> f64 {
-    if of + and == 0 {
-        1.0
-    } else {
-        of as f64 / (of + and) as f64
-    }
+    if of + and == 0 { 1.0 } else { of as f64 / (of + and) as f64 }
 }

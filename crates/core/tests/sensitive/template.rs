@@ -18,9 +18,7 @@ pub(crate) fn fill_in(text: &str, seed: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         filled.push_str(before);
-        let part = after
-            .split_once("}}")
-            .and_then(|(part, after)| Some((made(part, &mut random)?, after)));
+        let part = after.split_once("}}").and_then(|(part, after)| Some((made(part, &mut random)?, after)));
         if let Some((part, after)) = part {
             filled.push_str(&part);
             rest = after;
@@ -49,25 +47,20 @@ fn made(part: &str, random: &mut Random) -> Option<String> {
         "base64" => random.text(&[DIGITS, LOWER, UPPER, "+/"], length()?),
         "base64url" => random.text(&[DIGITS, LOWER, UPPER, "-_"], length()?),
         "bech32" => random.text(&["QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"], length()?),
-        "password" => format!(
-            "{}{}{}",
-            random.text(&[UPPER], 2),
-            random.text(&[LOWER, DIGITS], length()?),
-            "7!q"
-        ),
+        "password" => {
+            format!("{}{}{}", random.text(&[UPPER], 2), random.text(&[LOWER, DIGITS], length()?), "7!q")
+        }
         "lines" => lines(random, length()?, "\n"),
         "joined_lines" => lines(random, length()?, "\\n"),
         "card" => card(arguments, random, 0)?,
         "no_card" => card(arguments, random, 1)?,
-        "keepsake_key" => ApiKeySecret::from_random(std::array::from_fn(|_| random.byte()))
-            .expose()
-            .to_owned(),
+        "keepsake_key" => {
+            ApiKeySecret::from_random(std::array::from_fn(|_| random.byte())).expose().to_owned()
+        }
         "jwt" => jwt(random),
         "basic" => STANDARD.encode(format!("{arguments}:{}", random.text(&[LOWER, DIGITS], 14))),
         "discord_user" => URL_SAFE_NO_PAD.encode(random.text(&["123456789"], 18)),
-        "uuid" => [8, 4, 4, 4, 12]
-            .map(|length| random.text(&[DIGITS, "abcdef"], length))
-            .join("-"),
+        "uuid" => [8, 4, 4, 4, 12].map(|length| random.text(&[DIGITS, "abcdef"], length)).join("-"),
         _ => return None,
     })
 }
@@ -85,32 +78,23 @@ fn card(arguments: &str, random: &mut Random, off: u8) -> Option<String> {
     while digits.len() + 1 < length {
         digits.push(random.byte() % 10);
     }
-    let weighed = digits
-        .iter()
-        .rev()
-        .enumerate()
-        .map(|(place, &digit)| match (place % 2, digit) {
-            (0, 5..) => 2 * digit - 9,
-            (0, _) => 2 * digit,
-            _ => digit,
-        });
+    let weighed = digits.iter().rev().enumerate().map(|(place, &digit)| match (place % 2, digit) {
+        (0, 5..) => 2 * digit - 9,
+        (0, _) => 2 * digit,
+        _ => digit,
+    });
     let sum: u32 = weighed.map(u32::from).sum();
     let check = u8::try_from((10 - sum % 10) % 10).ok()?;
     digits.push((check + off) % 10);
     let mut digits = digits.into_iter().map(|digit| char::from(digit + b'0'));
-    form.chars()
-        .map(|sign| if sign == '#' { digits.next() } else { Some(sign) })
-        .collect()
+    form.chars().map(|sign| if sign == '#' { digits.next() } else { Some(sign) }).collect()
 }
 
 fn jwt(random: &mut Random) -> String {
     let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","typ":"JWT"}"#);
     let subject = random.text(&[LOWER], 8);
     let payload = URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{subject}","exp":1767225600}}"#));
-    format!(
-        "{header}.{payload}.{}",
-        random.text(&[DIGITS, LOWER, UPPER, "-_"], 86)
-    )
+    format!("{header}.{payload}.{}", random.text(&[DIGITS, LOWER, UPPER, "-_"], 86))
 }
 
 /// Numbers that are the same in each run (the generator known as `SplitMix64`).

@@ -99,9 +99,7 @@ impl KeyAuth {
     async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
         let is_fresh = |known: &Remembered| is_believed(known.looked_up_at, now);
         let known = self.known.get(&secret_sha256).await.filter(is_fresh);
-        self.context
-            .metrics
-            .cache_looked_up(Looked::ApiKey, known.is_some());
+        self.context.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }

@@ -36,11 +36,7 @@ impl From<&Session> for Attached {
 impl Attached {
     fn new(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
         let mounts = Mounts::of_session(session_id, mounts);
-        Self {
-            session_id,
-            store_ids: mounts.iter().map(|(_, mounted)| mounted.store_id).collect(),
-            mounts,
-        }
+        Self { session_id, store_ids: mounts.iter().map(|(_, mounted)| mounted.store_id).collect(), mounts }
     }
 
     /// The same session limited to some stores, or to reading.
@@ -51,10 +47,7 @@ impl Attached {
         let is_granted = |mounted: &Mounted| only.is_none_or(|only| only.contains(&mounted.store_id));
         let mounts = self.mounts.iter().filter(|(_, mounted)| is_granted(mounted));
         let mounts = mounts.map(|(slug, mounted)| {
-            let mounted = Mounted {
-                is_read_only: mounted.is_read_only || !may_write,
-                ..mounted
-            };
+            let mounted = Mounted { is_read_only: mounted.is_read_only || !may_write, ..mounted };
             (slug.unwrap_or_default().to_owned(), mounted)
         });
         Arc::new(Self::new(self.session_id, mounts))
@@ -152,10 +145,7 @@ impl AttachedStores {
                     Some(session) if session.archived_at.is_some() => State::Archived,
                     Some(session) => State::Live(Arc::new(Attached::from(&session))),
                 };
-                Ok::<_, EngineError>(Op::Put(Remembered {
-                    looked_up_at: now,
-                    state,
-                }))
+                Ok::<_, EngineError>(Op::Put(Remembered { looked_up_at: now, state }))
             })
             .await?;
         Ok(match computed {

@@ -139,11 +139,9 @@ impl TokenAuth {
         let session = match &says.actor {
             // Issuers do not know sessions: only the server's own tokens name
             // them.
-            Actor::Session(session_id) => Some(
-                self.attached
-                    .of_token(standing.tenant_id, *session_id, now)
-                    .await?,
-            ),
+            Actor::Session(session_id) => {
+                Some(self.attached.of_token(standing.tenant_id, *session_id, now).await?)
+            }
             Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) | Actor::Imported(..) => None,
         };
         if let Some(session) = &session {
@@ -183,17 +181,8 @@ impl TokenAuth {
         let found = if let Some(known) = known {
             known.found
         } else {
-            let found = self
-                .context
-                .index
-                .keys
-                .find(tenant_id, api_key_id)
-                .await?
-                .map(Arc::new);
-            let key = IssuingKey {
-                looked_up_at: now,
-                found: found.clone(),
-            };
+            let found = self.context.index.keys.find(tenant_id, api_key_id).await?.map(Arc::new);
+            let key = IssuingKey { looked_up_at: now, found: found.clone() };
             issuing_keys.insert(name, key).await;
             found
         };
@@ -215,9 +204,7 @@ impl TokenAuth {
         let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
         let known = self.believed.get(&hash).await;
         let known = known.filter(|known| is_believed(known.at, now));
-        self.context
-            .metrics
-            .cache_looked_up(Looked::Token, known.is_some());
+        self.context.metrics.cache_looked_up(Looked::Token, known.is_some());
         if let Some(known) = known {
             return Ok(known);
         }
@@ -227,11 +214,7 @@ impl TokenAuth {
         } else {
             self.verify_issued(&token, now).await?
         };
-        let verified = Verified {
-            at: now,
-            refused_from,
-            says: Arc::new(says),
-        };
+        let verified = Verified { at: now, refused_from, says: Arc::new(says) };
         self.believed.insert(hash, verified.clone()).await;
         Ok(verified)
     }
@@ -246,10 +229,7 @@ impl TokenAuth {
         let says = Says {
             tenant: TenantName::Id(claims.tenant_id),
             actor: claims.actor,
-            grant: Grant {
-                scopes: known_scopes(&claims.scopes),
-                store_ids: claims.store_ids,
-            },
+            grant: Grant { scopes: known_scopes(&claims.scopes), store_ids: claims.store_ids },
             issued_to: claims.issued_to,
             expires_at: claims.expires_at,
         };
@@ -265,10 +245,7 @@ impl TokenAuth {
         let says = Says {
             tenant: TenantName::parse(&identity.tenant),
             actor: identity.actor,
-            grant: Grant {
-                scopes: known_scopes(&identity.scopes),
-                store_ids: None,
-            },
+            grant: Grant { scopes: known_scopes(&identity.scopes), store_ids: None },
             issued_to: None,
             expires_at: identity.expires_at,
         };
@@ -293,10 +270,7 @@ impl TokenAuth {
                     return Ok(Op::Nop);
                 }
                 let found = self.context.index.credentials.tenant_standing(tenant).await?;
-                Ok::<_, EngineError>(Op::Put(Standing {
-                    looked_up_at: now,
-                    found: found.map(Arc::new),
-                }))
+                Ok::<_, EngineError>(Op::Put(Standing { looked_up_at: now, found: found.map(Arc::new) }))
             })
             .await?;
         Ok(match computed {

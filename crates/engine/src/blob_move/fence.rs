@@ -105,11 +105,7 @@ impl MoveFence {
         *self.held_at() = began_at;
         let heartbeats = self.index.replicas.heartbeats().await?;
         let is_old = |(replica, at): (&Uuid, &Timestamp)| self.ended.get(replica) == Some(at);
-        if heartbeats.iter().all(is_old) {
-            Ok(())
-        } else {
-            Err(MoveError::ServerStarted)
-        }
+        if heartbeats.iter().all(is_old) { Ok(()) } else { Err(MoveError::ServerStarted) }
     }
 
     /// Takes down the fence, and records what the move did. If that fails, the lease

@@ -128,12 +128,7 @@ impl Eraser {
         tenant_id: TenantId,
         erasure_id: ErasureId,
     ) -> Work<'a> {
-        Work {
-            eraser: self,
-            lease,
-            tenant_id,
-            erasure_id,
-        }
+        Work { eraser: self, lease, tenant_id, erasure_id }
     }
 
     /// Finishes an erasure, or records the error in it.
@@ -144,13 +139,7 @@ impl Eraser {
         erasure_id: ErasureId,
     ) -> Result<Attempt, EngineError> {
         let work = self.work_on(lease, tenant_id, erasure_id);
-        let run = async {
-            if work.erase().await? {
-                work.end().await
-            } else {
-                Ok(Attempt::Stopped)
-            }
-        };
+        let run = async { if work.erase().await? { work.end().await } else { Ok(Attempt::Stopped) } };
         Ok(work.recorded(run).await?.unwrap_or(Attempt::Failed))
     }
 }
@@ -206,10 +195,7 @@ impl Work<'_> {
         );
         let retry_at = self.context().now().plus(RETRY_AFTER);
         let index = &self.context().index;
-        index
-            .erasures
-            .fail(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
-            .await?;
+        index.erasures.fail(self.tenant_id, self.erasure_id, word_of(&error), retry_at).await?;
         Ok(Err(error))
     }
 
@@ -243,15 +229,8 @@ impl Work<'_> {
         self.eraser.queue.lock().erased.remove(&self.erasure_id);
         let index = &self.context().index;
         let audited = self.context().audited(Auditor::Job);
-        let has_ended = index
-            .erasures
-            .finish(self.tenant_id, self.erasure_id, &audited)
-            .await?;
-        Ok(if has_ended {
-            Attempt::Done
-        } else {
-            Attempt::NotEnded
-        })
+        let has_ended = index.erasures.finish(self.tenant_id, self.erasure_id, &audited).await?;
+        Ok(if has_ended { Attempt::Done } else { Attempt::NotEnded })
     }
 
     /// Makes the database overwrite the deleted rows in its files and log.
@@ -314,10 +293,7 @@ impl Work<'_> {
     async fn erase_blobs(self) -> Result<bool, EngineError> {
         let index = &self.context().index;
         loop {
-            let keys = index
-                .erasures
-                .queued_blobs(self.tenant_id, self.erasure_id, BATCH_BLOBS)
-                .await?;
+            let keys = index.erasures.queued_blobs(self.tenant_id, self.erasure_id, BATCH_BLOBS).await?;
             if keys.is_empty() {
                 return Ok(true);
             }
@@ -336,14 +312,8 @@ impl Work<'_> {
             .buffer_unordered(BLOBS_AT_ONCE)
             .collect()
             .await;
-        for became in [
-            Erased::EveryVersion,
-            Erased::NotVersioned,
-            Erased::OlderVersionsKept,
-        ] {
-            let same = outcomes
-                .iter()
-                .filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
+        for became in [Erased::EveryVersion, Erased::NotVersioned, Erased::OlderVersionsKept] {
+            let same = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
             let keys: Vec<_> = same.map(|(key, _)| *key).collect();
             if keys.is_empty() {
                 continue;
@@ -384,11 +354,7 @@ impl Work<'_> {
                 return Ok(true);
             };
             let ids: Vec<_> = removed.iter().map(|key| key.blob_id).collect();
-            let forgotten = shared
-                .index
-                .erasures
-                .forgotten_blobs(self.tenant_id, store_id, &ids)
-                .await?;
+            let forgotten = shared.index.erasures.forgotten_blobs(self.tenant_id, store_id, &ids).await?;
             let mut keys = removed;
             keys.retain(|key| forgotten.contains(&key.blob_id));
             self.erase_keys(keys, false).await?;
@@ -404,9 +370,7 @@ impl Work<'_> {
         let blobs = &self.context().blobs;
         let erased = blobs.erase(key).await?;
         if blobs.contains(key).await? {
-            return Err(BlobError::Unavailable(
-                "a blob is there after it was erased".to_owned(),
-            ));
+            return Err(BlobError::Unavailable("a blob is there after it was erased".to_owned()));
         }
         Ok(erased)
     }
@@ -438,10 +402,7 @@ impl Work<'_> {
         };
         let until = self.context().now().plus(HELD_FOR);
         let index = &self.context().index;
-        index
-            .erasures
-            .blobs_erased(self.tenant_id, self.erasure_id, &blobs, until)
-            .await?;
+        index.erasures.blobs_erased(self.tenant_id, self.erasure_id, &blobs, until).await?;
         Ok(())
     }
 }

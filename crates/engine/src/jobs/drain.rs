@@ -43,12 +43,7 @@ impl Job for DrainDeletions {
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut queue = QueuedBlobs {
-            context: &services.context,
-            lease,
-            removed: 0,
-            failed: 0,
-        };
+        let mut queue = QueuedBlobs { context: &services.context, lease, removed: 0, failed: 0 };
         remove_all(&mut queue, lease).await?;
         Ok(json!({ "removed": queue.removed, "failed": queue.failed }))
     }
@@ -90,9 +85,7 @@ impl Selection for QueuedBlobs<'_> {
         self.failed += many - gone.len() as u64;
         let orphans_until = self.context.now().plus(ORPHAN_CONDEMNED_FOR);
         let queue = &self.context.index.blob_deletions;
-        let has_lease = queue
-            .finish(&gone, orphans_until, Some(&self.lease.fence()))
-            .await?;
+        let has_lease = queue.finish(&gone, orphans_until, Some(&self.lease.fence())).await?;
         Ok(if has_lease { Step::Done } else { Step::Stopped })
     }
 }
@@ -110,9 +103,7 @@ impl QueuedBlobs<'_> {
             return Ok(true);
         };
         tracing::warn!(blob.key = %key, attempts = deletion.attempts, error = %error, "blob.delete failed");
-        let wait = FIRST_RETRY
-            .saturating_mul(1 << deletion.attempts.min(20))
-            .min(LAST_RETRY);
+        let wait = FIRST_RETRY.saturating_mul(1 << deletion.attempts.min(20)).min(LAST_RETRY);
         let queue = &context.index.blob_deletions;
         let not_before = context.now().plus(wait);
         queue.postpone(deletion, not_before, &self.lease.fence()).await?;

@@ -33,12 +33,7 @@ impl Job for Erase {
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut open = OpenErasures {
-            services,
-            lease,
-            done: 0,
-            failed: 0,
-        };
+        let mut open = OpenErasures { services, lease, done: 0, failed: 0 };
         remove_all(&mut open, lease).await?;
         Ok(json!({ "done": open.done, "failed": open.failed }))
     }

@@ -76,12 +76,7 @@ impl Job for IndexMemories {
 }
 
 fn report(counts: &Counts, is_dry_run: bool) -> Value {
-    let Counts {
-        looked_at,
-        found,
-        indexed,
-        failed,
-    } = counts;
+    let Counts { looked_at, found, indexed, failed } = counts;
     if is_dry_run {
         json!({"looked_at": looked_at, "would_index": found})
     } else {
@@ -91,20 +86,14 @@ fn report(counts: &Counts, is_dry_run: bool) -> Value {
 
 /// Formats a place for the cursor.
 fn text_of((tenant_id, store_id, memory_id): MemoryPlace) -> String {
-    [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()]
-        .map(|id| id.simple().to_string())
-        .join("/")
+    [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()].map(|id| id.simple().to_string()).join("/")
 }
 
 /// Parses the place in a cursor; `None` if invalid: then all is checked.
 fn place_of(cursor: &str) -> Option<MemoryPlace> {
     let mut ids = cursor.split('/').map(Uuid::try_parse);
     let mut next = || ids.next()?.ok();
-    Some((
-        TenantId::from_uuid(next()?),
-        StoreId::from_uuid(next()?),
-        MemoryId::from_uuid(next()?),
-    ))
+    Some((TenantId::from_uuid(next()?), StoreId::from_uuid(next()?), MemoryId::from_uuid(next()?)))
 }
 
 #[cfg(test)]
@@ -114,11 +103,7 @@ mod tests {
     #[test]
     fn position_round_trips_through_the_cursor() {
         let id = |number| Uuid::from_u128(number);
-        let place = (
-            TenantId::from_uuid(id(1)),
-            StoreId::from_uuid(id(2)),
-            MemoryId::from_uuid(id(3)),
-        );
+        let place = (TenantId::from_uuid(id(1)), StoreId::from_uuid(id(2)), MemoryId::from_uuid(id(3)));
         assert_eq!(place_of(&text_of(place)), Some(place));
         assert_eq!(place_of("nonsense"), None);
     }

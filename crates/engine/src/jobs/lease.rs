@@ -33,17 +33,11 @@ enum Slot {
 
 impl RunRequest {
     /// A run by the schedule.
-    pub const SCHEDULED: Self = Self {
-        dry_run: false,
-        slot: Slot::Scheduled,
-    };
+    pub const SCHEDULED: Self = Self { dry_run: false, slot: Slot::Scheduled };
 
     /// A run that an operator requests, independent of the schedule.
     pub const fn manual(dry_run: bool) -> Self {
-        Self {
-            dry_run,
-            slot: Slot::Manual,
-        }
+        Self { dry_run, slot: Slot::Manual }
     }
 
     pub(super) fn slot(self, now: Timestamp, period: Duration) -> Timestamp {
@@ -86,10 +80,7 @@ impl Lease<'_> {
 
     /// The fence for the run's writes to the index.
     pub(crate) const fn fence(&self) -> RunFence {
-        RunFence {
-            job: self.job,
-            fence: self.fence,
-        }
+        RunFence { job: self.job, fence: self.fence }
     }
 
     /// The cursor of an interrupted earlier run, where this run resumes.
@@ -120,10 +111,7 @@ impl Lease<'_> {
         let until = self.services.context.now().plus(LEASE);
         if self.request.dry_run {
             let kept = index.job_runs.cursor(self.job).await?;
-            return Ok(index
-                .job_runs
-                .renew(self.job, self.fence, until, kept.as_deref())
-                .await?);
+            return Ok(index.job_runs.renew(self.job, self.fence, until, kept.as_deref()).await?);
         }
         Ok(index.job_runs.renew(self.job, self.fence, until, cursor).await?)
     }

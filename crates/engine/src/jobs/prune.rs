@@ -32,16 +32,8 @@ const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
     (Prunable::RedeemedCodes, CODES_KEPT_FOR, "redeemed_codes"),
     (Prunable::SessionEvents, SESSIONS_KEPT_FOR, "session_events"),
-    (
-        Prunable::EventsOfEndedSessions,
-        SESSIONS_KEPT_FOR,
-        "session_events",
-    ),
-    (
-        Prunable::ResourcesOfEndedSessions,
-        SESSIONS_KEPT_FOR,
-        "session_resources",
-    ),
+    (Prunable::EventsOfEndedSessions, SESSIONS_KEPT_FOR, "session_events"),
+    (Prunable::ResourcesOfEndedSessions, SESSIONS_KEPT_FOR, "session_resources"),
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
 ];
 
@@ -81,29 +73,21 @@ impl Job for Prune {
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut counts: BTreeMap<_, u64> = OLD.iter().map(|(_, _, name)| (*name, 0)).collect();
-        let mut goes_on = self
-            .prune_calls(services, lease, counts.entry("idempotency_records").or_default())
-            .await?;
+        let mut goes_on =
+            self.prune_calls(services, lease, counts.entry("idempotency_records").or_default()).await?;
         for (what, kept_for, name) in OLD {
             if goes_on {
                 let before = services.context.now().minus(kept_for);
-                goes_on = self
-                    .prune_rows(services, lease, what, before, counts.entry(name).or_default())
-                    .await?;
+                goes_on =
+                    self.prune_rows(services, lease, what, before, counts.entry(name).or_default()).await?;
             }
         }
         let audit = counts.entry("audit_entries").or_default();
         if goes_on {
             let before = services.context.now().minus(services.audit_retention);
-            goes_on = self
-                .prune_rows(services, lease, Prunable::Audit, before, audit)
-                .await?;
+            goes_on = self.prune_rows(services, lease, Prunable::Audit, before, audit).await?;
         }
-        let token_keys = if goes_on {
-            services.tokens.drop_outlived_keys(lease.dry_run()).await?
-        } else {
-            0
-        };
+        let token_keys = if goes_on { services.tokens.drop_outlived_keys(lease.dry_run()).await? } else { 0 };
         counts.insert("token_keys", token_keys);
         Ok(json!(counts))
     }
@@ -122,9 +106,7 @@ impl Prune {
         let mut after = lease.cursor().await?.as_deref().and_then(key_of);
         loop {
             let upkeep = &services.context.index.upkeep;
-            let batch = upkeep
-                .prune_calls(after.as_ref(), before, self.batch, lease.dry_run())
-                .await?;
+            let batch = upkeep.prune_calls(after.as_ref(), before, self.batch, lease.dry_run()).await?;
             *pruned += batch.rows;
             after = batch.last;
             let cursor = after.as_ref().map(text_of);
@@ -180,10 +162,8 @@ mod tests {
 
     #[test]
     fn key_round_trips_as_text() {
-        let key = (
-            TenantId::from_uuid(Uuid::from_u128(7)),
-            std::array::from_fn(|at| u8::try_from(at).unwrap()),
-        );
+        let key =
+            (TenantId::from_uuid(Uuid::from_u128(7)), std::array::from_fn(|at| u8::try_from(at).unwrap()));
         assert_eq!(key_of(&text_of(&key)), Some(key));
         assert_eq!(key_of("no key"), None);
     }

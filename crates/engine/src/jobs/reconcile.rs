@@ -118,10 +118,7 @@ impl Place {
         Ok(match self {
             Self::Stores(after) => {
                 let stores = upkeep.stores_after(after, batch).await?;
-                stores
-                    .into_iter()
-                    .map(|(tenant_id, store_id)| (tenant_id, Some(store_id)))
-                    .collect()
+                stores.into_iter().map(|(tenant_id, store_id)| (tenant_id, Some(store_id))).collect()
             }
             Self::Tenants(after) => {
                 let tenants = upkeep.tenants_after(after, batch).await?;

@@ -58,11 +58,7 @@ impl Runner {
         let scheduler = schedule.start().await?;
         let (runs, stopping) = (schedule.runs.clone(), schedule.stopping.clone());
         let supervisor = tokio::spawn(async move { schedule.supervise(scheduler).await });
-        Ok(Self {
-            supervisor,
-            runs,
-            stopping,
-        })
+        Ok(Self { supervisor, runs, stopping })
     }
 
     /// Stops the schedule and waits for running jobs, at most `deadline`. A job
@@ -216,13 +212,7 @@ fn look_at(clock: &Mutex<WatchedClock>, now: Clocks) -> Seen {
 
 impl WatchedClock {
     fn new(seen: Clocks, stopping: &CancellationToken) -> Self {
-        Self {
-            seen,
-            steps: 0,
-            rests_until: None,
-            jobs: stopping.child_token(),
-            stopping: stopping.clone(),
-        }
+        Self { seen, steps: 0, rests_until: None, jobs: stopping.child_token(), stopping: stopping.clone() }
     }
 
     fn look(&mut self, now: Clocks) -> Seen {
@@ -237,10 +227,7 @@ impl WatchedClock {
         }
         let rests = self.rests_until.is_some_and(|until| now.steady < until);
         self.seen = now;
-        Seen {
-            steps: self.steps,
-            jobs: (!rests).then(|| self.jobs.clone()),
-        }
+        Seen { steps: self.steps, jobs: (!rests).then(|| self.jobs.clone()) }
     }
 }
 
@@ -253,18 +240,12 @@ struct Clocks {
 
 impl Clocks {
     fn now(engine: &Engine) -> Self {
-        Self {
-            machine: engine.now(),
-            steady: Instant::now(),
-        }
+        Self { machine: engine.now(), steady: Instant::now() }
     }
 
     /// How far the machine's clock was set, in either direction.
     fn step_since(&self, before: &Self) -> Duration {
-        let machine = self
-            .machine
-            .as_micros()
-            .saturating_sub(before.machine.as_micros());
+        let machine = self.machine.as_micros().saturating_sub(before.machine.as_micros());
         let steady = (self.steady - before.steady).as_micros();
         let steady = i64::try_from(steady).unwrap_or(i64::MAX);
         Duration::from_micros(machine.abs_diff(steady))
@@ -273,9 +254,7 @@ impl Clocks {
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runner")
-            .field("runs", &self.runs.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Runner").field("runs", &self.runs.len()).finish_non_exhaustive()
     }
 }
 
@@ -285,17 +264,10 @@ mod tests {
 
     #[test]
     fn step_is_how_far_the_clock_was_set_in_either_direction() {
-        let before = Clocks {
-            machine: Timestamp::from_micros(1_000_000_000),
-            steady: Instant::now(),
-        };
-        for (machine_seconds, steady_seconds, step_seconds) in [
-            (1_001, 1, 0),
-            (1_060, 60, 0),
-            (1_000, 1, 1),
-            (31_001, 1, 30_000),
-            (2, 2, 1_000),
-        ] {
+        let before = Clocks { machine: Timestamp::from_micros(1_000_000_000), steady: Instant::now() };
+        for (machine_seconds, steady_seconds, step_seconds) in
+            [(1_001, 1, 0), (1_060, 60, 0), (1_000, 1, 1), (31_001, 1, 30_000), (2, 2, 1_000)]
+        {
             let after = Clocks {
                 machine: Timestamp::from_micros(machine_seconds * 1_000_000),
                 steady: before.steady + Duration::from_secs(steady_seconds),
@@ -323,11 +295,7 @@ mod tests {
             (1_314, 305, 3, true),
         ] {
             let seen = clock.look(at(machine, steady));
-            assert_eq!(
-                (seen.steps, seen.jobs.is_some()),
-                (steps, may_run_jobs),
-                "{machine}"
-            );
+            assert_eq!((seen.steps, seen.jobs.is_some()), (steps, may_run_jobs), "{machine}");
             // One that has begun ends before its next batch.
             assert_eq!(before.is_cancelled(), steps > 1, "{machine}");
         }

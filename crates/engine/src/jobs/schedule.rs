@@ -18,10 +18,7 @@ pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Tim
         Some(run) if run.is_running || (run.ended_at.is_some() && run.error.is_none()) => {
             slot.plus(job.period())
         }
-        Some(JobRun {
-            ended_at: Some(ended_at),
-            ..
-        }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
+        Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
         _ => now,
     };
     next_trigger(job.schedule(), earliest).unwrap_or(earliest)
@@ -30,10 +27,7 @@ pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Tim
 /// The first trigger of a schedule that is not before `earliest`; `None` if there is none.
 fn next_trigger(schedule: &str, earliest: Timestamp) -> Option<Timestamp> {
     // The scheduler reads patterns in the same way.
-    let parser = CronParser::builder()
-        .seconds(Seconds::Required)
-        .dom_and_dow(true)
-        .build();
+    let parser = CronParser::builder().seconds(Seconds::Required).dom_and_dow(true).build();
     let pattern = parser.parse(schedule).ok()?;
     // Triggers are whole seconds.
     let from = earliest.plus(Duration::from_micros(999_999)).as_micros() / 1_000_000;
@@ -81,11 +75,7 @@ mod tests {
             (vec![running], "2026-03-02T00:07:30Z"),
             (vec![done, yesterday], "2026-03-02T00:07:30Z"),
         ] {
-            assert_eq!(
-                next_run_at(&Prune::default(), now, &runs),
-                at(expected),
-                "{runs:?}"
-            );
+            assert_eq!(next_run_at(&Prune::default(), now, &runs), at(expected), "{runs:?}");
         }
     }
 

@@ -36,16 +36,9 @@ impl Job for PurgeStores {
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut stores = DeletedStores {
-            context: &services.context,
-            stores: 0,
-            rows: 0,
-            blobs: 0,
-        };
+        let mut stores = DeletedStores { context: &services.context, stores: 0, rows: 0, blobs: 0 };
         let failed = remove_all(&mut stores, lease).await?;
-        let DeletedStores {
-            stores, rows, blobs, ..
-        } = stores;
+        let DeletedStores { stores, rows, blobs, .. } = stores;
         Ok(json!({ "stores": stores, "rows": rows, "blobs": blobs, "failed": failed }))
     }
 }
@@ -73,9 +66,7 @@ impl Selection for DeletedStores<'_> {
     async fn batch(&mut self, &mut (tenant_id, store_id): &mut Self::Item) -> Result<Step, EngineError> {
         let blobs_go_from = self.context.blobs_go_from(self.context.now());
         let deletions = &self.context.index.store_deletions;
-        let batch = deletions
-            .purge(tenant_id, store_id, blobs_go_from, BATCH_ROWS)
-            .await?;
+        let batch = deletions.purge(tenant_id, store_id, blobs_go_from, BATCH_ROWS).await?;
         self.rows += batch.rows;
         self.blobs += batch.blobs;
         self.stores += u64::from(batch.is_done);

@@ -77,19 +77,11 @@ impl Job for SweepBlobs {
         let mut swept = Swept::resumed(lease.cursor().await?.as_deref());
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
-        } else if services
-            .context
-            .index
-            .upkeep
-            .named_blobs(None, 1)
-            .await?
-            .is_empty()
-        {
+        } else if services.context.index.upkeep.named_blobs(None, 1).await?.is_empty() {
             swept.phase = Phase::Counting;
         }
         loop {
-            self.sweep_range(services, lease, &mut swept, services.context.now().minus(grace))
-                .await?;
+            self.sweep_range(services, lease, &mut swept, services.context.now().minus(grace)).await?;
             let mut is_done = swept.after.is_none();
             if is_done && swept.phase == Phase::Counting {
                 if swept.looks_foreign() {
@@ -120,11 +112,7 @@ impl SweepBlobs {
         let after = swept.after;
         // Rows are read after blobs: a write puts its blob first, so a
         // concurrent write is not mistaken for an orphan.
-        let listed = services
-            .context
-            .blobs
-            .list(None, after.as_ref(), self.batch as usize)
-            .await?;
+        let listed = services.context.blobs.list(None, after.as_ref(), self.batch as usize).await?;
         let upkeep = &services.context.index.upkeep;
         let named = upkeep.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
@@ -137,9 +125,7 @@ impl SweepBlobs {
             swept.phase = Phase::Counting;
         }
         if swept.phase != Phase::Counting {
-            swept
-                .condemn(services, &range.unnamed, old_from, lease.dry_run())
-                .await?;
+            swept.condemn(services, &range.unnamed, old_from, lease.dry_run()).await?;
         }
         swept.look_for(services, range.unlisted).await?;
         swept.after = end;
@@ -149,10 +135,7 @@ impl SweepBlobs {
 
 /// The last key that both lists cover; `None`: both reach the end.
 fn end_of(listed: &[ListedBlob], named: &[NamedBlob], batch: usize) -> Option<BlobKey> {
-    let listed_to = listed
-        .last()
-        .filter(|_| listed.len() >= batch)
-        .map(|blob| blob.key);
+    let listed_to = listed.last().filter(|_| listed.len() >= batch).map(|blob| blob.key);
     let named_to = named.last().filter(|_| named.len() >= batch).map(|row| row.key);
     listed_to.into_iter().chain(named_to).min()
 }
@@ -238,11 +221,7 @@ impl Swept {
             condemned_bytes: count("condemned_bytes")?,
             too_young: count("too_young")?,
             missing: count("missing")?,
-            missing_blobs: kept["missing_blobs"]
-                .as_array()?
-                .iter()
-                .map(key)
-                .collect::<Option<_>>()?,
+            missing_blobs: kept["missing_blobs"].as_array()?.iter().map(key).collect::<Option<_>>()?,
         })
     }
 
@@ -258,10 +237,7 @@ impl Swept {
 
     /// The start of the sweep after a sound count.
     fn confirmed() -> Self {
-        Self {
-            phase: Phase::Confirmed,
-            ..Self::default()
-        }
+        Self { phase: Phase::Confirmed, ..Self::default() }
     }
 
     fn counts(&self) -> Value {
@@ -289,10 +265,8 @@ impl Swept {
         old_from: Timestamp,
         is_dry: bool,
     ) -> Result<(), EngineError> {
-        let (old, young): (Vec<_>, Vec<_>) = unnamed
-            .iter()
-            .copied()
-            .partition(|blob| blob.modified_at < old_from);
+        let (old, young): (Vec<_>, Vec<_>) =
+            unnamed.iter().copied().partition(|blob| blob.modified_at < old_from);
         self.too_young += young.len() as u64;
         let condemned: Vec<_> = stream::iter(old)
             .map(|blob| async move {

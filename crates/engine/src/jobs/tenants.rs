@@ -52,14 +52,8 @@ impl Job for DeleteTenants {
     }
 
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut tenants = DeletedTenants {
-            context: &services.context,
-            settling: 0,
-            done: 0,
-            rows: 0,
-            blobs: 0,
-            kept: 0,
-        };
+        let mut tenants =
+            DeletedTenants { context: &services.context, settling: 0, done: 0, rows: 0, blobs: 0, kept: 0 };
         let failed = remove_all(&mut tenants, lease).await?;
         Ok(json!({
             "settling": tenants.settling,
@@ -159,20 +153,12 @@ impl DeletedTenants<'_> {
         removal: &mut Removal,
         after: Option<BlobKey>,
     ) -> Result<(), EngineError> {
-        let Removal {
-            deletion,
-            versions,
-            phase,
-        } = removal;
+        let Removal { deletion, versions, phase } = removal;
         let (blobs, tenant_id) = (&self.context.blobs, deletion.tenant_id);
         let deletions = &self.context.index.tenant_deletions;
         let batch = blobs.list(Some(tenant_id), after.as_ref(), BATCH_BLOBS).await?;
         let Some(last) = batch.last().map(|blob| blob.key) else {
-            *phase = Phase::Versions(OlderVersions {
-                after: None,
-                kept: 0,
-                is_clean: true,
-            });
+            *phase = Phase::Versions(OlderVersions { after: None, kept: 0, is_clean: true });
             return Ok(());
         };
         let is_new = |blob: &&ListedBlob| deletion.blob_cursor.is_none_or(|counted| blob.key > counted);
@@ -210,9 +196,7 @@ impl DeletedTenants<'_> {
     ) -> Result<(), EngineError> {
         let (versions, tenant_id) = (&mut removal.versions, removal.deletion.tenant_id);
         let blobs = &self.context.blobs;
-        let batch = blobs
-            .erase_tenant(tenant_id, older.after.as_ref(), BATCH_BLOBS)
-            .await?;
+        let batch = blobs.erase_tenant(tenant_id, older.after.as_ref(), BATCH_BLOBS).await?;
         match batch.became {
             Erased::NotVersioned => versions.not_versioned += batch.gone,
             Erased::EveryVersion | Erased::OlderVersionsKept => versions.deleted += batch.gone,
@@ -235,9 +219,7 @@ impl DeletedTenants<'_> {
             removal.phase = Phase::Versions(older);
         }
         let deletions = &self.context.index.tenant_deletions;
-        Ok(deletions
-            .note_object_versions(tenant_id, &removal.versions)
-            .await?)
+        Ok(deletions.note_object_versions(tenant_id, &removal.versions).await?)
     }
 
     /// Advances the deletion once no data of the tenant is left.

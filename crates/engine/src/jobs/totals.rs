@@ -67,9 +67,8 @@ impl Job for CountTotals {
     async fn run(&self, services: &JobServices, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let cursor = lease.cursor().await?;
         // An invalid cursor starts from the beginning.
-        let mut counted: Counted = cursor
-            .and_then(|cursor| serde_json::from_str(&cursor).ok())
-            .unwrap_or_default();
+        let mut counted: Counted =
+            cursor.and_then(|cursor| serde_json::from_str(&cursor).ok()).unwrap_or_default();
         loop {
             let upkeep = &services.context.index.upkeep;
             let batch = upkeep.counters_after(counted.after, self.batch).await?;
@@ -109,25 +108,11 @@ impl Counted {
 pub(crate) async fn report(context: &Context) -> Result<(), EngineError> {
     let job_runs = &context.index.job_runs;
     let runs = job_runs.list(NAME, None, context.now(), RECENT_RUNS).await?;
-    let last = runs
-        .into_iter()
-        .find(|run| run.ended_at.is_some() && run.error.is_none());
+    let last = runs.into_iter().find(|run| run.ended_at.is_some() && run.error.is_none());
     let totals = last.and_then(|run| serde_json::from_value(run.counts?.get_mut("totals")?.take()).ok());
     if let Some(totals) = totals {
-        let Totals {
-            stores,
-            memories,
-            versions,
-            memory_bytes,
-            version_bytes,
-        } = totals;
-        context.metrics.counted(&Stored {
-            stores,
-            memories,
-            versions,
-            memory_bytes,
-            version_bytes,
-        });
+        let Totals { stores, memories, versions, memory_bytes, version_bytes } = totals;
+        context.metrics.counted(&Stored { stores, memories, versions, memory_bytes, version_bytes });
     }
     Ok(())
 }

@@ -93,11 +93,7 @@ impl Job for ExpireUnused {
         } else {
             remove_all(&mut unused, lease).await?
         };
-        let expired = if lease.dry_run() {
-            "would_expire"
-        } else {
-            "expired"
-        };
+        let expired = if lease.dry_run() { "would_expire" } else { "expired" };
         Ok(json!({
             "stores": unused.stores,
             "in_use": unused.in_use,
@@ -147,12 +143,8 @@ impl Selection for UnusedMemories<'_> {
 
     async fn page(&mut self, _: u32) -> Result<Vec<StoreProgress>, EngineError> {
         loop {
-            let wanted = IdleStores {
-                period_of: self.period_of,
-                after: self.after,
-                until: self.until,
-                limit: STORES,
-            };
+            let wanted =
+                IdleStores { period_of: self.period_of, after: self.after, until: self.until, limit: STORES };
             let stores = self.context.index.unused.idle_stores(&wanted).await?;
             let last = stores.last();
             self.after = last.map(|last| (last.tenant_id, last.store_id));
@@ -222,22 +214,17 @@ impl UnusedMemories<'_> {
         idle_since: Timestamp,
     ) -> Result<Step, EngineError> {
         let (unused, store) = (&self.context.index.unused, idle.store);
-        let lives = unused
-            .lives(store.tenant_id, store.store_id, idle.after, LIVES)
-            .await?;
+        let lives = unused.lives(store.tenant_id, store.store_id, idle.after, LIVES).await?;
         let Some(last) = lives.last() else {
             if !self.is_dry {
-                unused
-                    .set_idle_since(store.tenant_id, store.store_id, idle_since)
-                    .await?;
+                unused.set_idle_since(store.tenant_id, store.store_id, idle_since).await?;
             }
             self.stores += 1;
             return Ok(Step::Done);
         };
         idle.after = Some(last.memory_id);
-        let (over, on): (Vec<_>, Vec<_>) = lives
-            .into_iter()
-            .partition(|life| life.is_over(store.expiry, self.until));
+        let (over, on): (Vec<_>, Vec<_>) =
+            lives.into_iter().partition(|life| life.is_over(store.expiry, self.until));
         let alive_at = on.iter().map(|life| life.alive_at).min();
         let idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
         idle.idle_since = Some(idle_since);
@@ -251,10 +238,7 @@ impl UnusedMemories<'_> {
             let now = self.context.now();
             return Ok(lives.iter().filter(|life| !life.is_due(now)).count() as u64);
         }
-        let cause = ExpirationCause::Unused {
-            expiry: store.expiry,
-            until: self.until,
-        };
+        let cause = ExpirationCause::Unused { expiry: store.expiry, until: self.until };
         let memory_ids = lives.iter().map(|life| life.memory_id);
         expire(self.context, (store.tenant_id, store.store_id), cause, memory_ids).await
     }

@@ -59,12 +59,7 @@ impl Job for ExpireVersions {
             blobs: 0,
         };
         let failed = remove_all(&mut outdated, lease).await?;
-        let OutdatedVersions {
-            versions,
-            memories,
-            blobs,
-            ..
-        } = outdated;
+        let OutdatedVersions { versions, memories, blobs, .. } = outdated;
         Ok(if lease.dry_run() {
             json!({"would_drop_versions": versions, "would_forget_memories": memories, "failed": failed})
         } else {
@@ -104,10 +99,7 @@ impl Selection for OutdatedVersions<'_> {
         let histories = retention.histories(self.after, STORES).await?;
         let last = histories.last();
         self.after = last.map(|last| (last.tenant_id, last.store_id));
-        let with_outdated = |history| StoreHistory {
-            outdated: self.outdated(&history),
-            history,
-        };
+        let with_outdated = |history| StoreHistory { outdated: self.outdated(&history), history };
         Ok(histories.into_iter().map(with_outdated).collect())
     }
 
@@ -147,9 +139,7 @@ impl OutdatedVersions<'_> {
         let by = self.ago(limits.version_retention_secs);
         // A time of a clock that was ahead says nothing: the batch looks at the ones after it.
         let ahead = self.now.plus(CLOCK_AHEAD_AT_MOST);
-        let is_due = history
-            .deleted_at
-            .is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
+        let is_due = history.deleted_at.is_some_and(|deleted_at| deleted_at <= by || deleted_at > ahead);
         let deleted = is_due.then_some((Outdated::Deleted { by }, history.retention_seq));
         let superseded = self.superseded(&limits, by).map(|outdated| (outdated, 0));
         deleted.into_iter().chain(superseded).collect()

@@ -34,32 +34,11 @@ impl Past {
                 active_at: None,
             },
             MemoryTarget::Live(Memory {
-                created_at,
-                is_pinned,
-                expires_at,
-                last_read_at,
-                active_at,
-                ..
-            }) => Self {
-                created_at: Some(created_at),
-                is_pinned,
-                expires_at,
-                last_read_at,
-                active_at,
-            },
-            MemoryTarget::Deleted {
-                created_at,
-                is_pinned,
-                last_read_at,
-                active_at,
-                ..
-            } => Self {
-                created_at: Some(created_at),
-                is_pinned,
-                expires_at: None,
-                last_read_at,
-                active_at,
-            },
+                created_at, is_pinned, expires_at, last_read_at, active_at, ..
+            }) => Self { created_at: Some(created_at), is_pinned, expires_at, last_read_at, active_at },
+            MemoryTarget::Deleted { created_at, is_pinned, last_read_at, active_at, .. } => {
+                Self { created_at: Some(created_at), is_pinned, expires_at: None, last_read_at, active_at }
+            }
         }
     }
 
@@ -96,10 +75,8 @@ impl Answer<'_> {
             Outcome::Written(written, read) => {
                 let past = read.into().map(|found| Past::of(&found.target));
                 let (expiry, purge_epoch) = (written.expiry, written.purge_epoch);
-                let memory = written
-                    .versions()
-                    .next()
-                    .and_then(|version| version.leaves(past.unwrap_or_default()));
+                let memory =
+                    written.versions().next().and_then(|version| version.leaves(past.unwrap_or_default()));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
@@ -130,17 +107,14 @@ impl Answer<'_> {
     async fn content_left(&self, head: &Head, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
         let (shared, tenant_id) = (self.context, self.principal.tenant_id);
         let contents = &self.reader.contents;
-        let content = contents
-            .of_head(tenant_id, self.store_id, purge_epoch, head)
-            .await?;
+        let content = contents.of_head(tenant_id, self.store_id, purge_epoch, head).await?;
         if content.is_some() {
             return Ok(content);
         }
         match shared.find_memory(tenant_id, self.store_id, head.memory_id).await {
-            Ok(FoundMemory {
-                target: MemoryTarget::Live(memory),
-                ..
-            }) if memory.head.blob_id == head.blob_id => {
+            Ok(FoundMemory { target: MemoryTarget::Live(memory), .. })
+                if memory.head.blob_id == head.blob_id =>
+            {
                 Err(blob_missing(tenant_id, self.store_id, head.memory_id))
             }
             Ok(_) | Err(EngineError::StoreNotFound) => Ok(None),

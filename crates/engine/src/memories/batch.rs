@@ -91,11 +91,7 @@ impl Memories {
             .run_to_end(async move {
                 let write = memories.writer.write(&owner, store_id, idempotency);
                 let outcome = write.run_once(&batch).await?;
-                let answers = Answers {
-                    memories: &memories,
-                    batch: &batch,
-                    write: &write,
-                };
+                let answers = Answers { memories: &memories, batch: &batch, write: &write };
                 answers.to(outcome).await
             })
             .await
@@ -109,10 +105,7 @@ impl Batch {
 
     /// Fails an atomic batch with an operation that no state of the store allows.
     fn require_parsed(&self) -> Result<(), EngineError> {
-        let parsed = self
-            .operations
-            .iter()
-            .map(|operation| operation.operation.as_ref());
+        let parsed = self.operations.iter().map(|operation| operation.operation.as_ref());
         for (place, parsed) in parsed.enumerate() {
             if let (true, Err(error)) = (self.is_atomic, parsed) {
                 return Err(of_operation(place, error));
@@ -180,11 +173,8 @@ impl Batch {
                 decide_as_single(write, creation, &read, obstacle).await
             }
             Ok(Operation::Update(updated)) => {
-                let missing = FoundMemory {
-                    store: found.store,
-                    expiry: found.expiry,
-                    target: MemoryTarget::Missing,
-                };
+                let missing =
+                    FoundMemory { store: found.store, expiry: found.expiry, target: MemoryTarget::Missing };
                 let read = found.memories.get(&updated.0).unwrap_or(&missing);
                 decide_as_single(write, updated, read, obstacle).await
             }
@@ -239,11 +229,7 @@ impl Change for Batch {
                 }
                 Ok(Decision::Pin(memory, expiry)) => {
                     let is_applied = expiry.is_applied_to(memory);
-                    let expiry = if is_applied {
-                        ExpiryChange::default()
-                    } else {
-                        *expiry
-                    };
+                    let expiry = if is_applied { ExpiryChange::default() } else { *expiry };
                     sets_expiry |= !is_applied;
                     kept.push(Kept {
                         memory_id: memory.head.memory_id,
@@ -309,11 +295,7 @@ impl Change for Batch {
                 over_limit(&committed, Measure::Bytes, size_bytes, limits.bytes_per_tenant)
             }
         };
-        let error = Arc::new(conceal_refusal(
-            write.principal,
-            error_of(write, refusal).await?,
-            None,
-        ));
+        let error = Arc::new(conceal_refusal(write.principal, error_of(write, refusal).await?, None));
         let refused = over.into_iter().map(|place| (place, Arc::clone(&error)));
         self.refused().extend(refused);
         self.decide(read)
@@ -399,10 +381,7 @@ const fn is_refusal(error: &EngineError) -> bool {
 
 /// The error of an atomic batch because of one operation.
 fn of_operation(operation: usize, error: &Arc<EngineError>) -> EngineError {
-    EngineError::OfOperation {
-        operation,
-        refusal: Arc::clone(error),
-    }
+    EngineError::OfOperation { operation, refusal: Arc::clone(error) }
 }
 
 /// The error of two operations that do not go into one batch.

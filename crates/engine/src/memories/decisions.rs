@@ -57,10 +57,7 @@ impl Change for Creation {
             Target::Memory(head) => Some(write.memory(head.memory_id).await?),
             Target::Missing | Target::Directory(_) => None,
         };
-        Ok(Place {
-            store: Some(lookup.store),
-            found,
-        })
+        Ok(Place { store: Some(lookup.store), found })
     }
 
     fn decide(&self, read: &Place) -> Result<Decision, EngineError> {
@@ -80,11 +77,9 @@ impl Change for Creation {
                 let (from, to) = (Origin::New, Some(to));
                 Ok(Decision::change(read.store, Proposed { from, to }))
             }
-            Some(FoundMemory {
-                store,
-                target: MemoryTarget::Live(memory),
-                ..
-            }) if memory.head.path == self.path => {
+            Some(FoundMemory { store, target: MemoryTarget::Live(memory), .. })
+                if memory.head.path == self.path =>
+            {
                 let update = Update {
                     content: Some(self.content.clone()),
                     expiry: self.expiry,
@@ -136,11 +131,7 @@ pub(super) struct Update {
 impl Update {
     /// The deletion of a memory, of one with this content if `expected` is set.
     pub(super) fn deletion(expected: Option<ContentHash>) -> Self {
-        Self {
-            precondition: expected.map(Precondition::ContentSha256),
-            is_deletion: true,
-            ..Self::default()
-        }
+        Self { precondition: expected.map(Precondition::ContentSha256), is_deletion: true, ..Self::default() }
     }
 
     fn of(&self, store: StoreState, memory: &Memory) -> Result<Decision, EngineError> {
@@ -231,14 +222,10 @@ impl Change for Restored {
             return Err(EngineError::StoreArchived);
         }
         if version.redacted_at.is_some() {
-            return Err(EngineError::Conflict(
-                "the version was redacted: there is nothing to restore",
-            ));
+            return Err(EngineError::Conflict("the version was redacted: there is nothing to restore"));
         }
         let (Some(path), Some(content)) = (&version.path, version.content) else {
-            return Err(EngineError::Conflict(
-                "the version records a deletion: restore one from before it",
-            ));
+            return Err(EngineError::Conflict("the version records a deletion: restore one from before it"));
         };
         let (size_bytes, limit_bytes) = (content.size_bytes, self.limit_bytes);
         if size_bytes > limit_bytes {
@@ -329,20 +316,16 @@ pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<Engi
             conflicting_memory_id: Some(memory_id),
             conflicting_path: file.as_str().to_owned(),
         },
-        Refusal::TooManyMemories { count } => EngineError::TooManyMemories {
-            count,
-            limit: limits.memories_per_store,
-        },
+        Refusal::TooManyMemories { count } => {
+            EngineError::TooManyMemories { count, limit: limits.memories_per_store }
+        }
         Refusal::StoreFull { size_bytes } => {
             too_many_bytes("the memory store", size_bytes, limits.bytes_per_store)
         }
         Refusal::TenantFull { size_bytes } => {
             too_many_bytes("the workspace", size_bytes, limits.bytes_per_tenant)
         }
-        Refusal::Content(rule) => EngineError::Invalid {
-            field: "content",
-            rule: rule.to_string(),
-        },
+        Refusal::Content(rule) => EngineError::Invalid { field: "content", rule: rule.to_string() },
         Refusal::Sensitive(policy, findings) => EngineError::Invalid {
             field: "content",
             rule: format!(
@@ -357,12 +340,7 @@ pub(super) async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<Engi
 
 /// A directory has no id, so the error names the first memory below it.
 async fn directory_in_the_way(write: &Write<'_>, directory: DirPath) -> Result<EngineError, EngineError> {
-    let listing = MemoryListing {
-        below: directory.clone(),
-        depth: Depth::All,
-        after: None,
-        limit: 1,
-    };
+    let listing = MemoryListing { below: directory.clone(), depth: Depth::All, after: None, limit: 1 };
     let (index, tenant_id) = (&write.context().index, write.principal.tenant_id);
     let page = index.memories.list(tenant_id, write.store_id, &listing).await?;
     let first = page.and_then(|page| page.items.into_iter().next());

@@ -110,11 +110,7 @@ impl Memories {
                         ));
                     }
                     NotImported::DeletesNothing(place) => {
-                        return Err(of_version(
-                            place,
-                            "operation",
-                            "deletes a memory that does not exist",
-                        ));
+                        return Err(of_version(place, "operation", "deletes a memory that does not exist"));
                     }
                     NotImported::Refused(version, refusal) => (version, refusal),
                 };
@@ -173,17 +169,11 @@ fn parse(
     }
     let position = i64::try_from(part.position).ok();
     let position = position.filter(|position| *position <= MAX_POSITION);
-    let position = position.ok_or_else(|| {
-        invalid(
-            "position",
-            "must be the number of versions that the memory store has",
-        )
-    })?;
+    let position = position
+        .ok_or_else(|| invalid("position", "must be the number of versions that the memory store has"))?;
     let versions = part.versions.into_iter().enumerate().map(|(place, version)| {
-        parse_version(principal, store_id, version, now).map_err(|error| EngineError::OfOperation {
-            operation: place,
-            refusal: Arc::new(error),
-        })
+        parse_version(principal, store_id, version, now)
+            .map_err(|error| EngineError::OfOperation { operation: place, refusal: Arc::new(error) })
     });
     let redactions = part.redactions.into_iter().enumerate().map(|(place, redaction)| {
         if redaction.redacted_at > now {
@@ -258,17 +248,11 @@ fn memory_id_of(store_id: StoreId, their_id: &str) -> MemoryId {
 }
 
 fn invalid(field: &'static str, rule: &str) -> EngineError {
-    EngineError::Invalid {
-        field,
-        rule: rule.to_owned(),
-    }
+    EngineError::Invalid { field, rule: rule.to_owned() }
 }
 
 fn of_version(place: usize, field: &'static str, rule: &str) -> EngineError {
-    EngineError::OfOperation {
-        operation: place,
-        refusal: Arc::new(invalid(field, rule)),
-    }
+    EngineError::OfOperation { operation: place, refusal: Arc::new(invalid(field, rule)) }
 }
 
 fn of_redaction(place: usize, rule: &str) -> EngineError {

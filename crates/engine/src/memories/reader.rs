@@ -60,11 +60,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(context: Arc<Context>, contents: Arc<Contents>, access: AccessTimes) -> Self {
-        Self {
-            context,
-            contents,
-            access,
-        }
+        Self { context, contents, access }
     }
 
     /// Shows the items of a page that still exist.
@@ -91,9 +87,7 @@ impl Reader {
         expiry: Expiry,
         memory: Memory,
     ) -> ShownMemory {
-        let noted = self
-            .access
-            .noted(principal.tenant_id, store_id, memory.head.memory_id);
+        let noted = self.access.noted(principal.tenant_id, store_id, memory.head.memory_id);
         let last_accessed_at = memory.last_read_at.max(noted.map(|(at, _)| at));
         let limits = &principal.limits;
         let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
@@ -119,8 +113,7 @@ impl Reader {
         match item {
             MemoryItem::Prefix(path) => Ok(Some(ShownItem::Prefix(path))),
             MemoryItem::Memory { memory, .. } => {
-                self.memory(principal, store_id, store, expiry, *memory, view)
-                    .await
+                self.memory(principal, store_id, store, expiry, *memory, view).await
             }
         }
     }
@@ -161,9 +154,8 @@ impl Reader {
         let memory_id = shown.memory.head.memory_id;
         for _ in 0..MAX_READS {
             let contents = &self.contents;
-            let content = contents
-                .of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
-                .await?;
+            let content =
+                contents.of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head).await?;
             if content.is_some() {
                 self.access.note_read(principal, store_id, memory_id);
                 return Ok(Some(ShownMemory { content, ..shown }));
@@ -225,59 +217,35 @@ mod tests {
 
     #[test]
     fn expiry_counts_from_the_latest_use() {
-        let expiry = Expiry {
-            unused_after_secs: Some(1_000_000),
-            set_at: None,
-        };
+        let expiry = Expiry { unused_after_secs: Some(1_000_000), set_at: None };
         assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1_000_005)));
         assert_eq!(expires_at(expiry, &memory(5), Some(at(9))), Some(at(1_000_009)));
-        let active = Memory {
-            active_at: Some(at(20)),
-            ..memory(5)
-        };
+        let active = Memory { active_at: Some(at(20)), ..memory(5) };
         assert_eq!(expires_at(expiry, &active, Some(at(9))), Some(at(1_000_020)));
     }
 
     #[test]
     fn earlier_of_period_and_expiry_time_is_shown() {
-        let expiry = Expiry {
-            unused_after_secs: Some(60),
-            set_at: None,
-        };
-        let timed = |secs| Memory {
-            expires_at: Some(at(secs)),
-            ..memory(5)
-        };
+        let expiry = Expiry { unused_after_secs: Some(60), set_at: None };
+        let timed = |secs| Memory { expires_at: Some(at(secs)), ..memory(5) };
         assert_eq!(expires_at(expiry, &timed(9), None), Some(at(9)));
         assert_eq!(expires_at(expiry, &timed(99), None), Some(at(65)));
         assert_eq!(expires_at(Expiry::default(), &timed(99), None), Some(at(99)));
-        let pinned = Memory {
-            is_pinned: true,
-            ..timed(9)
-        };
+        let pinned = Memory { is_pinned: true, ..timed(9) };
         assert_eq!(expires_at(expiry, &pinned, None), None);
     }
 
     #[test]
     fn pinned_memory_and_store_without_period_never_expire() {
-        let expiry = Expiry {
-            unused_after_secs: Some(1),
-            set_at: None,
-        };
-        let pinned = Memory {
-            is_pinned: true,
-            ..memory(5)
-        };
+        let expiry = Expiry { unused_after_secs: Some(1), set_at: None };
+        let pinned = Memory { is_pinned: true, ..memory(5) };
         assert_eq!(expires_at(expiry, &pinned, None), None);
         assert_eq!(expires_at(Expiry::default(), &memory(5), None), None);
     }
 
     #[test]
     fn new_period_takes_effect_after_a_day() {
-        let expiry = Expiry {
-            unused_after_secs: Some(60),
-            set_at: Some(at(1000)),
-        };
+        let expiry = Expiry { unused_after_secs: Some(60), set_at: Some(at(1000)) };
         assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1000 + 86_400)));
         assert_eq!(expires_at(expiry, &memory(100_000), None), Some(at(100_060)));
     }

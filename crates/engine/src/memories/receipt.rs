@@ -12,10 +12,7 @@ use super::ShownMemory;
 use crate::{EngineError, Principal};
 
 /// The parts of a memory that an answer may show to a write-only credential.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each flag stands for one part of the answer"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each flag stands for one part of the answer")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The call created the memory, so its version and times are the call's.
@@ -55,13 +52,7 @@ pub(crate) fn conceal_outcome<T>(
     principal: &Principal,
     outcome: Result<T, ToolError>,
 ) -> Result<T, ToolError> {
-    outcome.map_err(|error| {
-        if principal.may_read() {
-            error
-        } else {
-            error.concealed()
-        }
-    })
+    outcome.map_err(|error| if principal.may_read() { error } else { error.concealed() })
 }
 
 /// The outcome of a write, without details that this credential may not read.
@@ -98,16 +89,10 @@ pub(super) fn conceal_refusal(
         return error;
     }
     match error {
-        EngineError::PreconditionFailed { why, .. } => EngineError::PreconditionFailed {
-            why,
-            memory_id: None,
-            current_sha256: None,
-        },
-        EngineError::PathConflict {
-            why,
-            conflicting_path,
-            ..
-        } => EngineError::PathConflict {
+        EngineError::PreconditionFailed { why, .. } => {
+            EngineError::PreconditionFailed { why, memory_id: None, current_sha256: None }
+        }
+        EngineError::PathConflict { why, conflicting_path, .. } => EngineError::PathConflict {
             why,
             conflicting_memory_id: None,
             // The name of a memory below the path was not part of the
@@ -117,13 +102,9 @@ pub(super) fn conceal_refusal(
                 _ => conflicting_path,
             },
         },
-        EngineError::TooManyBytes {
-            whose, limit_bytes, ..
-        } => EngineError::TooManyBytes {
-            whose,
-            size_bytes: None,
-            limit_bytes,
-        },
+        EngineError::TooManyBytes { whose, limit_bytes, .. } => {
+            EngineError::TooManyBytes { whose, size_bytes: None, limit_bytes }
+        }
         other => other,
     }
 }

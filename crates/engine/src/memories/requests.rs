@@ -92,10 +92,7 @@ pub struct MemoryQuery {
 
 /// Parses a `path_prefix`: a directory path that begins and ends with `/`.
 pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
-    let invalid = |rule: String| EngineError::Invalid {
-        field: "path_prefix",
-        rule,
-    };
+    let invalid = |rule: String| EngineError::Invalid { field: "path_prefix", rule };
     if prefix == "/" {
         return Ok(DirPath::root());
     }
@@ -120,19 +117,16 @@ impl MemoryQuery {
     }
 
     pub(super) fn below(&self) -> Result<DirPath, EngineError> {
-        self.path_prefix
-            .as_deref()
-            .map_or(Ok(DirPath::root()), parse_prefix)
+        self.path_prefix.as_deref().map_or(Ok(DirPath::root()), parse_prefix)
     }
 
     pub(super) fn depth(&self) -> Result<Depth, EngineError> {
         match self.depth {
             None | Some(0) => Ok(Depth::All),
             Some(1) => Ok(Depth::Children),
-            Some(depth) => Err(EngineError::Invalid {
-                field: "depth",
-                rule: format!("must be 0 or 1, but is {depth}"),
-            }),
+            Some(depth) => {
+                Err(EngineError::Invalid { field: "depth", rule: format!("must be 0 or 1, but is {depth}") })
+            }
         }
     }
 }
@@ -178,30 +172,22 @@ pub(super) fn parse_update(
 
 /// Checks an expiry time that a request sets at `now`.
 pub(super) fn check_expiry(change: &ExpiryChange, now: Timestamp) -> Result<(), EngineError> {
-    let invalid = |rule: &str| EngineError::Invalid {
-        field: "expires_at",
-        rule: rule.to_owned(),
-    };
+    let invalid = |rule: &str| EngineError::Invalid { field: "expires_at", rule: rule.to_owned() };
     match (change.expires_at, change.is_pinned) {
         (Some(ExpiresAt::Time(at)), _) if at <= now => Err(invalid("must be in the future")),
         (Some(ExpiresAt::Time(at)), _) if at >= LATEST => Err(invalid("must be before the year 9999")),
-        (Some(ExpiresAt::Time(_)), Some(true)) => Err(invalid(
-            "cannot be set with `pinned`: a pinned memory never expires",
-        )),
+        (Some(ExpiresAt::Time(_)), Some(true)) => {
+            Err(invalid("cannot be set with `pinned`: a pinned memory never expires"))
+        }
         _ => Ok(()),
     }
 }
 
 pub(super) fn parse_path(path: &str) -> Result<MemoryPath, EngineError> {
-    MemoryPath::parse(path).map_err(|rule| EngineError::Invalid {
-        field: "path",
-        rule: rule.to_string(),
-    })
+    MemoryPath::parse(path).map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })
 }
 
 pub(super) fn parse_content(principal: &Principal, text: String) -> Result<Content, EngineError> {
-    Content::new(text, principal.limits.bytes_per_memory).map_err(|rule| EngineError::Invalid {
-        field: "content",
-        rule: rule.to_string(),
-    })
+    Content::new(text, principal.limits.bytes_per_memory)
+        .map_err(|rule| EngineError::Invalid { field: "content", rule: rule.to_string() })
 }

@@ -43,11 +43,7 @@ pub struct ManualJobs {
 
 impl ManualJobs {
     pub(super) const fn new(operation: Operation, jobs: Jobs, stopping: CancellationToken) -> Self {
-        Self {
-            operation,
-            jobs,
-            stopping,
-        }
+        Self { operation, jobs, stopping }
     }
 
     /// Lists every job that one replica at a time runs for all replicas.
@@ -83,9 +79,7 @@ impl ManualJobs {
         let context = &self.operation.context;
         let before = context.cursors.after(identity, request, place_of).await?;
         let job_runs = &context.index.job_runs;
-        let runs = job_runs
-            .list(job.name(), before, context.now(), limit + 1)
-            .await?;
+        let runs = job_runs.list(job.name(), before, context.now(), limit + 1).await?;
         context.cursors.page(identity, runs, limit, position).await
     }
 
@@ -122,9 +116,7 @@ async fn begin_run(
 ) -> Result<JobRun, EngineError> {
     let (request, name) = (RunRequest::manual(is_dry_run), job.name());
     let Some(claimed) = jobs.claim(&*job, request).await? else {
-        return Err(EngineError::Conflict(
-            "the job is running already: wait for the end of that run",
-        ));
+        return Err(EngineError::Conflict("the job is running already: wait for the end of that run"));
     };
     let context = jobs.context();
     let job_runs = &context.index.job_runs;
@@ -154,8 +146,7 @@ async fn begin_run(
 
 fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
     let mut jobs = fleet_jobs().into_iter();
-    jobs.find(|job| job.name() == name)
-        .ok_or(EngineError::JobNotFound)
+    jobs.find(|job| job.name() == name).ok_or(EngineError::JobNotFound)
 }
 
 /// The position of a run in the listing, as a cursor contains it.

@@ -17,11 +17,7 @@ pub struct TenantKeys {
 
 impl TenantKeys {
     pub(super) const fn new(operation: Operation, tenants: Tenants, keys: ApiKeys) -> Self {
-        Self {
-            operation,
-            tenants,
-            keys,
-        }
+        Self { operation, tenants, keys }
     }
 
     /// Creates an API key; its secret exists only in the answer.
@@ -33,9 +29,7 @@ impl TenantKeys {
         check_text("name", &new.name)?;
         let limit = self.limit(new.tenant_id).await?;
         let made = self.make(new, limit).await?;
-        let secret = made
-            .secret
-            .ok_or(EngineError::Internal("a key without its secret"))?;
+        let secret = made.secret.ok_or(EngineError::Internal("a key without its secret"))?;
         Ok((made.issued.key, secret))
     }
 
@@ -63,12 +57,7 @@ impl TenantKeys {
     /// Maximum number of API keys of a tenant.
     async fn limit(&self, tenant_id: TenantId) -> Result<u64, EngineError> {
         let tenant = self.tenants.get(tenant_id).await?;
-        Ok(self
-            .operation
-            .context
-            .limits
-            .with(&tenant.limits)
-            .api_keys_per_tenant)
+        Ok(self.operation.context.limits.with(&tenant.limits).api_keys_per_tenant)
     }
 
     /// Finds a key of a tenant; also a revoked one.

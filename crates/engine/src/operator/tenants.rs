@@ -62,15 +62,9 @@ pub struct TenantQuery {
 /// # Errors
 /// [`EngineError::Invalid`] with a list of the known limits.
 pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
-    let invalid = |rule| EngineError::Invalid {
-        field: "limits",
-        rule,
-    };
+    let invalid = |rule| EngineError::Invalid { field: "limits", rule };
     let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
-    if let Some((name, _)) = limits
-        .iter()
-        .find(|(_, value)| !value.is_null() && !is_number(value))
-    {
+    if let Some((name, _)) = limits.iter().find(|(_, value)| !value.is_null() && !is_number(value)) {
         let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
         return Err(invalid(rule));
     }
@@ -79,10 +73,7 @@ pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineErr
     if limits.period_set_at.is_some() {
         return Err(invalid("have no `period_set_at`".to_owned()));
     }
-    if limits
-        .expires_unused_after
-        .is_some_and(|secs| secs > MAX_UNUSED_SECS)
-    {
+    if limits.expires_unused_after.is_some_and(|secs| secs > MAX_UNUSED_SECS) {
         let rule = format!("must have at most {MAX_UNUSED_SECS} seconds as `expires_unused_after`");
         return Err(invalid(rule));
     }
@@ -198,10 +189,7 @@ impl Tenants {
     }
 
     async fn set_status(&self, tenant_id: TenantId, status: TenantStatus) -> Result<Tenant, EngineError> {
-        let change = TenantChange {
-            status: Some(status),
-            ..TenantChange::default()
-        };
+        let change = TenantChange { status: Some(status), ..TenantChange::default() };
         self.change(tenant_id, change).await
     }
 
@@ -285,13 +273,7 @@ mod tests {
             unknown.contains("`bytes_per_memroy`") && unknown.contains("`bytes_per_memory`"),
             "{unknown}"
         );
-        for bad in [
-            json!(-1),
-            json!(1.5),
-            json!("1"),
-            json!((1_u64 << 53) + 1),
-            json!([]),
-        ] {
+        for bad in [json!(-1), json!(1.5), json!("1"), json!((1_u64 << 53) + 1), json!([])] {
             let refused = read(&json!({"bytes_per_memory": bad})).unwrap_err();
             assert!(refused.contains("whole numbers up to"), "{refused}");
         }

@@ -81,9 +81,8 @@ impl Cache {
         store_id: StoreId,
     ) -> Result<(Arc<SearchedStore>, Option<FairSlot>), EngineError> {
         let key = (tenant_id, store_id);
-        let store = self
-            .stores
-            .get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)));
+        let store =
+            self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)));
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.context.metrics.cache_looked_up(Looked::Search, is_loaded);
         if is_loaded && self.catch_up(key, &store, false).await? {
@@ -113,12 +112,7 @@ impl Cache {
     ) -> Result<bool, EngineError> {
         let (tenant_id, store_id) = key;
         let since = store.since(may_be_whole).await?;
-        let changes = self
-            .context
-            .index
-            .search
-            .changes(tenant_id, store_id, &since)
-            .await?;
+        let changes = self.context.index.search.changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.stores.remove(key);
             return Err(EngineError::StoreNotFound);

@@ -74,18 +74,11 @@ impl Indexer {
     /// The search terms of a memory's content; `None`: its blob does not exist.
     async fn row_of(&self, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
         let (tenant_id, store_id, memory_id) = memory.place;
-        let key = BlobKey {
-            tenant_id,
-            store_id,
-            blob_id: memory.blob_id,
-        };
+        let key = BlobKey { tenant_id, store_id, blob_id: memory.blob_id };
         let Some(size_bytes) = self.contents.recorded_size(&key, memory_id).await? else {
             return Ok(None);
         };
-        let recorded = Recorded {
-            size_bytes,
-            sha256: memory.sha256,
-        };
+        let recorded = Recorded { size_bytes, sha256: memory.sha256 };
         match self.contents.fetch(&key, recorded).await? {
             Some(text) => search_row(text).await.map(Some),
             None => Ok(None),

@@ -45,14 +45,7 @@ struct Entry<V> {
 
 impl<V: Clone> DividedLru<V> {
     pub(super) fn new(max_bytes: u64) -> Self {
-        Self {
-            max_bytes,
-            entries: Mutex::new(Entries {
-                bytes: 0,
-                uses: 0,
-                by_tenant: HashMap::new(),
-            }),
-        }
+        Self { max_bytes, entries: Mutex::new(Entries { bytes: 0, uses: 0, by_tenant: HashMap::new() }) }
     }
 
     /// Finds an entry, or adds one with the weight of an empty value.

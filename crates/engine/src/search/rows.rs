@@ -21,12 +21,7 @@ pub(crate) async fn search_rows(
     texts: Vec<Option<Text>>,
 ) -> Result<Vec<Option<SearchRow>>, EngineError> {
     let bytes: usize = texts.iter().flatten().map(|text| text.as_str().len()).sum();
-    let analyse = move || {
-        texts
-            .iter()
-            .map(|text| text.as_ref().map(|text| row_of(text.as_str())))
-            .collect()
-    };
+    let analyse = move || texts.iter().map(|text| text.as_ref().map(|text| row_of(text.as_str()))).collect();
     if bytes < LONG_TEXT_BYTES {
         return Ok(analyse());
     }
@@ -40,9 +35,5 @@ pub(crate) async fn search_row(content: Arc<str>) -> Result<SearchRow, EngineErr
 
 fn row_of(content: &str) -> SearchRow {
     let row = Row::of(content);
-    SearchRow {
-        analyser: ANALYSER,
-        length: row.length(),
-        terms: row.into_bytes(),
-    }
+    SearchRow { analyser: ANALYSER, length: row.length(), terms: row.into_bytes() }
 }

@@ -73,10 +73,7 @@ struct Known {
 impl SearchedStore {
     /// An index without any loaded data.
     pub(super) fn unloaded(max_postings_bytes: usize) -> Self {
-        Self {
-            max_postings_bytes,
-            ..Self::default()
-        }
+        Self { max_postings_bytes, ..Self::default() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -156,8 +153,7 @@ impl SearchedStore {
         }
         self.bytes.store(state.bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
-        self.has_unindexed
-            .store(!state.unindexed.is_empty(), Ordering::Relaxed);
+        self.has_unindexed.store(!state.unindexed.is_empty(), Ordering::Relaxed);
     }
 
     /// Applies the result of a query for the changes after `asked`; returns
@@ -209,17 +205,11 @@ impl SearchedStore {
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
             Some(after) => {
-                let here = After {
-                    score,
-                    store_id,
-                    path: path.clone(),
-                };
+                let here = After { score, store_id, path: path.clone() };
                 after.order(&here).is_lt()
             }
         };
-        let results = state
-            .postings
-            .search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
+        let results = state.postings.search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
         if results.is_too_broad {
             return Err(EngineError::Invalid {
                 field: "query",
@@ -307,10 +297,7 @@ impl State {
     }
 
     fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
-        if head
-            .as_ref()
-            .is_some_and(|head| self.is_known_unindexed(memory_id, head))
-        {
+        if head.as_ref().is_some_and(|head| self.is_known_unindexed(memory_id, head)) {
             return;
         }
         self.unindexed.remove(&memory_id);
@@ -319,27 +306,14 @@ impl State {
             self.heads.remove(&memory_id);
             return;
         };
-        let SearchHead {
-            path,
-            blob_id,
-            sha256,
-            updated_at,
-            terms,
-        } = head;
+        let SearchHead { path, blob_id, sha256, updated_at, terms } = head;
         if terms.is_none() {
             self.unindexed.insert(memory_id);
         }
         if self.postings.set(memory_id, path, terms).is_err() {
             log_damaged(memory_id);
         }
-        self.heads.insert(
-            memory_id,
-            Known {
-                blob_id,
-                sha256,
-                updated_at,
-            },
-        );
+        self.heads.insert(memory_id, Known { blob_id, sha256, updated_at });
     }
 
     fn adopt(&mut self, built: Built) {

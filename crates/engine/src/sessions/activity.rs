@@ -113,10 +113,7 @@ impl Events {
     fn of_session(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
         let own = self.by_tenant.get(&tenant_id);
         let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
-        noted
-            .filter(|event| event.session_id == session_id)
-            .cloned()
-            .collect()
+        noted.filter(|event| event.session_id == session_id).cloned().collect()
     }
 
     /// Drops the events of a store, or of all stores.
@@ -142,23 +139,15 @@ impl Events {
 /// Approximate bytes of an event in memory.
 fn bytes_of(event: &SessionEvent) -> usize {
     let place = event.place.as_ref();
-    let paths = place.map_or(0, |place| {
-        place.path.len() + place.new_path.as_ref().map_or(0, String::len)
-    });
-    let fields = event
-        .input
-        .iter()
-        .map(|(name, value)| 100 + name.len() + value.as_str().map_or(600, str::len));
+    let paths = place.map_or(0, |place| place.path.len() + place.new_path.as_ref().map_or(0, String::len));
+    let fields =
+        event.input.iter().map(|(name, value)| 100 + name.len() + value.as_str().map_or(600, str::len));
     400 + paths + fields.sum::<usize>()
 }
 
 impl Activity {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self {
-            context,
-            used: Mutex::default(),
-            events: Mutex::default(),
-        }
+        Self { context, used: Mutex::default(), events: Mutex::default() }
     }
 
     /// Notes that a session was used; a later use that is already noted is
@@ -171,13 +160,11 @@ impl Activity {
 
     fn take_used(&self) -> Vec<SessionUse> {
         let taken = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
-        let uses = taken
-            .into_iter()
-            .map(|((tenant_id, session_id), used_at)| SessionUse {
-                tenant_id,
-                session_id,
-                used_at,
-            });
+        let uses = taken.into_iter().map(|((tenant_id, session_id), used_at)| SessionUse {
+            tenant_id,
+            session_id,
+            used_at,
+        });
         uses.collect()
     }
 
@@ -202,17 +189,10 @@ impl Activity {
 
     /// Writes when sessions were used; uses that could not be written are kept.
     pub(crate) async fn write_use(&self) -> Result<(), IndexError> {
-        let mut taken = TakenUses {
-            activity: self,
-            uses: self.take_used(),
-        };
+        let mut taken = TakenUses { activity: self, uses: self.take_used() };
         while !taken.uses.is_empty() {
             let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.context
-                .index
-                .sessions
-                .flush_use(&taken.uses[batch..])
-                .await?;
+            self.context.index.sessions.flush_use(&taken.uses[batch..]).await?;
             taken.uses.truncate(batch);
         }
         Ok(())
@@ -243,11 +223,7 @@ impl Activity {
 
     async fn write_one_by_one(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         for event in events {
-            let written = self
-                .context
-                .index
-                .sessions
-                .flush_events(std::slice::from_ref(event));
+            let written = self.context.index.sessions.flush_events(std::slice::from_ref(event));
             match written.await {
                 Ok(()) => {}
                 Err(error) if error.is_passing() => return Err(error),
@@ -300,10 +276,7 @@ mod tests {
     fn numbers(events: &Events, tenant: u128) -> Vec<u128> {
         let tenant = Uuid::from_u128(tenant);
         let noted = events.of_session(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
-        noted
-            .iter()
-            .map(|event| event.event_id.uuid().as_u128())
-            .collect()
+        noted.iter().map(|event| event.event_id.uuid().as_u128()).collect()
     }
 
     #[test]
@@ -317,10 +290,7 @@ mod tests {
         }
         assert_eq!(numbers(&events, 1), [0, 1, 2, 3, 4]);
         let kept = numbers(&events, 2);
-        assert!(
-            (30..32).contains(&kept.len()) && kept.last() == Some(&99),
-            "{kept:?}"
-        );
+        assert!((30..32).contains(&kept.len()) && kept.last() == Some(&99), "{kept:?}");
         assert!(events.bytes <= MAX_EVENT_BYTES);
         events.forget(TenantId::from_uuid(Uuid::from_u128(2)), None);
         assert_eq!((events.count, events.by_tenant.len()), (5, 1));

@@ -81,10 +81,7 @@ impl Agent {
         let version = given.remove("version").map_or(Ok(0), |version| {
             let version = serde_json::from_str(version.get()).ok();
             let version = version.filter(|version| *version >= 0);
-            version.map_or_else(
-                || invalid("agent.version", "must be an integer of at least 0"),
-                Ok,
-            )
+            version.map_or_else(|| invalid("agent.version", "must be an integer of at least 0"), Ok)
         })?;
         let null = || Field::Made(Value::Null);
         let shown = Shown {
@@ -173,9 +170,7 @@ fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, Engine
     if effort.is_some() {
         fields.remove("effort");
     }
-    let given = fields
-        .into_iter()
-        .map(|(name, value)| (name, Field::Given(value)));
+    let given = fields.into_iter().map(|(name, value)| (name, Field::Given(value)));
     let effort = effort.map(|effort| ("effort".to_owned(), effort));
     Ok(given.chain(effort).collect())
 }
@@ -237,10 +232,7 @@ mod tests {
             "multiagent": null, "execution_identity": {"type": "service_account"},
         });
         assert_eq!(shown(json!("agent_1")), bare);
-        assert_eq!(
-            shown(json!({"type": "agent", "id": "agent_1", "version": null})),
-            bare
-        );
+        assert_eq!(shown(json!({"type": "agent", "id": "agent_1", "version": null})), bare);
         // An answer is accepted as a request unchanged.
         assert_eq!(shown(bare.clone()), bare);
         let overridden = shown(json!({
@@ -248,17 +240,11 @@ mod tests {
             "system": "Be kind.", "tools": [{"type": "custom", "name": "x"}], "skills": [], "mcp_servers": [],
         }));
         assert_eq!(overridden["version"], 3);
-        assert_eq!(
-            overridden["model"],
-            json!({"id": "m", "effort": {"type": "high"}})
-        );
+        assert_eq!(overridden["model"], json!({"id": "m", "effort": {"type": "high"}}));
         assert_eq!(overridden["system"], "Be kind.");
         assert_eq!(overridden["tools"], json!([{"type": "custom", "name": "x"}]));
         assert_eq!(overridden["type"], "agent");
-        assert_eq!(
-            shown(json!({"type": "agent", "id": "a", "model": "m"}))["model"],
-            json!({"id": "m"})
-        );
+        assert_eq!(shown(json!({"type": "agent", "id": "a", "model": "m"}))["model"], json!({"id": "m"}));
     }
 
     #[test]
@@ -270,21 +256,12 @@ mod tests {
             (json!({"id": "a"}), "agent.type"),
             (json!({"type": "robot", "id": "a"}), "agent.type"),
             (json!({"type": "agent"}), "agent.id"),
-            (
-                json!({"type": "agent", "id": "a", "version": -1}),
-                "agent.version",
-            ),
-            (
-                json!({"type": "agent", "id": "a", "version": "1"}),
-                "agent.version",
-            ),
+            (json!({"type": "agent", "id": "a", "version": -1}), "agent.version"),
+            (json!({"type": "agent", "id": "a", "version": "1"}), "agent.version"),
             (json!({"type": "agent", "id": "a", "model": {}}), "agent.model.id"),
             (json!({"type": "agent", "id": "a", "tools": ["x"]}), "agent.tools"),
             (json!({"type": "agent", "id": "a", "sytem": "x"}), "agent"),
-            (
-                json!({"type": "agent", "id": "a", "system": "x".repeat(AGENT_BYTES)}),
-                "agent",
-            ),
+            (json!({"type": "agent", "id": "a", "system": "x".repeat(AGENT_BYTES)}), "agent"),
         ] {
             match Agent::resolve(&given.clone().into()) {
                 Err(EngineError::Invalid { field: refused, .. }) => assert_eq!(refused, field, "{given}"),

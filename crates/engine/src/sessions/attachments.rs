@@ -75,11 +75,8 @@ impl Attachments {
         // A session has fewer attachments than the largest page.
         let limit = page.limit_within(MAX_SESSION_LIMIT, MAX_SESSION_LIMIT)?;
         let tenant_id = principal.tenant_id;
-        let identity = Query::of(&[
-            b"session_resources",
-            tenant_id.uuid().as_bytes(),
-            session_id.uuid().as_bytes(),
-        ]);
+        let identity =
+            Query::of(&[b"session_resources", tenant_id.uuid().as_bytes(), session_id.uuid().as_bytes()]);
         let mut items = session.attachments;
         let cursors = &self.context.cursors;
         if let Some(after) = cursors.after(identity, page, parse_number).await? {
@@ -126,10 +123,7 @@ impl Attachments {
         self.sessions.seen(principal, session_id).await?;
         may_give(principal, new.store_id, new.access)?;
         let name = AttachmentName::Store(new.store_id);
-        let session = self
-            .sessions
-            .change(principal, session_id, Detail::Attach(new), idempotency)
-            .await?;
+        let session = self.sessions.change(principal, session_id, Detail::Attach(new), idempotency).await?;
         attachment_of(&session, name)
     }
 
@@ -155,15 +149,8 @@ impl Attachments {
         if let Some(access) = edit.access {
             may_give(principal, before.store_id, access)?;
         }
-        let detail = Detail::Reattach {
-            name,
-            access: edit.access,
-            instructions: edit.instructions,
-        };
-        let session = self
-            .sessions
-            .change(principal, session_id, detail, idempotency)
-            .await?;
+        let detail = Detail::Reattach { name, access: edit.access, instructions: edit.instructions };
+        let session = self.sessions.change(principal, session_id, detail, idempotency).await?;
         attachment_of(&session, name)
     }
 
@@ -185,9 +172,7 @@ impl Attachments {
         principal.require(Scope::SessionsWrite)?;
         let session = self.sessions.seen(principal, session_id).await?;
         let before = attachment_of(&session, name)?;
-        self.sessions
-            .change(principal, session_id, Detail::Detach(name), None)
-            .await?;
+        self.sessions.change(principal, session_id, Detail::Detach(name), None).await?;
         Ok(before)
     }
 }

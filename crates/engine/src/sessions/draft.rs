@@ -56,10 +56,7 @@ impl SessionDraft {
             check_foreign_id("vault_ids", vault_id)?;
         }
         if self.attachments.len() > MAX_ATTACHMENTS {
-            let rule = format!(
-                "must be at most {MAX_ATTACHMENTS}, but are {}",
-                self.attachments.len()
-            );
+            let rule = format!("must be at most {MAX_ATTACHMENTS}, but are {}", self.attachments.len());
             return invalid("resources", rule);
         }
         let attachments = self.attachments.into_iter();
@@ -81,9 +78,7 @@ impl SessionDraft {
 
 impl AttachmentDraft {
     pub(super) fn check(self, context: &Context, now: Timestamp) -> Result<NewAttachment, EngineError> {
-        self.instructions
-            .as_deref()
-            .map_or(Ok(()), super::attachments::check_instructions)?;
+        self.instructions.as_deref().map_or(Ok(()), super::attachments::check_instructions)?;
         Ok(NewAttachment {
             resource_id: ResourceId::from_uuid(context.ids.uuid(now)),
             store_id: self.store_id,

@@ -59,12 +59,7 @@ pub struct SessionEvents {
 
 impl SessionEvents {
     pub(crate) fn new(context: Arc<Context>, sessions: Sessions, activity: Arc<Activity>) -> Self {
-        Self {
-            watch: Arc::new(follow::watch(&context, &activity)),
-            context,
-            sessions,
-            activity,
-        }
+        Self { watch: Arc::new(follow::watch(&context, &activity)), context, sessions, activity }
     }
 
     /// The event of a tool call; `None`: the call belongs to no session.
@@ -135,10 +130,7 @@ impl SessionEvents {
         // twice rather than not at all. Duplicates are removed below.
         let noted = self.activity.noted(tenant_id, session_id);
         let index = &self.context.index;
-        let mut items = index
-            .sessions
-            .list_events(tenant_id, session_id, &listing)
-            .await?;
+        let mut items = index.sessions.list_events(tenant_id, session_id, &listing).await?;
         items.extend(noted.into_iter().filter(|event| listing.asks_for(event)));
         items.sort_by_key(|event| (event.at, event.event_id));
         items.dedup_by_key(|event| event.event_id);
@@ -161,18 +153,11 @@ fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>,
     });
     let place = place_of(mounts, parsed.iter().flatten());
     // Unknown fields are omitted, because their number is unlimited.
-    let is_known = |name: &str| {
-        [&PATHS[..], &CONTENTS, &KEPT]
-            .iter()
-            .any(|names| names.contains(&name))
-    };
+    let is_known = |name: &str| [&PATHS[..], &CONTENTS, &KEPT].iter().any(|names| names.contains(&name));
     let known = input.iter().filter(|(name, _)| is_known(name));
     let kept = known.map(|(name, value)| {
         let is_led = PATHS.iter().zip(&parsed).any(|(path, parsed)| {
-            path == name
-                && parsed
-                    .as_ref()
-                    .is_some_and(|path| place.is_some() || path.is_mounts())
+            path == name && parsed.as_ref().is_some_and(|path| place.is_some() || path.is_mounts())
         });
         let shown = if is_led || (KEPT.contains(&name.as_str()) && is_small(value)) {
             value.clone()
@@ -192,11 +177,7 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
         let text = path.memory().map_or("", MemoryPath::as_str).to_owned();
         match &mut place {
             None => {
-                place = Some(EventPlace {
-                    store_id,
-                    path: text,
-                    new_path: None,
-                });
+                place = Some(EventPlace { store_id, path: text, new_path: None });
             }
             Some(place) if place.store_id == store_id => place.new_path = Some(text),
             // Two stores: the call is refused, and neither store's erasure
@@ -210,9 +191,7 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
 /// Whether this is a possible name of a tool or command and not content.
 fn is_name(name: &str) -> bool {
     (1..=KEPT_CHARS).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
 fn is_small(value: &Value) -> bool {

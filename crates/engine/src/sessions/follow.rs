@@ -72,9 +72,7 @@ async fn recent_events(
 ) -> Result<HashMap<Session, u64>, IndexError> {
     let since = context.now().minus(LATE);
     let written = context.index.changes.session_heads(sessions, since).await?;
-    let written = written
-        .into_iter()
-        .map(|head| ((head.tenant_id, head.session_id), head.recent_events));
+    let written = written.into_iter().map(|head| ((head.tenant_id, head.session_id), head.recent_events));
     let mut counts: HashMap<_, _> = written.collect();
     for session in sessions {
         let noted = activity.noted(session.0, session.1).len();
@@ -122,10 +120,7 @@ impl SessionEvents {
     ) -> Result<Vec<SessionEvent>, EngineError> {
         let mut query = EventQuery {
             from: Some(followed.from),
-            page: PageRequest {
-                limit: Some(PAGE),
-                page: None,
-            },
+            page: PageRequest { limit: Some(PAGE), page: None },
             ..EventQuery::default()
         };
         let mut events = Vec::new();

@@ -52,19 +52,13 @@ pub struct StoreEdit {
 }
 
 pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
-    Err(EngineError::Invalid {
-        field,
-        rule: rule.into(),
-    })
+    Err(EngineError::Invalid { field, rule: rule.into() })
 }
 
 fn check_name(name: &str) -> Result<(), EngineError> {
     let chars = name.chars().count();
     if chars == 0 || chars > NAME_CHARS {
-        return invalid(
-            "name",
-            format!("must be 1 to {NAME_CHARS} characters, but is {chars}"),
-        );
+        return invalid("name", format!("must be 1 to {NAME_CHARS} characters, but is {chars}"));
     }
     if name.chars().any(char::is_control) {
         return invalid("name", "must not contain control characters");
@@ -86,10 +80,7 @@ fn check_description(description: &str) -> Result<(), EngineError> {
 
 pub(crate) fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
     if count > METADATA_PAIRS {
-        return invalid(
-            field,
-            format!("must have at most {METADATA_PAIRS} pairs, but has {count}"),
-        );
+        return invalid(field, format!("must have at most {METADATA_PAIRS} pairs, but has {count}"));
     }
     Ok(())
 }

@@ -40,14 +40,7 @@ impl AgentTools {
         search: Search,
         changes: ToolChanges,
     ) -> Self {
-        Self {
-            context,
-            contents,
-            access,
-            stores,
-            search,
-            changes,
-        }
+        Self { context, contents, access, stores, search, changes }
     }
 
     /// Carries out one call of an agent tool.
@@ -82,31 +75,19 @@ impl AgentTools {
                 return Ok(error.into());
             }
         };
-        if let AgentCall::Search {
-            path,
-            query,
-            limit,
-            page,
-        } = agent_call
-        {
+        if let AgentCall::Search { path, query, limit, page } = agent_call {
             let page = PageRequest { limit, page };
             let found = self.search(principal, &mounts, &path, query, page);
             return Ok(settle(found.await)?.into());
         }
-        let Some(Mounted {
-            store_id,
-            is_read_only,
-        }) = mounts.store_of(agent_call.path())
-        else {
+        let Some(Mounted { store_id, is_read_only }) = mounts.store_of(agent_call.path()) else {
             return Ok(on_mounts(&mounts, &agent_call).into());
         };
         if let Some(refusal) = refusal_of_mount(&agent_call, is_read_only) {
             return Ok(refusal.into());
         }
         let outcome = if tool.is_change() {
-            self.changes
-                .make(principal, &mounts, store_id, tool.name(), call, agent_call)
-                .await?
+            self.changes.make(principal, &mounts, store_id, tool.name(), call, agent_call).await?
         } else {
             settle(self.show(principal, store_id, agent_call).await)?
         };
@@ -133,12 +114,7 @@ impl AgentTools {
         let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
-        match self
-            .contents
-            .at_path(principal.tenant_id, store_id, path.memory(), 0)
-            .await?
-            .1
-        {
+        match self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await?.1 {
             Found::Memory(head, text) => {
                 self.access.note_read(principal, store_id, head.memory_id);
                 Ok(Some(text))
@@ -154,22 +130,13 @@ impl AgentTools {
         call: AgentCall,
     ) -> Result<AgentResult, Stop> {
         match call {
-            AgentCall::List {
-                path,
-                is_shallow,
-                limit,
-                page,
-            } => {
+            AgentCall::List { path, is_shallow, limit, page } => {
                 let page = PageRequest { limit, page };
                 let listing = self.list(principal, store_id, &path, is_shallow, &page);
                 Ok(AgentResult::List(listing.await?))
             }
             AgentCall::Read { path, offset, limit } => {
-                let found = self
-                    .contents
-                    .at_path(principal.tenant_id, store_id, path.memory(), 0)
-                    .await?
-                    .1;
+                let found = self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await?.1;
                 let (head, text) = match found {
                     Found::Memory(head, text) => (head, text),
                     Found::Directory(_) => return Err(is_directory(&path).into()),
@@ -203,11 +170,8 @@ impl AgentTools {
             Some(mounted) => vec![mounted.store_id],
             None => mounts.iter().map(|(_, mounted)| mounted.store_id).collect(),
         };
-        let query = SearchQuery {
-            query,
-            path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()),
-            page,
-        };
+        let query =
+            SearchQuery { query, path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()), page };
         let found = self.search.find(principal, &store_ids, &query).await;
         let Page { items, next } = found.map_err(for_the_model)?;
         let named = |store_id, memory: &MemoryPath| {
@@ -223,10 +187,7 @@ impl AgentTools {
             line: hit.line,
             snippet: hit.snippet,
         };
-        Ok(AgentResult::Search(Hits {
-            hits: items.into_iter().map(hit).collect(),
-            next_page: next,
-        }))
+        Ok(AgentResult::Search(Hits { hits: items.into_iter().map(hit).collect(), next_page: next }))
     }
 
     async fn list(
@@ -258,12 +219,7 @@ impl AgentTools {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let found = self
-            .context
-            .index
-            .memories
-            .list(tenant_id, store_id, &listing)
-            .await?;
+        let found = self.context.index.memories.list(tenant_id, store_id, &listing).await?;
         let items = found.ok_or(EngineError::StoreNotFound)?.items;
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
@@ -286,9 +242,7 @@ impl AgentTools {
         let tenant_id = principal.tenant_id;
         let lookup = self.context.look_up(tenant_id, store_id, path.memory()).await?;
         Ok(match lookup.target {
-            Target::Memory(_) => ToolError::IsFile {
-                path: path.display().to_owned(),
-            },
+            Target::Memory(_) => ToolError::IsFile { path: path.display().to_owned() },
             Target::Missing | Target::Directory(_) => missing(path),
         })
     }
@@ -336,15 +290,11 @@ fn for_the_model(error: EngineError) -> Stop {
 }
 
 fn is_directory(path: &ToolPath) -> ToolError {
-    ToolError::IsDirectory {
-        path: path.display().to_owned(),
-    }
+    ToolError::IsDirectory { path: path.display().to_owned() }
 }
 
 fn missing(path: &ToolPath) -> ToolError {
-    ToolError::NotFoundEdit {
-        path: path.display().to_owned(),
-    }
+    ToolError::NotFoundEdit { path: path.display().to_owned() }
 }
 
 /// Converts an item to an entry with the tool's path.

@@ -72,12 +72,7 @@ impl ToolChanges {
         writer: Arc<Writer>,
         calls: IdempotentCalls,
     ) -> Self {
-        Self {
-            context,
-            contents,
-            writer,
-            calls,
-        }
+        Self { context, contents, writer, calls }
     }
 
     /// Makes the change of a tool call, to its end even when this future is dropped.
@@ -93,10 +88,7 @@ impl ToolChanges {
         let session_id = mounts.session_id().or(principal.session_id());
         let idempotency = call.idempotency.or_else(|| {
             let id = call.tool_use_id.as_deref()?;
-            Some(
-                self.calls
-                    .of_tool_call(principal, session_id, store_id, tool, id, &call.input),
-            )
+            Some(self.calls.of_tool_call(principal, session_id, store_id, tool, id, &call.input))
         });
         let (changes, owner) = (self.clone(), Arc::clone(principal));
         self.context
@@ -140,10 +132,7 @@ impl ToolChanges {
 fn made_by(change: &Committed) -> MadeVersion {
     MadeVersion {
         memory_id: change.memory_id,
-        content: change
-            .after
-            .as_ref()
-            .map(|after| (after.sha256, after.size_bytes)),
+        content: change.after.as_ref().map(|after| (after.sha256, after.size_bytes)),
         is_new: change.before.is_none(),
     }
 }
@@ -179,31 +168,22 @@ impl<T: ToolChange> Change for FileChange<T> {
             },
             Refusal::Archived => ToolError::Archived,
             Refusal::ParentIsFile { file, .. } => below_file(self.0.destination(), &file),
-            Refusal::TooManyMemories { count } => ToolError::TooManyMemories {
-                count,
-                limit: limits.memories_per_store,
-            },
-            Refusal::StoreFull { size_bytes } => ToolError::StoreFull {
-                size_bytes: Some(size_bytes),
-                limit_bytes: limits.bytes_per_store,
-            },
-            Refusal::TenantFull { size_bytes } => ToolError::TenantFull {
-                size_bytes: Some(size_bytes),
-                limit_bytes: limits.bytes_per_tenant,
-            },
+            Refusal::TooManyMemories { count } => {
+                ToolError::TooManyMemories { count, limit: limits.memories_per_store }
+            }
+            Refusal::StoreFull { size_bytes } => {
+                ToolError::StoreFull { size_bytes: Some(size_bytes), limit_bytes: limits.bytes_per_store }
+            }
+            Refusal::TenantFull { size_bytes } => {
+                ToolError::TenantFull { size_bytes: Some(size_bytes), limit_bytes: limits.bytes_per_tenant }
+            }
             Refusal::Content(ContentError::Nul) => ToolError::Nul { path: path() },
-            Refusal::Content(ContentError::TooLarge {
-                size_bytes,
-                limit_bytes,
-            }) => ToolError::FileTooLarge {
-                path: path(),
-                size_bytes: Some(size_bytes),
-                limit_bytes,
-            },
-            Refusal::Sensitive(_, findings) => ToolError::Sensitive {
-                path: path(),
-                found: Listed(&findings).to_string(),
-            },
+            Refusal::Content(ContentError::TooLarge { size_bytes, limit_bytes }) => {
+                ToolError::FileTooLarge { path: path(), size_bytes: Some(size_bytes), limit_bytes }
+            }
+            Refusal::Sensitive(_, findings) => {
+                ToolError::Sensitive { path: path(), found: Listed(&findings).to_string() }
+            }
             Refusal::Contents(_) => {
                 return Err(EngineError::Internal("a tool wrote several files").into());
             }
@@ -299,9 +279,7 @@ impl ToolChange for AgentCall {
             PathTarget::Missing => None,
             PathTarget::File(head, _) => Some(head),
             PathTarget::Directory { .. } => {
-                return Err(ToolError::IsDirectory {
-                    path: path.display().to_owned(),
-                });
+                return Err(ToolError::IsDirectory { path: path.display().to_owned() });
             }
         };
         match (self.precondition(), head) {
@@ -370,9 +348,9 @@ fn delete(path: &ToolPath, expected: Option<ContentHash>, read: &PathRead) -> Re
             Err(content_differs(path, head))
         }
         PathTarget::File(head, _) => Ok(Decision::change(read.store, Proposed::delete(head.clone()))),
-        PathTarget::Directory { .. } if expected.is_some() => Err(ToolError::DirectoryHasNoHash {
-            path: path.display().to_owned(),
-        }),
+        PathTarget::Directory { .. } if expected.is_some() => {
+            Err(ToolError::DirectoryHasNoHash { path: path.display().to_owned() })
+        }
         PathTarget::Directory { files, heads } => {
             let changes = heads.iter().cloned().map(Proposed::delete);
             Ok(change_directory(path, *files, changes.collect(), read))
@@ -386,10 +364,9 @@ fn rename(old_path: &ToolPath, new_path: &ToolPath, read: &PathRead) -> Result<D
         (Some(Obstacle::File(file)), _) => Err(below_file(new_path, file)),
         (None, Some(to)) => match &read.target {
             PathTarget::Missing => Err(not_found(old_path)),
-            PathTarget::File(head, _) => Ok(Decision::change(
-                read.store,
-                Proposed::rename(head.clone(), to.clone()),
-            )),
+            PathTarget::File(head, _) => {
+                Ok(Decision::change(read.store, Proposed::rename(head.clone(), to.clone())))
+            }
             PathTarget::Directory { .. } if to.is_below(&old_path.dir()) => {
                 let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
                 Err(ToolError::IntoItself { from, to })
@@ -412,10 +389,7 @@ fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &
     Decision::Commit(Proposal {
         store: read.store,
         changes,
-        guard: Some(Guard {
-            directory: path.dir(),
-            files,
-        }),
+        guard: Some(Guard { directory: path.dir(), files }),
         kept: Vec::new(),
         results: None,
     })
@@ -423,44 +397,28 @@ fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &
 
 /// Moves one file together with its directory.
 fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Proposed, ToolError> {
-    let to: MemoryPath = before
-        .path
-        .rebased(&old_path.dir(), &new_path.dir())
-        .map_err(|rule| ToolError::PathBelowBreaksRule {
-            path: Some(old_path.display_of(&before.path)),
-            rule,
-        })?;
+    let to: MemoryPath = before.path.rebased(&old_path.dir(), &new_path.dir()).map_err(|rule| {
+        ToolError::PathBelowBreaksRule { path: Some(old_path.display_of(&before.path)), rule }
+    })?;
     Ok(Proposed::rename(before, to))
 }
 
 fn already_exists(path: &ToolPath) -> ToolError {
-    ToolError::AlreadyExists {
-        path: path.display().to_owned(),
-    }
+    ToolError::AlreadyExists { path: path.display().to_owned() }
 }
 
 fn destination_exists(path: &ToolPath) -> ToolError {
-    ToolError::DestinationExists {
-        path: path.display().to_owned(),
-    }
+    ToolError::DestinationExists { path: path.display().to_owned() }
 }
 
 fn not_found(path: &ToolPath) -> ToolError {
-    ToolError::NotFound {
-        path: path.display().to_owned(),
-    }
+    ToolError::NotFound { path: path.display().to_owned() }
 }
 
 fn content_differs(path: &ToolPath, head: &Head) -> ToolError {
-    ToolError::ContentDiffers {
-        path: path.display().to_owned(),
-        current: Some(head.sha256),
-    }
+    ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.sha256) }
 }
 
 fn below_file(path: &ToolPath, file: &MemoryPath) -> ToolError {
-    ToolError::ParentIsFile {
-        path: path.display().to_owned(),
-        file: path.display_of(file),
-    }
+    ToolError::ParentIsFile { path: path.display().to_owned(), file: path.display_of(file) }
 }

@@ -34,13 +34,7 @@ impl MemoryTool {
         stores: Stores,
         changes: ToolChanges,
     ) -> Self {
-        Self {
-            context,
-            contents,
-            access,
-            stores,
-            changes,
-        }
+        Self { context, contents, access, stores, changes }
     }
 
     /// Carries out one call of the memory tool.
@@ -71,11 +65,7 @@ impl MemoryTool {
                 return Ok(error.into());
             }
         };
-        let Some(Mounted {
-            store_id,
-            is_read_only,
-        }) = mounts.store_of(command.path())
-        else {
+        let Some(Mounted { store_id, is_read_only }) = mounts.store_of(command.path()) else {
             let shown = self.call_on_mounts(principal, &mounts, &command).await;
             return Ok(settle(shown)?.into());
         };
@@ -87,9 +77,7 @@ impl MemoryTool {
             if command.shows_content() {
                 principal.require(Scope::MemoryRead)?;
             }
-            self.changes
-                .make(principal, &mounts, store_id, MEMORY_TOOL, call, command)
-                .await?
+            self.changes.make(principal, &mounts, store_id, MEMORY_TOOL, call, command).await?
         } else {
             principal.require(Scope::MemoryRead)?;
             settle(self.view(principal, store_id, &command).await)?
@@ -136,12 +124,7 @@ impl MemoryTool {
         let mut entries = Vec::new();
         for (slug, mounted) in by_name {
             let left = most_entries.saturating_sub(entries.len() as u64);
-            let root = self
-                .context
-                .index
-                .memories
-                .root(principal.tenant_id, mounted.store_id, left)
-                .await?;
+            let root = self.context.index.memories.root(principal.tenant_id, mounted.store_id, left).await?;
             let (Some(slug), Some(root)) = (slug, root) else {
                 continue;
             };
@@ -175,25 +158,14 @@ impl MemoryTool {
         // character. Real names are longer, so fewer entries usually suffice.
         let most_entries = max_entries_shown(path, max_chars).max(1);
         let likely_entries = (most_entries / 8 * 5).max(1);
-        let mut found = self
-            .contents
-            .at_path(tenant_id, store_id, path.memory(), likely_entries)
-            .await?
-            .1;
+        let mut found = self.contents.at_path(tenant_id, store_id, path.memory(), likely_entries).await?.1;
         if let Found::Directory(directory) = &found
             && !fills(path, directory, max_chars)
         {
-            found = self
-                .contents
-                .at_path(tenant_id, store_id, path.memory(), most_entries)
-                .await?
-                .1;
+            found = self.contents.at_path(tenant_id, store_id, path.memory(), most_entries).await?.1;
         }
         match found {
-            Found::Missing => Err(ToolError::NotFoundView {
-                path: path.display().to_owned(),
-            }
-            .into()),
+            Found::Missing => Err(ToolError::NotFoundView { path: path.display().to_owned() }.into()),
             Found::Memory(head, text) => {
                 let shown = view_file(path, &text, *view_range, max_chars)?;
                 self.access.note_read(principal, store_id, head.memory_id);
@@ -249,21 +221,10 @@ fn fills(path: &ToolPath, directory: &Directory, max_chars: u64) -> bool {
 fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> String {
     let above = path.dir().as_str().len();
     let relative = directory.entries.iter().map(|entry| DirectoryEntry {
-        path: entry
-            .path
-            .get(above..)
-            .unwrap_or_default()
-            .trim_end_matches('/')
-            .into(),
+        path: entry.path.get(above..).unwrap_or_default().trim_end_matches('/').into(),
         is_directory: entry.is_directory,
         size_bytes: entry.size_bytes,
     });
     let entries: Vec<_> = relative.collect();
-    view_directory(
-        path,
-        directory.size_bytes,
-        &entries,
-        directory.total_entries,
-        max_chars,
-    )
+    view_directory(path, directory.size_bytes, &entries, directory.total_entries, max_chars)
 }

@@ -44,9 +44,7 @@ impl Replay<'_> {
         let edit = edit.and_then(|edit| self.as_stored(edit, before.as_deref(), &version));
         let made = MadeVersion {
             memory_id: version.memory_id,
-            content: version
-                .content
-                .map(|content| (content.sha256, content.size_bytes)),
+            content: version.content.map(|content| (content.sha256, content.size_bytes)),
             is_new: version.operation == Operation::Created,
         };
         call.answer(edit.as_ref(), Some(made), max_chars)
@@ -73,11 +71,7 @@ impl Replay<'_> {
             return Ok(None);
         };
         // Without the cache: this is rare, and no purge epoch is known here.
-        let key = BlobKey {
-            tenant_id: self.tenant_id,
-            store_id: self.store_id,
-            blob_id: content.blob_id,
-        };
+        let key = BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id: content.blob_id };
         self.contents.fetch(&key, content.into()).await
     }
 

@@ -35,9 +35,7 @@ impl Write<'_> {
     pub(super) async fn yields_to_claim(&self, head: &Head, backoff: &mut ClaimBackoff) -> bool {
         let context = self.context();
         let now = context.now();
-        let is_others = head
-            .claim
-            .is_some_and(|claim| claim.replica != context.replica && claim.until > now);
+        let is_others = head.claim.is_some_and(|claim| claim.replica != context.replica && claim.until > now);
         if !is_others || backoff.0 == 0 {
             return false;
         }

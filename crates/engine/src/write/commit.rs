@@ -85,31 +85,19 @@ impl Write<'_> {
         let rows = search_rows(computations, tenant_id, checked.texts.clone()).await?;
         let prepare_all = || -> Vec<Prepared> {
             let wanted = proposal.changes.iter().zip(&checked.texts).zip(&rows);
-            wanted
-                .map(|((wanted, text), row)| self.prepare(wanted, text.as_ref(), row.as_ref()))
-                .collect()
+            wanted.map(|((wanted, text), row)| self.prepare(wanted, text.as_ref(), row.as_ref())).collect()
         };
         let mut prepared = prepare_all();
         self.put_blobs(&prepared).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let commit = self.commit_of(&proposal, checked.policy, &prepared);
-            let outcome = self
-                .context()
-                .index
-                .memories
-                .commit(self.principal.tenant_id, &commit)
-                .await;
+            let outcome = self.context().index.memories.commit(self.principal.tenant_id, &commit).await;
             if matches!(outcome, Err(IndexError::DiskFull(_))) {
                 self.remove_blobs(&prepared).await;
             }
             let refused = match outcome? {
-                CommitOutcome::Committed {
-                    seq,
-                    purge_epoch,
-                    at,
-                    expiry,
-                } => {
+                CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
                     for Prepared { change, brings } in &prepared {
                         if let Some((key, content)) = brings {
                             let before = change.before.as_ref().map(|before| before.blob_id);
@@ -217,11 +205,8 @@ impl Write<'_> {
                     store_id: self.store_id,
                     blob_id: version_id,
                 };
-                let stored = StoredContent {
-                    blob_id: version_id,
-                    size_bytes: new.size_bytes(),
-                    sha256: new.hash(),
-                };
+                let stored =
+                    StoredContent { blob_id: version_id, size_bytes: new.size_bytes(), sha256: new.hash() };
                 (Some(stored), Some(new.first_line()), Some((key, new.clone())))
             }
             Some(Text::Earlier(stored, text)) => (Some(*stored), Some(first_line(text)), None),
@@ -301,15 +286,11 @@ impl Write<'_> {
     pub(super) async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refusal>, EngineError> {
         let (tenant_id, index) = (self.principal.tenant_id, &self.context().index);
         let limit_bytes = self.principal.limits.bytes_per_tenant;
-        let grant = index
-            .grants
-            .extend(tenant_id, self.store_id, needed_bytes, limit_bytes);
+        let grant = index.grants.extend(tenant_id, self.store_id, needed_bytes, limit_bytes);
         match grant.await? {
             // If the store no longer exists, the next commit reports that.
             Grant::Granted | Grant::NoStore => Ok(None),
-            Grant::Refused { wanted_bytes } => Ok(Some(Refusal::TenantFull {
-                size_bytes: wanted_bytes,
-            })),
+            Grant::Refused { wanted_bytes } => Ok(Some(Refusal::TenantFull { size_bytes: wanted_bytes })),
         }
     }
 }
@@ -326,10 +307,9 @@ pub(super) fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, En
         Refused::Archived => Refusal::Archived,
         Refused::PathTaken { path, memory_id } => Refusal::PathTaken { path, memory_id },
         Refused::PathIsDirectory { path } => Refusal::PathIsDirectory(DirPath::from_trusted(path)),
-        Refused::ParentIsFile { path, memory_id } => Refusal::ParentIsFile {
-            file: MemoryPath::from_trusted(path),
-            memory_id,
-        },
+        Refused::ParentIsFile { path, memory_id } => {
+            Refusal::ParentIsFile { file: MemoryPath::from_trusted(path), memory_id }
+        }
         Refused::TooManyMemories { count } => Refusal::TooManyMemories { count },
         Refused::StoreFull { size_bytes } => Refusal::StoreFull { size_bytes },
     }))
@@ -339,10 +319,7 @@ async fn remove_keys(context: &Context, keys: Vec<BlobKey>) {
     if context.has_content_in_index {
         return;
     }
-    let removals: Vec<_> = keys
-        .into_iter()
-        .map(|key| remove_key(context, key).boxed())
-        .collect();
+    let removals: Vec<_> = keys.into_iter().map(|key| remove_key(context, key).boxed()).collect();
     let removals = stream::iter(removals).buffer_unordered(BLOBS_AT_ONCE);
     removals.collect::<()>().await;
 }
@@ -361,9 +338,5 @@ fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
 
 /// Blob, size and hash of a head's content.
 const fn content_of(head: &Head) -> StoredContent {
-    StoredContent {
-        blob_id: head.blob_id,
-        size_bytes: head.size_bytes,
-        sha256: head.sha256,
-    }
+    StoredContent { blob_id: head.blob_id, size_bytes: head.size_bytes, sha256: head.sha256 }
 }

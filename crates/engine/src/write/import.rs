@@ -71,14 +71,10 @@ impl Memories {
     fn of(found: FoundMemories) -> Self {
         let memories = found.memories.into_iter().map(|(memory_id, found)| {
             let between = match found.target {
-                MemoryTarget::Live(memory) => Between {
-                    live: Some(memory.head),
-                    deleted_by: None,
-                },
-                MemoryTarget::Deleted { version_id, .. } => Between {
-                    live: None,
-                    deleted_by: Some(version_id),
-                },
+                MemoryTarget::Live(memory) => Between { live: Some(memory.head), deleted_by: None },
+                MemoryTarget::Deleted { version_id, .. } => {
+                    Between { live: None, deleted_by: Some(version_id) }
+                }
                 MemoryTarget::Missing => Between::default(),
             };
             (memory_id, between)
@@ -94,13 +90,7 @@ impl Write<'_> {
         let ids: Vec<_> = ids.into_iter().collect();
         let found = self.memories(&ids, &[]).await?;
         let changes = part.versions.iter().map(PastVersion::proposed).collect();
-        let proposal = Proposal {
-            store: None,
-            changes,
-            guard: None,
-            kept: Vec::new(),
-            results: None,
-        };
+        let proposal = Proposal { store: None, changes, guard: None, kept: Vec::new(), results: None };
         let checked = match self.check(&proposal).await? {
             Ok(checked) => checked,
             Err(Refusal::Contents(mut refused)) => {
@@ -174,10 +164,7 @@ impl Write<'_> {
         let redactions = part.redactions.iter().map(|redaction| {
             let by = redaction.by.clone();
             let by = by.map_or(Auditor::Operator, Auditor::Credential);
-            let audited = Audited {
-                at: redaction.at,
-                ..self.context().audited(by)
-            };
+            let audited = Audited { at: redaction.at, ..self.context().audited(by) };
             (redaction.place, audited)
         });
         let history = HistoryPart {
@@ -210,10 +197,7 @@ impl Write<'_> {
             (None, Some(deleted_by)) => Origin::Deleted(memory_id, deleted_by),
             (None, None) => Origin::New,
         };
-        let wanted = Proposed {
-            from,
-            ..version.proposed()
-        };
+        let wanted = Proposed { from, ..version.proposed() };
         let has_new = |(_, content): &(MemoryPath, Content)| kept != Some(content.hash());
         let text = text.filter(|_| version.state.as_ref().is_some_and(has_new));
         let mut ready = self.prepare(&wanted, text, row);

@@ -66,12 +66,7 @@ impl PathLocks {
         let lock = Arc::clone(self.state().held.entry(place.clone()).or_default());
         let guard = lock.lock_owned().await;
         let was_changed = *self.state().last_release(&place) > since;
-        PathLock {
-            was_changed,
-            guard: Some(guard),
-            place,
-            locks: self.clone(),
-        }
+        PathLock { was_changed, guard: Some(guard), place, locks: self.clone() }
     }
 }
 
@@ -112,11 +107,7 @@ mod tests {
     use uuid::Uuid;
 
     fn place(path: &str) -> Place {
-        (
-            TenantId::from_uuid(Uuid::nil()),
-            StoreId::from_uuid(Uuid::nil()),
-            path.to_owned(),
-        )
+        (TenantId::from_uuid(Uuid::nil()), StoreId::from_uuid(Uuid::nil()), path.to_owned())
     }
 
     #[tokio::test]

@@ -57,10 +57,7 @@ impl Write<'_> {
             let after = edit.as_ref().map(|edit| edit.content.as_str());
             let after = after.or(text.as_ref().map(Text::as_str)).unwrap_or_default();
             let before = previous_content(proposal, change);
-            match self
-                .apply_policy(before, after, edit.is_some(), &mut policy)
-                .await?
-            {
+            match self.apply_policy(before, after, edit.is_some(), &mut policy).await? {
                 Verdict::Keep(policy) => checked.policy = policy.or(checked.policy),
                 Verdict::Redact(redacted) => {
                     checked.policy = Some(SensitiveDataPolicy::Redact);
@@ -127,9 +124,7 @@ impl Write<'_> {
         let before = match before {
             Some((store, head)) => {
                 let contents = &self.writer.contents;
-                contents
-                    .of_head(tenant_id, self.store_id, store.purge_epoch, head)
-                    .await?
+                contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await?
             }
             None => None,
         };

@@ -69,11 +69,7 @@ impl From<VersionRead> for Option<FoundMemory> {
 }
 
 impl PathRead {
-    pub(crate) const NOTHING: Self = Self {
-        store: None,
-        target: PathTarget::Missing,
-        obstacle: None,
-    };
+    pub(crate) const NOTHING: Self = Self { store: None, target: PathTarget::Missing, obstacle: None };
 
     /// The content of the file, if there is a file and its content was read.
     pub(crate) fn text(&self) -> Option<&str> {
@@ -99,26 +95,18 @@ impl Write<'_> {
                 let target = match found {
                     Found::Missing => PathTarget::Missing,
                     Found::Memory(head, text) => PathTarget::File(head, Some(text)),
-                    Found::Directory(directory) => PathTarget::Directory {
-                        files: directory.files,
-                        heads: Vec::new(),
-                    },
+                    Found::Directory(directory) => {
+                        PathTarget::Directory { files: directory.files, heads: Vec::new() }
+                    }
                 };
-                Ok(PathRead {
-                    store: Some(store),
-                    target,
-                    obstacle: None,
-                })
+                Ok(PathRead { store: Some(store), target, obstacle: None })
             }
             Reads::Head => self.tree(path, false).await,
             Reads::Tree => self.tree(path, true).await,
             Reads::Move(to) => {
                 if self.look_up(Some(to)).await?.target != Target::Missing {
                     let obstacle = Some(Obstacle::Destination);
-                    return Ok(PathRead {
-                        obstacle,
-                        ..PathRead::NOTHING
-                    });
+                    return Ok(PathRead { obstacle, ..PathRead::NOTHING });
                 }
                 let mut read = self.tree(path, true).await?;
                 if matches!(read.target, PathTarget::Missing) {
@@ -141,20 +129,13 @@ impl Write<'_> {
                 if with_heads {
                     let below = path.map_or_else(DirPath::root, MemoryPath::as_dir);
                     let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
-                    heads = index
-                        .memories
-                        .heads_below(tenant_id, self.store_id, &below)
-                        .await?;
+                    heads = index.memories.heads_below(tenant_id, self.store_id, &below).await?;
                 }
                 let files = directory.files;
                 PathTarget::Directory { files, heads }
             }
         };
-        Ok(PathRead {
-            store: Some(store),
-            target,
-            obstacle: None,
-        })
+        Ok(PathRead { store: Some(store), target, obstacle: None })
     }
 
     async fn file_above(&self, path: &MemoryPath) -> Result<Option<MemoryPath>, EngineError> {
@@ -176,9 +157,7 @@ impl Write<'_> {
     /// Finds a memory of the store.
     pub(crate) async fn memory(&self, memory_id: MemoryId) -> Result<FoundMemory, EngineError> {
         let tenant_id = self.principal.tenant_id;
-        self.context()
-            .find_memory(tenant_id, self.store_id, memory_id)
-            .await
+        self.context().find_memory(tenant_id, self.store_id, memory_id).await
     }
 
     /// Finds memories of the store by their ids and at paths.
@@ -188,10 +167,7 @@ impl Write<'_> {
         paths: &[&str],
     ) -> Result<FoundMemories, EngineError> {
         let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
-        let found = index
-            .memories
-            .find_all(tenant_id, self.store_id, ids, paths)
-            .await?;
+        let found = index.memories.find_all(tenant_id, self.store_id, ids, paths).await?;
         found.ok_or(EngineError::StoreNotFound)
     }
 
@@ -200,17 +176,8 @@ impl Write<'_> {
         let (context, contents) = (self.context(), &self.writer.contents);
         let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
         let (store, version) = context.find_version(tenant_id, store_id, version_id).await?;
-        let found = context
-            .find_memory(tenant_id, store_id, version.memory_id)
-            .await?;
-        let text = contents
-            .of_version(tenant_id, store_id, store.purge_epoch, &version)
-            .await?;
-        Ok(VersionRead {
-            store,
-            version,
-            text,
-            found,
-        })
+        let found = context.find_memory(tenant_id, store_id, version.memory_id).await?;
+        let text = contents.of_version(tenant_id, store_id, store.purge_epoch, &version).await?;
+        Ok(VersionRead { store, version, text, found })
     }
 }

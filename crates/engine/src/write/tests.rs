@@ -27,18 +27,12 @@ impl TestEngine {
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let replica = || {
-            let options = EngineOptions {
-                clock: clock.clone(),
-                ..EngineOptions::default()
-            };
+            let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
             Engine::new(index.clone(), None, options)
         };
         let (engine, other) = (replica(), replica());
-        let new = NewTenant {
-            name: "tests".to_owned(),
-            external_id: None,
-            limits: LimitOverrides::default(),
-        };
+        let new =
+            NewTenant { name: "tests".to_owned(), external_id: None, limits: LimitOverrides::default() };
         let tenant_id = engine.operator.tenants.create(new).await.unwrap().tenant_id;
         let new = NewKey {
             tenant_id,
@@ -58,11 +52,7 @@ impl TestEngine {
             view: View::Basic,
             idempotency: None,
         };
-        let made = engine
-            .memories
-            .create(&principal, store.store_id, new)
-            .await
-            .unwrap();
+        let made = engine.memories.create(&principal, store.store_id, new).await.unwrap();
         Self {
             engine,
             other,
@@ -76,10 +66,7 @@ impl TestEngine {
 
     async fn run(&self, change: &Racing<'_>) -> Result<Outcome<FoundMemory>, EngineError> {
         let writer = &self.engine.memories.writer;
-        writer
-            .write(&self.principal, self.store_id, None)
-            .run(change)
-            .await
+        writer.write(&self.principal, self.store_id, None).run(change).await
     }
 
     /// Another replica writes a new version.
@@ -93,11 +80,7 @@ impl TestEngine {
             view: View::Basic,
             idempotency: None,
         };
-        self.other
-            .memories
-            .update(&self.principal, self.store_id, self.memory_id, edit)
-            .await
-            .unwrap();
+        self.other.memories.update(&self.principal, self.store_id, self.memory_id, edit).await.unwrap();
     }
 
     async fn claim(&self, replica: &Engine, lasts: Duration) {

@@ -13,12 +13,7 @@ use crate::test_engine::TestEngine;
 /// When a memory was last read, as the index has it.
 async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timestamp> {
     let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
-    let found = setup
-        .index
-        .memories
-        .find(tenant_id, setup.store_id, memory_id)
-        .await
-        .unwrap();
+    let found = setup.index.memories.find(tenant_id, setup.store_id, memory_id).await.unwrap();
     match found.unwrap().target {
         MemoryTarget::Live(memory) => memory.last_read_at,
         other => panic!("{other:?}"),
@@ -32,22 +27,15 @@ async fn reads_of_a_failed_flush_are_written_by_the_next() {
     setup.clock.advance(Duration::from_secs(5));
     let read_at = setup.clock.now();
     setup.read(&first, View::Full).await;
-    setup
-        .as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs")
-        .await;
+    setup.as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs").await;
     setup.engine.replica.flush().await.unwrap_err();
     // The heartbeat does not claim reads that are not written.
     setup.clock.advance(Duration::from_secs(5));
     setup.read(&second, View::Full).await;
     let flush = setup.index.unused.access_flush(setup.clock.now()).await.unwrap();
-    assert!(
-        flush.through.is_some_and(|through| through < read_at),
-        "{flush:?}"
-    );
+    assert!(flush.through.is_some_and(|through| through < read_at), "{flush:?}");
 
-    setup
-        .as_owner("GRANT INSERT ON memory_access TO keepsake_jobs")
-        .await;
+    setup.as_owner("GRANT INSERT ON memory_access TO keepsake_jobs").await;
     assert_eq!(setup.engine.replica.flush().await.unwrap(), 2);
     assert_eq!(last_read_at(&setup, &first).await, Some(read_at));
     assert_eq!(last_read_at(&setup, &second).await, Some(setup.clock.now()));
@@ -110,14 +98,7 @@ async fn replica_announces_itself_before_it_serves() {
     let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
     let replica = setup.replica_with(|options| options.role = "gateway");
     setup.clock.advance(Duration::from_mins(2));
-    let gateways = async || {
-        setup
-            .index
-            .replicas
-            .live_gateways(setup.clock.now())
-            .await
-            .unwrap()
-    };
+    let gateways = async || setup.index.replicas.live_gateways(setup.clock.now()).await.unwrap();
     assert_eq!(gateways().await, 0);
     replica.auth.authenticate(secret.expose()).await.unwrap();
     assert_eq!(gateways().await, 1);

@@ -37,17 +37,10 @@ async fn write_with_an_outdated_precondition_is_refused(setup: TestEngine) {
             Ok(())
         }
     });
-    let ours = write(
-        "ours",
-        &json!({"type": "content_sha256", "content_sha256": hash("one")}),
-    );
+    let ours = write("ours", &json!({"type": "content_sha256", "content_sha256": hash("one")}));
     let tools = &setup.engine.tools;
     let answer = tools.call(&setup.principal, store_id, "memory_write", ours).await;
     let answer = answer.unwrap();
-    assert!(
-        answer.is_error && answer.content.contains(&hash("theirs")),
-        "{}",
-        answer.content
-    );
+    assert!(answer.is_error && answer.content.contains(&hash("theirs")), "{}", answer.content);
     assert_eq!(setup.text_at(&setup.engine, "/memories/a").await, "theirs");
 }

@@ -91,10 +91,7 @@ impl History<'_> {
                 self.edit(memory, edit_of(Some(&text), None, None), true).await;
             }
             Step::Pin(memory, pinned) => {
-                let pin = MemoryEdit {
-                    pinned: Some(pinned),
-                    ..edit_of(None, None, None)
-                };
+                let pin = MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
                 self.edit(memory, pin, false).await;
                 self.lives[memory].is_pinned = pinned;
             }
@@ -115,11 +112,7 @@ impl History<'_> {
         }
         let engine = if by_second { &self.second } else { &setup.engine };
         let memory_id = life.memory.memory.head.memory_id;
-        engine
-            .memories
-            .get(&setup.principal, setup.store_id, memory_id, View::Full)
-            .await
-            .unwrap();
+        engine.memories.get(&setup.principal, setup.store_id, memory_id, View::Full).await.unwrap();
         life.signs.push(setup.clock.now());
     }
 
@@ -136,28 +129,15 @@ impl History<'_> {
 
     async fn run(&mut self) {
         let (setup, now) = (self.setup, self.setup.clock.now());
-        setup
-            .index
-            .replicas
-            .beat(SECOND, "gateway", now, self.second_wrote_at)
-            .await
-            .unwrap();
+        setup.index.replicas.beat(SECOND, "gateway", now, self.second_wrote_at).await.unwrap();
         let (job, none) = (Arc::new(ExpireUnused), CancellationToken::new());
-        let ran = setup
-            .engine
-            .jobs
-            .run(job, RunRequest::manual(false), &none)
-            .await
-            .unwrap();
+        let ran = setup.engine.jobs.run(job, RunRequest::manual(false), &none).await.unwrap();
         assert!(matches!(ran, RunOutcome::Ran(_)), "{ran:?}");
         let is_stalled = self.second_wrote_at < now.minus(LIVES_FOR);
         for life in self.lives.iter_mut().filter(|life| !life.is_over) {
             let memory_id = life.memory.memory.head.memory_id;
-            let found = setup
-                .engine
-                .memories
-                .get(&setup.principal, setup.store_id, memory_id, View::Basic)
-                .await;
+            let found =
+                setup.engine.memories.get(&setup.principal, setup.store_id, memory_id, View::Basic).await;
             life.is_over = matches!(found, Err(EngineError::MemoryNotFound));
             let until = self.second_wrote_at;
             if life.is_over {
@@ -165,27 +145,15 @@ impl History<'_> {
                 let rightly = !is_stalled && life.was_over(until, until);
                 assert!(rightly, "it was used within its time: {:?}", life.signs);
             } else if !is_stalled {
-                assert!(
-                    !life.was_over(until, now),
-                    "it is past its time: {:?}",
-                    life.signs
-                );
+                assert!(!life.was_over(until, now), "it is past its time: {:?}", life.signs);
             }
         }
     }
 }
 
 async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
-    let edit = StoreEdit {
-        expires_unused_after: Some(PERIOD.as_secs()),
-        ..StoreEdit::default()
-    };
-    setup
-        .engine
-        .stores
-        .update(&setup.principal, setup.store_id, edit, None)
-        .await
-        .unwrap();
+    let edit = StoreEdit { expires_unused_after: Some(PERIOD.as_secs()), ..StoreEdit::default() };
+    setup.engine.stores.update(&setup.principal, setup.store_id, edit, None).await.unwrap();
     setup.clock.advance(Duration::from_hours(24));
     let histories = prop::collection::vec(any_step(), 50..90);
     let seed = Seed::new();

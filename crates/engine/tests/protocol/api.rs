@@ -34,11 +34,7 @@ fn race_once(setup: &TestEngine, memory_id: keepsake_core::MemoryId, theirs: &'s
             // Once, and not for the other's own put.
             if puts.fetch_add(1, Ordering::SeqCst) == 0 {
                 let edit = edit_of(Some(theirs), None, None);
-                other
-                    .memories
-                    .update(&principal, store_id, memory_id, edit)
-                    .await
-                    .unwrap();
+                other.memories.update(&principal, store_id, memory_id, edit).await.unwrap();
             }
             Ok(())
         }
@@ -51,10 +47,7 @@ async fn lost_update_is_retried_on_a_fresh_read(setup: TestEngine) {
     let puts = race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(None, Some("/b.txt"), None);
     // A rename brings no content, so nothing races it; with content, it does.
-    let edit = MemoryEdit {
-        content: Some("ours".to_owned()),
-        ..edit
-    };
+    let edit = MemoryEdit { content: Some("ours".to_owned()), ..edit };
     let shown = setup.update(&memory, edit).await.unwrap();
     assert_eq!(puts.load(Ordering::SeqCst), 3, "ours, theirs, and ours again");
     assert_eq!(shown.memory.head.path.as_str(), "/b.txt");
@@ -67,22 +60,13 @@ async fn precondition_is_checked_again_after_a_lost_race(setup: TestEngine) {
     race_once(&setup, memory.memory.head.memory_id, "theirs");
     let edit = edit_of(Some("ours"), None, Some(Precondition::ContentSha256(hash("one"))));
     let refused = setup.update(&memory, edit).await.unwrap_err();
-    let EngineError::PreconditionFailed {
-        memory_id,
-        current_sha256,
-        ..
-    } = refused
-    else {
+    let EngineError::PreconditionFailed { memory_id, current_sha256, .. } = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(memory_id, Some(memory.memory.head.memory_id));
     assert_eq!(current_sha256, Some(hash("theirs")));
     assert_eq!(setup.content_of(&memory).await, "theirs");
-    assert_eq!(
-        setup.blobs_there().await.len(),
-        2,
-        "the refused content is removed"
-    );
+    assert_eq!(setup.blobs_there().await.len(), 2, "the refused content is removed");
 }
 
 async fn edits_of_one_memory_by_tool_and_api_are_serialized(setup: TestEngine) {
@@ -132,38 +116,21 @@ async fn upsert_that_loses_a_race_replaces_the_winner(setup: TestEngine) {
             Ok(())
         }
     });
-    let upsert = NewMemory {
-        on_taken: OnTaken::Replace,
-        ..new_memory("/a.txt", "ours")
-    };
+    let upsert = NewMemory { on_taken: OnTaken::Replace, ..new_memory("/a.txt", "ours") };
     let shown = setup.try_make(upsert).await.unwrap();
     assert_eq!(setup.content_of(&shown).await, "ours");
     assert_eq!(setup.operations().await, ["modified", "created"]);
-    assert_eq!(
-        setup.blobs_there().await.len(),
-        2,
-        "the refused creation's blob is removed"
-    );
+    assert_eq!(setup.blobs_there().await.len(), 2, "the refused creation's blob is removed");
 }
 
 async fn one_page_of_contents_is_one_query_and_cached_blobs(setup: TestEngine) {
     for number in 0..25 {
         setup.make(&format!("/{number:02}"), &number.to_string()).await;
     }
-    let query = MemoryQuery {
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..MemoryQuery::default()
-    };
+    let query = MemoryQuery { page: PageRequest { limit: Some(100), page: None }, ..MemoryQuery::default() };
     let replica = setup.replica();
     for _ in 0..2 {
-        let page = replica
-            .memories
-            .list(&setup.principal, setup.store_id, &query, View::Full)
-            .await
-            .unwrap();
+        let page = replica.memories.list(&setup.principal, setup.store_id, &query, View::Full).await.unwrap();
         assert_eq!(page.items.len(), 20, "a page with content is clamped");
     }
     assert_eq!(setup.blobs.calls().get, 20);

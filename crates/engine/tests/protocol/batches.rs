@@ -36,11 +36,7 @@ fn race_once(setup: &TestEngine, memory: &ShownMemory, theirs: &'static str) -> 
         async move {
             if puts.fetch_add(1, Ordering::SeqCst) == 0 {
                 let edit = edit_of(Some(theirs), None, None);
-                other
-                    .memories
-                    .update(&principal, store_id, memory_id, edit)
-                    .await
-                    .unwrap();
+                other.memories.update(&principal, store_id, memory_id, edit).await.unwrap();
                 let new = new_memory("/b", "theirs too");
                 other.memories.create(&principal, store_id, new).await.unwrap();
             }
@@ -70,14 +66,8 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
     let outcomes = results.unwrap().into_iter().map(|result| result.outcome);
     let [ours, taken, made] = <[_; 3]>::try_from(outcomes.collect::<Vec<_>>()).unwrap();
     let refusal = ours.unwrap_err();
-    assert!(
-        matches!(*refusal, EngineError::PreconditionFailed { .. }),
-        "{refusal:?}"
-    );
-    assert_eq!(
-        taken.unwrap_err().to_string(),
-        "another memory exists at the path: `/b`"
-    );
+    assert!(matches!(*refusal, EngineError::PreconditionFailed { .. }), "{refusal:?}");
+    assert_eq!(taken.unwrap_err().to_string(), "another memory exists at the path: `/b`");
     assert_eq!(made.unwrap().0, BatchStatus::Created);
     assert_eq!(setup.content_of(&memory).await, "theirs");
     assert_eq!(puts.load(Ordering::SeqCst), 3 + 2 + 1);
@@ -85,22 +75,15 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
 }
 
 async fn refused_batch_leaves_no_blobs(setup: TestEngine) {
-    let (principal, store_id) = setup
-        .tenant_with(LimitOverrides {
-            memories_per_store: Some(1),
-            ..LimitOverrides::default()
-        })
-        .await;
+    let (principal, store_id) =
+        setup.tenant_with(LimitOverrides { memories_per_store: Some(1), ..LimitOverrides::default() }).await;
     let batch = MemoryBatch {
         operations: (0..40).map(|number| create(&format!("/{number}"), "x")).collect(),
         is_atomic: true,
         idempotency: None,
     };
     let refused = setup.engine.memories.batch(&principal, store_id, batch).await;
-    assert!(
-        matches!(refused, Err(EngineError::OfOperation { operation: 1, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(EngineError::OfOperation { operation: 1, .. })), "{refused:?}");
     assert_eq!(setup.blobs_there().await, []);
     assert_eq!(setup.blobs.calls().put, 40);
 }

@@ -92,11 +92,7 @@ async fn interrupted_move_continues(setup: TestEngine) {
     bucket.before_put(move |_| {
         let number = puts.fetch_add(1, Ordering::Relaxed);
         async move {
-            if number < 2 {
-                Ok(())
-            } else {
-                Err(BlobError::Unavailable("stopped by the test".to_owned()))
-            }
+            if number < 2 { Ok(()) } else { Err(BlobError::Unavailable("stopped by the test".to_owned())) }
         }
     });
     let job = to_bucket(&setup, &bucket);
@@ -122,10 +118,7 @@ impl HeldWrite {
     /// Holds the next write to `bucket`.
     fn next_of(bucket: &HookedBlobs) -> Self {
         let (is_put, may_go) = (Arc::<Notify>::default(), Arc::<Notify>::default());
-        let held = Self {
-            is_put: Arc::clone(&is_put),
-            may_go: Arc::clone(&may_go),
-        };
+        let held = Self { is_put: Arc::clone(&is_put), may_go: Arc::clone(&may_go) };
         bucket.after_put(move |_| {
             let (is_put, may_go) = (Arc::clone(&is_put), Arc::clone(&may_go));
             async move {

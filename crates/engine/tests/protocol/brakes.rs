@@ -33,11 +33,7 @@ crate::with_object_store! {
 const DAY: Duration = Duration::from_hours(24);
 
 async fn run(engine: &Engine, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
-    engine
-        .jobs
-        .run(Arc::new(job), request, &CancellationToken::new())
-        .await
-        .unwrap()
+    engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await.unwrap()
 }
 
 /// A worker for whom every blob is older than a request.
@@ -87,10 +83,7 @@ async fn scheduled_sweep_stops_if_most_blobs_are_unnamed(setup: TestEngine) {
     let (engine, clock) = worker(&setup);
     let few = SweepBlobs { batch: 500 };
     let swept = run(&engine, few, RunRequest::SCHEDULED).await;
-    assert!(
-        matches!(&swept, RunOutcome::Ran(counts) if counts["condemned"] == 100),
-        "{swept:?}"
-    );
+    assert!(matches!(&swept, RunOutcome::Ran(counts) if counts["condemned"] == 100), "{swept:?}");
     for blob in 200..=300 {
         plant(&setup, blob).await;
     }
@@ -112,10 +105,7 @@ pub(crate) async fn interrupted_run(setup: &TestEngine, engine: &Engine, sweep: 
         stop.cancel();
         std::future::ready(Ok(()))
     });
-    let stopped = engine
-        .jobs
-        .run(Arc::new(sweep), RunRequest::SCHEDULED, &stopping)
-        .await;
+    let stopped = engine.jobs.run(Arc::new(sweep), RunRequest::SCHEDULED, &stopping).await;
     assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     assert!(stopping.is_cancelled());
     setup.blobs.clear_hooks();
@@ -143,11 +133,7 @@ async fn interrupted_sweep_keeps_its_counts(setup: TestEngine) {
     let RunOutcome::Ran(counts) = swept else {
         panic!("{swept:?}");
     };
-    assert_eq!(
-        (&counts["blobs"], &counts["condemned"]),
-        (&json!(225), &json!(105)),
-        "{counts}"
-    );
+    assert_eq!((&counts["blobs"], &counts["condemned"]), (&json!(225), &json!(105)), "{counts}");
 }
 
 async fn orphans_listed_first_do_not_stop_the_sweep(setup: TestEngine) {
@@ -160,11 +146,7 @@ async fn orphans_listed_first_do_not_stop_the_sweep(setup: TestEngine) {
     let RunOutcome::Ran(counts) = swept else {
         panic!("{swept:?}");
     };
-    assert_eq!(
-        (&counts["blobs"], &counts["condemned"]),
-        (&json!(215), &json!(105)),
-        "{counts}"
-    );
+    assert_eq!((&counts["blobs"], &counts["condemned"]), (&json!(215), &json!(105)), "{counts}");
 }
 
 async fn sweep_stopped_by_foreign_blobs_starts_from_the_beginning(setup: TestEngine) {
@@ -177,12 +159,7 @@ async fn sweep_stopped_by_foreign_blobs_starts_from_the_beginning(setup: TestEng
     assert_stopped(&run(&engine, sweep, RunRequest::SCHEDULED).await);
     // Somebody moved the foreign blobs away.
     let foreign = TenantId::from_uuid(Uuid::from_u128(1));
-    setup
-        .blobs
-        .inner()
-        .erase_tenant(foreign, None, 1_000)
-        .await
-        .unwrap();
+    setup.blobs.inner().erase_tenant(foreign, None, 1_000).await.unwrap();
     clock.advance(Duration::from_mins(10));
     let swept = run(&engine, sweep, RunRequest::SCHEDULED).await;
     assert!(
@@ -197,22 +174,11 @@ async fn only_redacted_blobs_are_removed_before_the_deletion_delay(setup: TestEn
     let redacted = setup.make("/b.txt", "two").await;
     setup.delete(&redacted, None).await.unwrap();
     let version_id = redacted.memory.head.version_id;
-    delayed
-        .versions
-        .redact(&setup.principal, setup.store_id, version_id)
-        .await
-        .unwrap();
+    delayed.versions.redact(&setup.principal, setup.store_id, version_id).await.unwrap();
     assert_eq!(setup.blobs_there().await.len(), 1);
-    delayed
-        .stores
-        .delete(&setup.principal, setup.store_id)
-        .await
-        .unwrap();
+    delayed.stores.delete(&setup.principal, setup.store_id).await.unwrap();
     let purged = run(&delayed, PurgeStores, RunRequest::SCHEDULED).await;
-    assert!(
-        matches!(&purged, RunOutcome::Ran(counts) if counts["blobs"] == 1),
-        "{purged:?}"
-    );
+    assert!(matches!(&purged, RunOutcome::Ran(counts) if counts["blobs"] == 1), "{purged:?}");
     setup.clock.advance(6 * DAY);
     run(&delayed, DrainDeletions, RunRequest::SCHEDULED).await;
     assert_eq!(setup.blobs_there().await.len(), 1);
@@ -252,25 +218,15 @@ async fn failed_scheduled_run_is_retried_in_its_slot(setup: TestEngine) {
     let failed = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert!(matches!(failed, RunOutcome::Failed(_)));
     // A retry has to wait.
-    assert_eq!(
-        run(engine, FailsOnce, RunRequest::SCHEDULED).await,
-        RunOutcome::NotOurs
-    );
+    assert_eq!(run(engine, FailsOnce, RunRequest::SCHEDULED).await, RunOutcome::NotOurs);
     setup.clock.advance(Duration::from_mins(10));
     let again = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
     assert_eq!(again, RunOutcome::Ran(json!({"went_on": 1})));
-    let runs = engine
-        .operator
-        .jobs
-        .runs("fails-once", &PageRequest::default())
-        .await;
+    let runs = engine.operator.jobs.runs("fails-once", &PageRequest::default()).await;
     // It is no job of the product, so it has no history that is shown.
     assert!(matches!(runs, Err(EngineError::JobNotFound)));
     setup.clock.advance(Duration::from_mins(10));
-    assert_eq!(
-        run(engine, FailsOnce, RunRequest::SCHEDULED).await,
-        RunOutcome::NotOurs
-    );
+    assert_eq!(run(engine, FailsOnce, RunRequest::SCHEDULED).await, RunOutcome::NotOurs);
 }
 
 /// Only on Postgres: there the connection pool for heartbeats may fail while the pool
@@ -287,24 +243,18 @@ async fn replica_whose_heartbeats_fail_refuses_credentials() {
     };
     let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
     let key = secret.expose();
-    setup
-        .as_owner("REVOKE INSERT, UPDATE ON replica FROM keepsake_jobs")
-        .await;
+    setup.as_owner("REVOKE INSERT, UPDATE ON replica FROM keepsake_jobs").await;
     setup.engine.replica.flush().await.unwrap_err();
     setup.clock.advance(Duration::from_mins(4));
     setup.engine.auth.authenticate(key).await.unwrap();
     setup.clock.advance(Duration::from_mins(1));
     setup.engine.replica.flush().await.unwrap_err();
-    for refused in [
-        setup.engine.auth.authenticate(key).await,
-        setup.engine.auth.authenticate_key(key).await,
-    ] {
+    for refused in [setup.engine.auth.authenticate(key).await, setup.engine.auth.authenticate_key(key).await]
+    {
         assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
     }
     assert!(!setup.engine.health.check().await.has_index());
-    setup
-        .as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs")
-        .await;
+    setup.as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs").await;
     setup.engine.replica.flush().await.unwrap();
     setup.engine.auth.authenticate(key).await.unwrap();
     setup.clock.advance(Duration::from_secs(2));

@@ -32,9 +32,7 @@ const DAY: Duration = Duration::from_hours(24);
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
     let stopping = CancellationToken::new();
-    let outcome = engine
-        .jobs
-        .run(Arc::new(job), RunRequest::manual(false), &stopping);
+    let outcome = engine.jobs.run(Arc::new(job), RunRequest::manual(false), &stopping);
     match outcome.await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -58,14 +56,8 @@ async fn every_new_content_is_stored_separately(setup: TestEngine) {
     for engine in [&setup.engine, &setup.replica()] {
         assert_eq!(setup.text_at(engine, "/memories/b.txt").await, expected);
     }
-    setup
-        .call(json!({"command": "delete", "path": "/memories/b.txt"}))
-        .await;
-    assert_eq!(
-        setup.blobs_there().await.len(),
-        6,
-        "a rename and a delete bring no content"
-    );
+    setup.call(json!({"command": "delete", "path": "/memories/b.txt"})).await;
+    assert_eq!(setup.blobs_there().await.len(), 6, "a rename and a delete bring no content");
 }
 
 async fn refused_writes_leave_no_content(setup: TestEngine) {
@@ -73,19 +65,11 @@ async fn refused_writes_leave_no_content(setup: TestEngine) {
     let kept = setup.blob_key(&memory.memory.head);
     for path in ["/a.txt", "/a.txt/b"] {
         let refused = setup.try_make(new_memory(path, "two")).await;
-        assert!(
-            matches!(refused, Err(EngineError::PathConflict { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(EngineError::PathConflict { .. })), "{refused:?}");
     }
     let outdated = Precondition::ContentSha256(keepsake_core::ContentHash::of(b"another"));
-    let refused = setup
-        .update(&memory, edit_of(Some("two"), None, Some(outdated)))
-        .await;
-    assert!(
-        matches!(refused, Err(EngineError::PreconditionFailed { .. })),
-        "{refused:?}"
-    );
+    let refused = setup.update(&memory, edit_of(Some("two"), None, Some(outdated))).await;
+    assert!(matches!(refused, Err(EngineError::PreconditionFailed { .. })), "{refused:?}");
     let named = |path: &str, body: &str| NewMemory {
         idempotency: Some(setup.call_named("key", body)),
         ..new_memory(path, "three")
@@ -93,17 +77,11 @@ async fn refused_writes_leave_no_content(setup: TestEngine) {
     setup.try_make(named("/b.txt", "body")).await.unwrap();
     setup.try_make(named("/b.txt", "body")).await.unwrap();
     let of_another_body = setup.try_make(named("/c.txt", "another body")).await;
-    assert!(
-        matches!(of_another_body, Err(EngineError::KeyReused)),
-        "{of_another_body:?}"
-    );
+    assert!(matches!(of_another_body, Err(EngineError::KeyReused)), "{of_another_body:?}");
     let there = setup.blobs_there().await;
     assert!(there.len() == 2 && there.contains(&kept), "{there:?}");
 
-    let limits = LimitOverrides {
-        bytes_per_store: Some(10),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { bytes_per_store: Some(10), ..LimitOverrides::default() };
     let (principal, store_id) = setup.tenant_with(limits).await;
     let new = new_memory("/a.txt", "more than ten bytes");
     let refused = setup.engine.memories.create(&principal, store_id, new).await;
@@ -125,11 +103,7 @@ async fn content_of_a_purged_store_is_removed_at_once(setup: TestEngine) {
         setup.make(&format!("/{number}"), "text").await;
     }
     let delaying = delaying(&setup);
-    delaying
-        .stores
-        .delete(&setup.principal, setup.store_id)
-        .await
-        .unwrap();
+    delaying.stores.delete(&setup.principal, setup.store_id).await.unwrap();
     assert_eq!(run(&delaying, PurgeStores).await["blobs"], 3);
     assert_eq!(setup.blobs_there().await, []);
     setup.clock.advance(7 * DAY);
@@ -139,10 +113,7 @@ async fn content_of_a_purged_store_is_removed_at_once(setup: TestEngine) {
 async fn content_that_no_version_names_is_not_stored(setup: TestEngine) {
     let memory = setup.make("/a.txt", "kept").await;
     let named = setup.blob_key(&memory.memory.head);
-    let unnamed = BlobKey {
-        blob_id: VersionId::from_uuid(Uuid::from_u128(7)),
-        ..named
-    };
+    let unnamed = BlobKey { blob_id: VersionId::from_uuid(Uuid::from_u128(7)), ..named };
     for key in [unnamed, named] {
         let another = Bytes::from_static(b"another");
         setup.blobs.inner().put(&key, another).await.unwrap();
@@ -166,16 +137,9 @@ async fn upkeep_during_writes_removes_no_needed_content(setup: TestEngine) {
         let mut sweeps = 0;
         while Instant::now() < end || sweeps < 2 {
             let swept = worker.run(SweepBlobs { batch: 7 }).await;
-            assert_eq!(
-                (&swept["condemned"], &swept["missing"]),
-                (&json!(0), &json!(0)),
-                "{swept}"
-            );
+            assert_eq!((&swept["condemned"], &swept["missing"]), (&json!(0), &json!(0)), "{swept}");
             let counted = worker.run(ReconcileUsage::default()).await;
-            assert_eq!(
-                (&counted["drifted_stores"], &counted["lost_heads"]),
-                (&json!(0), &json!(0))
-            );
+            assert_eq!((&counted["drifted_stores"], &counted["lost_heads"]), (&json!(0), &json!(0)));
             assert_all_is_well(&worker.engine).await;
             sweeps += 1;
         }

@@ -97,11 +97,7 @@ async fn key_created_after_failed_attempts_is_found(setup: TestEngine) {
         by: Auditor::OperatorCli,
         entries_per_day: None,
     };
-    let made = setup
-        .index
-        .keys
-        .create(&key, &secret.sha256(), u64::MAX, None, &audited)
-        .await;
+    let made = setup.index.keys.create(&key, &secret.sha256(), u64::MAX, None, &audited).await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let mut seconds = 0;
     while setup.engine.auth.authenticate(secret.expose()).await.is_err() {
@@ -117,9 +113,7 @@ fn worker() -> Actor {
 
 async fn replicas_share_the_first_signing_key(setup: TestEngine) {
     let replicas: Vec<_> = (0..6).map(|_| setup.replica()).collect();
-    let issued = replicas
-        .iter()
-        .map(|replica| replica.tokens.issue(setup.new_token()));
+    let issued = replicas.iter().map(|replica| replica.tokens.issue(setup.new_token()));
     let tokens: Vec<_> = join_all(issued).await.into_iter().map(Result::unwrap).collect();
     for replica in &replicas {
         for token in &tokens {
@@ -156,12 +150,7 @@ async fn signing_key_rotation_refuses_no_valid_token(setup: TestEngine) {
     setup.clock.advance(Duration::from_mins(15));
     believed(&setup.token(|_| {}).await).await;
     assert_eq!(setup.key_names().await, ["token-2"]);
-    setup
-        .engine
-        .operator
-        .rotate_token_key(Rotation::Planned)
-        .await
-        .unwrap();
+    setup.engine.operator.rotate_token_key(Rotation::Planned).await.unwrap();
     believed(&setup.token(|_| {}).await).await;
     assert_eq!(setup.key_names().await, ["token-2", "token-3"]);
 }
@@ -172,12 +161,7 @@ async fn compromised_key_is_refused_everywhere_after_a_minute(setup: TestEngine)
     for engine in [&setup.engine, &other] {
         engine.auth.authenticate(&token).await.unwrap();
     }
-    setup
-        .engine
-        .operator
-        .rotate_token_key(Rotation::Compromised)
-        .await
-        .unwrap();
+    setup.engine.operator.rotate_token_key(Rotation::Compromised).await.unwrap();
     // Keys are not read twice within a second, whatever is asked for.
     setup.clock.advance(Duration::from_secs(1));
     let new = setup.token(|_| {}).await;
@@ -187,10 +171,7 @@ async fn compromised_key_is_refused_everywhere_after_a_minute(setup: TestEngine)
     setup.clock.advance(MINUTE + Duration::from_secs(3));
     for engine in [&setup.engine, &other] {
         let refused = engine.auth.authenticate(&token).await.unwrap_err();
-        assert!(
-            matches!(refused, EngineError::Token(TokenError::UnknownKey)),
-            "{refused}"
-        );
+        assert!(matches!(refused, EngineError::Token(TokenError::UnknownKey)), "{refused}");
         engine.auth.authenticate(&new).await.unwrap();
     }
 }

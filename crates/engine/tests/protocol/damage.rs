@@ -23,10 +23,7 @@ async fn fill(setup: &TestEngine) {
         let word = |number: usize| format!("word{} ", number * number % 9_973);
         (0..count).map(word).collect::<String>()
     };
-    for (number, count) in [3, 60, 300, 900, 3_000, 5, 1_500, 40, 200, 10]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, count) in [3, 60, 300, 900, 3_000, 5, 1_500, 40, 200, 10].into_iter().enumerate() {
         let path = format!("/memories/folder{}/memory{number}.md", number % 3);
         setup.create(&path, &words(count)).await;
     }
@@ -38,10 +35,7 @@ async fn fill(setup: &TestEngine) {
     let first = large.memory.head.version_id;
     let update = crate::test_engine::edit_of(Some("small"), None, None);
     setup.update(&large, update).await.unwrap();
-    let redacted = setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, first);
+    let redacted = setup.engine.versions.redact(&setup.principal, setup.store_id, first);
     redacted.await.unwrap();
     setup.engine.replica.flush().await.unwrap();
 }
@@ -52,10 +46,7 @@ async fn verify(file: &Path) -> Option<Verification> {
     let url = format!("sqlite://{}", file.display());
     let index = Index::from(SqliteIndex::open(&url).await.ok()?);
     let clock = Arc::new(ManualClock::new(Timestamp::default()));
-    let found = engine_on(&index, None, &clock, |_| {})
-        .verifier
-        .run(4, |_| {})
-        .await;
+    let found = engine_on(&index, None, &clock, |_| {}).verifier.run(4, |_| {}).await;
     index.close().await;
     found.ok()
 }
@@ -75,15 +66,11 @@ async fn dump(file: &Path) -> Vec<String> {
         let quoted = format!(
             "SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') FROM pragma_table_info('{table}')"
         );
-        let columns: String = sqlx::query_scalar(AssertSqlSafe(quoted))
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
+        let columns: String =
+            sqlx::query_scalar(AssertSqlSafe(quoted)).fetch_one(&mut connection).await.unwrap();
         let rows = format!("SELECT {columns} AS line FROM \"{table}\" ORDER BY line");
-        let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(rows))
-            .fetch_all(&mut connection)
-            .await
-            .unwrap();
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(rows)).fetch_all(&mut connection).await.unwrap();
         dump.push(schema);
         dump.extend(rows);
     }
@@ -121,10 +108,7 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
         } else {
             let (page, part) = (sector / SECTORS + 1, sector % SECTORS);
             let read = dump(&copy).await;
-            let other = read
-                .iter()
-                .zip(&expected)
-                .find(|(read, expected)| read != expected);
+            let other = read.iter().zip(&expected).find(|(read, expected)| read != expected);
             assert_eq!(other, None, "page {page}, sector {part}");
             assert_eq!(read.len(), expected.len(), "page {page}, sector {part}");
         }
@@ -132,8 +116,5 @@ async fn damaged_sector_of_any_page_is_found_or_unused() {
             let _ = std::fs::remove_file(copies.path().join(format!("{sector}.db{suffix}")));
         }
     }
-    assert!(
-        found > pages * 2,
-        "{found} of {pages} pages with {SECTORS} sectors each"
-    );
+    assert!(found > pages * 2, "{found} of {pages} pages with {SECTORS} sectors each");
 }

@@ -34,21 +34,12 @@ pub(crate) fn below(setup: &TestEngine, prefix: &str) -> ErasureRequest {
 }
 
 async fn ask(setup: &TestEngine, request: ErasureRequest) -> ErasureId {
-    let asked = setup
-        .engine
-        .erasures
-        .create(&setup.principal, request, None)
-        .await;
+    let asked = setup.engine.erasures.create(&setup.principal, request, None).await;
     asked.unwrap().erasure_id
 }
 
 async fn found(setup: &TestEngine, erasure_id: ErasureId) -> Erasure {
-    setup
-        .engine
-        .erasures
-        .get(&setup.principal, erasure_id)
-        .await
-        .unwrap()
+    setup.engine.erasures.get(&setup.principal, erasure_id).await.unwrap()
 }
 
 /// Waits until what the replica began has come to its end, or was broken off.
@@ -75,12 +66,7 @@ pub(crate) async fn erase(setup: &TestEngine, request: ErasureRequest) -> Erasur
 }
 
 async fn run(engine: &Engine) -> Value {
-    match engine
-        .jobs
-        .run(Arc::new(Erase), RunRequest::SCHEDULED, &CancellationToken::new())
-        .await
-        .unwrap()
-    {
+    match engine.jobs.run(Arc::new(Erase), RunRequest::SCHEDULED, &CancellationToken::new()).await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
     }
@@ -106,10 +92,7 @@ async fn erasure_keeps_running_until_its_blobs_are_removed(setup: TestEngine) {
     setup.clock.advance(Duration::from_mins(1));
     assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
     let done = found(&setup, erasure_id).await;
-    assert_eq!(
-        (done.state, done.error, done.receipt.blobs),
-        (ErasureState::Done, None, 1)
-    );
+    assert_eq!((done.state, done.error, done.receipt.blobs), (ErasureState::Done, None, 1));
     assert_eq!(setup.blobs_there().await, []);
 }
 
@@ -135,28 +118,18 @@ async fn interrupted_erasure_is_resumed(setup: TestEngine) {
     }
     setup.blobs.clear_hooks();
     let replica = setup.replica();
-    assert_eq!(
-        run(&replica).await,
-        json!({"done": 0, "failed": 0}),
-        "it is another's"
-    );
+    assert_eq!(run(&replica).await, json!({"done": 0, "failed": 0}), "it is another's");
     assert_eq!(found(&setup, erasure_id).await.state, ErasureState::Running);
     setup.clock.advance(Duration::from_mins(3));
     assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
     let receipt = found(&setup, erasure_id).await.receipt;
-    assert_eq!(
-        (receipt.memories, receipt.versions, receipt.blobs),
-        (150, 150, 150)
-    );
+    assert_eq!((receipt.memories, receipt.versions, receipt.blobs), (150, 150, 150));
     assert_eq!(setup.blobs_there().await, []);
 }
 
 async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
     let memory = setup.make("/p/a", "secret").await;
-    setup
-        .update(&memory, edit_of(Some("newer"), Some("/moved"), None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(Some("newer"), Some("/moved"), None)).await.unwrap();
     let setup = Arc::new(setup);
     // The restoration has read the version, and reads its content: now it is erased.
     let erasing = Arc::clone(&setup);
@@ -171,20 +144,10 @@ async fn restore_during_an_erasure_finds_nothing(setup: TestEngine) {
             Ok(())
         }
     });
-    let restoration = Restoration {
-        precondition: None,
-        view: View::Basic,
-        idempotency: None,
-    };
+    let restoration = Restoration { precondition: None, view: View::Basic, idempotency: None };
     let version_id = memory.memory.head.version_id;
-    let restored = replica
-        .memories
-        .restore(&setup.principal, setup.store_id, version_id, restoration)
-        .await;
-    assert!(
-        matches!(restored, Err(EngineError::VersionNotFound)),
-        "{restored:?}"
-    );
+    let restored = replica.memories.restore(&setup.principal, setup.store_id, version_id, restoration).await;
+    assert!(matches!(restored, Err(EngineError::VersionNotFound)), "{restored:?}");
     assert_eq!(setup.operations().await.len(), 0);
     assert_eq!(setup.blobs_there().await, []);
 }
@@ -207,10 +170,7 @@ async fn edit_during_an_erasure_finds_nothing(setup: TestEngine) {
     });
     let id = memory.memory.head.memory_id;
     let edit = edit_of(Some("secret, and more"), None, None);
-    let edited = replica
-        .memories
-        .update(&setup.principal, setup.store_id, id, edit)
-        .await;
+    let edited = replica.memories.update(&setup.principal, setup.store_id, id, edit).await;
     assert!(matches!(edited, Err(EngineError::MemoryNotFound)), "{edited:?}");
     assert_eq!(setup.blobs_there().await, [], "what it brought went with it");
     assert_eq!(setup.head("/p/a").await, None);
@@ -227,11 +187,7 @@ async fn writes_during_an_erasure_are_not_lost(setup: TestEngine) {
         let replica = beside.replica();
         for number in 0..30 {
             let new = new_memory(&format!("/p/1/new{number}"), "kept");
-            replica
-                .memories
-                .create(&beside.principal, beside.store_id, new)
-                .await
-                .unwrap();
+            replica.memories.create(&beside.principal, beside.store_id, new).await.unwrap();
             let log = json!({"command": "insert", "path": "/memories/q/log", "insert_line": 1, "insert_text": "more\n"});
             assert!(!beside.call_on(&replica, None, log).await.unwrap().is_error);
         }
@@ -244,11 +200,7 @@ async fn writes_during_an_erasure_are_not_lost(setup: TestEngine) {
         let path = format!("/p/1/new{number}");
         let made_before = receipt.memories - 60;
         let is_there = setup.head(&path).await.is_some();
-        assert_eq!(
-            is_there,
-            number >= made_before,
-            "{path}, {made_before} were made before the request"
-        );
+        assert_eq!(is_there, number >= made_before, "{path}, {made_before} were made before the request");
     }
     let log = setup.text_at(&setup.replica(), "/memories/q/log").await;
     assert_eq!(log.lines().count(), 31, "{log}");
@@ -259,29 +211,14 @@ async fn writes_during_an_erasure_are_not_lost(setup: TestEngine) {
 async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     let memory = setup.make("/p/a", "secret").await;
-    setup
-        .update(&memory, edit_of(Some("redacted"), None, None))
-        .await
-        .unwrap();
-    setup
-        .update(&memory, edit_of(Some("newer"), None, None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(Some("redacted"), None, None)).await.unwrap();
+    setup.update(&memory, edit_of(Some("newer"), None, None)).await.unwrap();
     setup.make("/q", "kept").await;
     assert_eq!(bucket.objects(&setup).await, 4);
     let history = VersionQuery::default();
-    let history = setup
-        .engine
-        .versions
-        .list(&setup.principal, setup.store_id, &history, View::Basic)
-        .await;
+    let history = setup.engine.versions.list(&setup.principal, setup.store_id, &history, View::Basic).await;
     let second = history.unwrap().items[2].version.version_id;
-    setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, second)
-        .await
-        .unwrap();
+    setup.engine.versions.redact(&setup.principal, setup.store_id, second).await.unwrap();
     assert_eq!(bucket.objects(&setup).await, 3, "a redaction means the same");
 
     let receipt = erase(&setup, below(&setup, "/p/")).await.receipt;
@@ -296,16 +233,10 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
         ..setup.blob_key(&memory.memory.head)
     };
     let blobs = setup.blobs.inner();
-    blobs
-        .put(&orphan, bytes::Bytes::from_static(b"a write that lost"))
-        .await
-        .unwrap();
+    blobs.put(&orphan, bytes::Bytes::from_static(b"a write that lost")).await.unwrap();
     blobs.delete(&orphan).await.unwrap();
     assert_eq!(bucket.objects(&setup).await, bucket.either(3, 1));
-    let whole = ErasureRequest {
-        store_id: Some(setup.store_id),
-        ..ErasureRequest::default()
-    };
+    let whole = ErasureRequest { store_id: Some(setup.store_id), ..ErasureRequest::default() };
     let receipt = erase(&setup, whole).await.receipt;
     let counted = (receipt.blobs, receipt.versions_deleted);
     assert_eq!(counted, bucket.either((2, 2), (1, 0)));
@@ -317,10 +248,7 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
 async fn receipt_reports_versions_that_could_not_be_counted() {
     let setup = TestEngine::sqlite_and_s3().await;
     setup.blobs.keep_versions(Some(0));
-    let whole = ErasureRequest {
-        store_id: Some(setup.store_id),
-        ..ErasureRequest::default()
-    };
+    let whole = ErasureRequest { store_id: Some(setup.store_id), ..ErasureRequest::default() };
     let receipt = erase(&setup, whole).await.receipt;
     assert_eq!((receipt.blobs, receipt.versions_kept), (0, 1));
 }

@@ -55,11 +55,7 @@ pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
 pub(crate) async fn run_on(engine: &Engine, dry_run: bool) -> Value {
     match engine
         .jobs
-        .run(
-            Arc::new(ExpireUnused),
-            RunRequest::manual(dry_run),
-            &CancellationToken::new(),
-        )
+        .run(Arc::new(ExpireUnused), RunRequest::manual(dry_run), &CancellationToken::new())
         .await
         .unwrap()
     {
@@ -79,29 +75,15 @@ pub(crate) async fn expire(setup: &TestEngine) -> u64 {
 async fn drop_versions(setup: &TestEngine, dry_run: bool) -> Value {
     setup.clock.advance(Duration::from_micros(1));
     let (job, request) = (Arc::new(ExpireVersions), RunRequest::manual(dry_run));
-    match setup
-        .engine
-        .jobs
-        .run(job, request, &CancellationToken::new())
-        .await
-        .unwrap()
-    {
+    match setup.engine.jobs.run(job, request, &CancellationToken::new()).await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         other => panic!("{other:?}"),
     }
 }
 
 async fn set_period(setup: &TestEngine, principal: &Arc<Principal>, store_id: StoreId, period: Duration) {
-    let edit = StoreEdit {
-        expires_unused_after: Some(period.as_secs()),
-        ..StoreEdit::default()
-    };
-    setup
-        .engine
-        .stores
-        .update(principal, store_id, edit, None)
-        .await
-        .unwrap();
+    let edit = StoreEdit { expires_unused_after: Some(period.as_secs()), ..StoreEdit::default() };
+    setup.engine.stores.update(principal, store_id, edit, None).await.unwrap();
 }
 
 /// A test whose store has a period that is in effect.
@@ -112,27 +94,14 @@ pub(crate) async fn with_period(setup: &TestEngine) {
 
 async fn lives(setup: &TestEngine, memory: &ShownMemory) -> bool {
     let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
-    let found = setup
-        .index
-        .memories
-        .find(tenant_id, setup.store_id, memory_id)
-        .await
-        .unwrap();
+    let found = setup.index.memories.find(tenant_id, setup.store_id, memory_id).await.unwrap();
     matches!(found.unwrap().target, MemoryTarget::Live(_))
 }
 
 pub(crate) async fn restore(setup: &TestEngine, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
-    let restoration = Restoration {
-        precondition: None,
-        view: View::Full,
-        idempotency: None,
-    };
+    let restoration = Restoration { precondition: None, view: View::Full, idempotency: None };
     let version_id = memory.memory.head.version_id;
-    setup
-        .engine
-        .memories
-        .restore(&setup.principal, setup.store_id, version_id, restoration)
-        .await
+    setup.engine.memories.restore(&setup.principal, setup.store_id, version_id, restoration).await
 }
 
 async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: TestEngine) {
@@ -147,28 +116,14 @@ async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: 
     let last = setup
         .engine
         .versions
-        .list(
-            &setup.principal,
-            setup.store_id,
-            &VersionQuery::default(),
-            View::Basic,
-        )
+        .list(&setup.principal, setup.store_id, &VersionQuery::default(), View::Basic)
         .await
         .unwrap()
         .items
         .remove(0)
         .version;
-    assert_eq!(
-        (last.operation, last.created_by),
-        (Operation::Deleted, None),
-        "by nobody"
-    );
-    let store = setup
-        .engine
-        .stores
-        .get(&setup.principal, setup.store_id)
-        .await
-        .unwrap();
+    assert_eq!((last.operation, last.created_by), (Operation::Deleted, None), "by nobody");
+    let store = setup.engine.stores.get(&setup.principal, setup.store_id).await.unwrap();
     assert_eq!((store.memory_count, store.live_bytes), (0, 0));
     assert_eq!(expire(&setup).await, 0, "run twice, it finds nothing");
 
@@ -190,14 +145,8 @@ async fn read_or_written_memory_does_not_expire(setup: TestEngine) {
     setup.clock.advance(short_of(PERIOD, DAY));
     setup.read(&read, View::Full).await;
     setup.call(view("/memories/viewed.txt")).await;
-    setup
-        .update(&written, edit_of(Some("b"), None, None))
-        .await
-        .unwrap();
-    setup
-        .update(&renamed, edit_of(None, Some("/moved.txt"), None))
-        .await
-        .unwrap();
+    setup.update(&written, edit_of(Some("b"), None, None)).await.unwrap();
+    setup.update(&renamed, edit_of(None, Some("/moved.txt"), None)).await.unwrap();
     setup.read(&listed, View::Basic).await;
     setup.call(view("/memories")).await;
     setup.clock.advance(DAY);
@@ -219,10 +168,7 @@ async fn nothing_expires_by_default(setup: TestEngine) {
 
 async fn expiry_waits_for_unwritten_reads_of_other_replicas(setup: TestEngine) {
     with_period(&setup).await;
-    let (unread, read) = (
-        setup.make("/unread.txt", "a").await,
-        setup.make("/b.txt", "a").await,
-    );
+    let (unread, read) = (setup.make("/unread.txt", "a").await, setup.make("/b.txt", "a").await);
     let other = setup.replica();
     // Its last heartbeat comes before the end of the memories' period. Reads after it
     // may not be written yet.
@@ -231,11 +177,7 @@ async fn expiry_waits_for_unwritten_reads_of_other_replicas(setup: TestEngine) {
     setup.clock.advance(Duration::from_mins(2));
     assert_eq!(expire(&setup).await, 0, "the replica may have unwritten reads");
     let memory_id = read.memory.head.memory_id;
-    other
-        .memories
-        .get(&setup.principal, setup.store_id, memory_id, View::Full)
-        .await
-        .unwrap();
+    other.memories.get(&setup.principal, setup.store_id, memory_id, View::Full).await.unwrap();
     other.replica.flush().await.unwrap();
     assert_eq!(expire(&setup).await, 1);
     assert!(lives(&setup, &read).await && !lives(&setup, &unread).await);
@@ -248,25 +190,12 @@ async fn replica_that_cannot_write_its_reads_stops_expiry(setup: TestEngine) {
     let stalled = Uuid::from_u128(7);
     let behind = setup.clock.now().minus(Duration::from_mins(5));
     let now = setup.clock.now();
-    setup
-        .index
-        .replicas
-        .beat(stalled, "gateway", now, behind)
-        .await
-        .unwrap();
+    setup.index.replicas.beat(stalled, "gateway", now, behind).await.unwrap();
     setup.clock.advance(Duration::from_secs(1));
     let counts = run_on(&setup.engine, false).await;
-    assert_eq!(
-        (&counts["is_stalled"], &counts["expired"]),
-        (&json!(true), &json!(0))
-    );
+    assert_eq!((&counts["is_stalled"], &counts["expired"]), (&json!(true), &json!(0)));
     let now = setup.clock.now();
-    setup
-        .index
-        .replicas
-        .beat(stalled, "gateway", now, now)
-        .await
-        .unwrap();
+    setup.index.replicas.beat(stalled, "gateway", now, now).await.unwrap();
     assert_eq!(expire(&setup).await, 1);
 }
 
@@ -275,12 +204,7 @@ async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
     setup.make("/a.txt", "a").await;
     setup.clock.advance(short_of(PERIOD, SECOND));
     let died_at = setup.clock.now();
-    setup
-        .index
-        .replicas
-        .beat(Uuid::from_u128(7), "all", died_at, died_at)
-        .await
-        .unwrap();
+    setup.index.replicas.beat(Uuid::from_u128(7), "all", died_at, died_at).await.unwrap();
     setup.clock.advance(Duration::from_mins(9));
     assert_eq!(expire(&setup).await, 0);
     setup.clock.advance(Duration::from_mins(2));
@@ -290,10 +214,7 @@ async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
 async fn pinned_memory_never_expires(setup: TestEngine) {
     with_period(&setup).await;
     let (pinned, other) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
-    let pin = |pinned| MemoryEdit {
-        pinned: Some(pinned),
-        ..edit_of(None, None, None)
-    };
+    let pin = |pinned| MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
     let shown = setup.update(&pinned, pin(true)).await.unwrap();
     assert_eq!(shown.expires_at, None);
     setup.clock.advance(PERIOD * 3);
@@ -304,10 +225,7 @@ async fn pinned_memory_never_expires(setup: TestEngine) {
 }
 
 fn expires_at(at: ExpiresAt) -> MemoryEdit {
-    MemoryEdit {
-        expires_at: Some(at),
-        ..edit_of(None, None, None)
-    }
+    MemoryEdit { expires_at: Some(at), ..edit_of(None, None, None) }
 }
 
 fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
@@ -317,21 +235,12 @@ fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
 async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     let other = setup.make("/other.txt", "a").await;
     let time = in_days(&setup, 2);
-    let new = NewMemory {
-        expires_at: Some(ExpiresAt::Time(time)),
-        ..new_memory("/a.txt", "a")
-    };
+    let new = NewMemory { expires_at: Some(ExpiresAt::Time(time)), ..new_memory("/a.txt", "a") };
     let timed = setup.try_make(new).await.unwrap();
     assert_eq!(timed.expires_at, Some(time));
-    let later = setup
-        .update(&other, expires_at(ExpiresAt::Time(in_days(&setup, 3))))
-        .await
-        .unwrap();
+    let later = setup.update(&other, expires_at(ExpiresAt::Time(in_days(&setup, 3)))).await.unwrap();
     let kept = setup.make("/kept.txt", "a").await;
-    setup
-        .update(&kept, expires_at(ExpiresAt::Time(time)))
-        .await
-        .unwrap();
+    setup.update(&kept, expires_at(ExpiresAt::Time(time))).await.unwrap();
     let kept = setup.update(&kept, expires_at(ExpiresAt::Never)).await.unwrap();
     assert_eq!(kept.expires_at, None);
     assert_eq!(setup.operations().await, ["created"; 3], "a time is no version");
@@ -339,21 +248,9 @@ async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     setup.clock.advance(short_of(DAY * 2, SECOND));
     setup.read(&timed, View::Full).await;
     assert_eq!(expire(&setup).await, 0, "a second is left");
-    let listed = setup
-        .engine
-        .usage
-        .of_store(&setup.principal, setup.store_id, None)
-        .await;
-    let listed: Vec<_> = listed
-        .unwrap()
-        .expiring_next
-        .iter()
-        .map(|next| next.memory_id)
-        .collect();
-    assert_eq!(
-        listed,
-        [&timed, &later].map(|memory| memory.memory.head.memory_id)
-    );
+    let listed = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await;
+    let listed: Vec<_> = listed.unwrap().expiring_next.iter().map(|next| next.memory_id).collect();
+    assert_eq!(listed, [&timed, &later].map(|memory| memory.memory.head.memory_id));
     setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
     assert!(!lives(&setup, &timed).await && lives(&setup, &later).await);
@@ -361,10 +258,7 @@ async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
 
     // The earlier of both times counts.
     with_period(&setup).await;
-    let far = setup
-        .update(&kept, expires_at(ExpiresAt::Time(in_days(&setup, 365))))
-        .await
-        .unwrap();
+    let far = setup.update(&kept, expires_at(ExpiresAt::Time(in_days(&setup, 365)))).await.unwrap();
     assert!(far.expires_at < Some(in_days(&setup, 31)), "{:?}", far.expires_at);
     assert_eq!(expire(&setup).await, 1, "the other one");
     assert!(lives(&setup, &kept).await && !lives(&setup, &later).await);
@@ -384,10 +278,7 @@ async fn passed_expiry_time_is_accepted_again_and_spares_a_pinned_memory(setup: 
     setup.clock.advance(SECOND);
     setup.update(&memory, call()).await.unwrap();
 
-    let pin = |pinned| MemoryEdit {
-        pinned: Some(pinned),
-        ..edit_of(None, None, None)
-    };
+    let pin = |pinned| MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
     let shown = setup.update(&memory, pin(true)).await.unwrap();
     assert_eq!(shown.expires_at, None);
     assert_eq!(expire(&setup).await, 0, "it is pinned");
@@ -408,20 +299,11 @@ async fn read_in_the_last_tenth_of_the_period_is_written_at_once(setup: TestEngi
     let other = setup.replica();
     let read = async |memory: &ShownMemory| {
         let memory_id = memory.memory.head.memory_id;
-        other
-            .memories
-            .get(&setup.principal, setup.store_id, memory_id, View::Full)
-            .await
-            .unwrap();
+        other.memories.get(&setup.principal, setup.store_id, memory_id, View::Full).await.unwrap();
     };
     let read_at = async |memory: &ShownMemory| -> Option<Timestamp> {
         let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
-        let found = setup
-            .index
-            .memories
-            .find(tenant_id, setup.store_id, memory_id)
-            .await
-            .unwrap();
+        let found = setup.index.memories.find(tenant_id, setup.store_id, memory_id).await.unwrap();
         match found.unwrap().target {
             MemoryTarget::Live(memory) => memory.last_read_at,
             other => panic!("{other:?}"),
@@ -430,36 +312,22 @@ async fn read_in_the_last_tenth_of_the_period_is_written_at_once(setup: TestEngi
     let written = async |memory: &ShownMemory| {
         let now = setup.clock.now();
         let is_there = async { while read_at(memory).await != Some(now) {} };
-        tokio::time::timeout(Duration::from_secs(20), is_there)
-            .await
-            .unwrap();
+        tokio::time::timeout(Duration::from_secs(20), is_there).await.unwrap();
     };
     setup.clock.advance(PERIOD / 2);
     read(&early).await;
     setup.clock.advance(PERIOD * 2 / 5 + Duration::from_secs(1));
-    setup
-        .call_on(&other, None, view("/memories/viewed.txt"))
-        .await
-        .unwrap();
+    setup.call_on(&other, None, view("/memories/viewed.txt")).await.unwrap();
     written(&viewed).await;
     assert!(read_at(&early).await.is_some(), "what waited goes along");
     read(&late).await;
     written(&late).await;
     let fresh = setup.make("/fresh.txt", "zebras, zebras").await;
-    let query = SearchQuery {
-        query: "zebras".to_owned(),
-        ..SearchQuery::default()
-    };
-    let hits = other
-        .search
-        .find(&setup.principal, &[setup.store_id], &query)
-        .await;
+    let query = SearchQuery { query: "zebras".to_owned(), ..SearchQuery::default() };
+    let hits = other.search.find(&setup.principal, &[setup.store_id], &query).await;
     let hits = hits.unwrap().items;
     let memory_ids: Vec<_> = hits.iter().map(|hit| hit.memory_id).collect();
-    assert_eq!(
-        memory_ids,
-        [&fresh, &found].map(|memory| memory.memory.head.memory_id)
-    );
+    assert_eq!(memory_ids, [&fresh, &found].map(|memory| memory.memory.head.memory_id));
     written(&found).await;
     setup.clock.advance(PERIOD / 10);
     assert_eq!(expire(&setup).await, 0);
@@ -491,17 +359,8 @@ async fn new_or_shorter_period_takes_effect_after_a_day(setup: TestEngine) {
 async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     let limits = |secs: u64| json!({"expires_unused_after": secs}).as_object().unwrap().clone();
     let set = async |secs: u64| {
-        let edit = TenantEdit {
-            limits: limits(secs),
-            ..TenantEdit::default()
-        };
-        setup
-            .engine
-            .operator
-            .tenants
-            .update(setup.principal.tenant_id, edit)
-            .await
-            .unwrap();
+        let edit = TenantEdit { limits: limits(secs), ..TenantEdit::default() };
+        setup.engine.operator.tenants.update(setup.principal.tenant_id, edit).await.unwrap();
         setup.clock.advance(Duration::from_secs(10));
     };
     let memory = setup.make("/a.txt", "a").await;
@@ -524,18 +383,11 @@ async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     assert!(lives(&setup, &own).await);
 
     // A tenant that is made with a period shows it from the first memory on.
-    let overrides = LimitOverrides {
-        expires_unused_after: Some(PERIOD.as_secs()),
-        ..LimitOverrides::default()
-    };
+    let overrides =
+        LimitOverrides { expires_unused_after: Some(PERIOD.as_secs()), ..LimitOverrides::default() };
     let (principal, store_id) = setup.tenant_with(overrides).await;
     setup.clock.advance(DAY * 2);
-    let made = setup
-        .engine
-        .memories
-        .create(&principal, store_id, new_memory("/a.txt", "a"))
-        .await
-        .unwrap();
+    let made = setup.engine.memories.create(&principal, store_id, new_memory("/a.txt", "a")).await.unwrap();
     assert_eq!(made.expires_at, Some(setup.clock.now().plus(PERIOD)));
 }
 
@@ -546,10 +398,7 @@ async fn dry_run_counts_and_changes_nothing(setup: TestEngine) {
     for _ in 0..2 {
         setup.clock.advance(Duration::from_micros(1));
         let counts = run_on(&setup.engine, true).await;
-        assert_eq!(
-            (&counts["would_expire"], &counts["stores"]),
-            (&json!(1), &json!(1))
-        );
+        assert_eq!((&counts["would_expire"], &counts["stores"]), (&json!(1), &json!(1)));
         assert!(lives(&setup, &memory).await);
     }
     assert_eq!(setup.operations().await, ["created"]);
@@ -559,10 +408,7 @@ async fn dry_run_counts_and_changes_nothing(setup: TestEngine) {
 async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.clock.advance(DAY * 100);
-    let edited = setup
-        .update(&memory, edit_of(Some("two"), None, None))
-        .await
-        .unwrap();
+    let edited = setup.update(&memory, edit_of(Some("two"), None, None)).await.unwrap();
     let other = setup.make("/b.txt", "other").await;
     setup.clock.advance(DAY);
     setup.delete(&edited, None).await.unwrap();
@@ -584,25 +430,13 @@ async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
         json!({"versions": 5, "memories": 1, "blobs": 2, "failed": 0}),
         "two contents: one was restored"
     );
-    assert_eq!(
-        drop_versions(&setup, false).await["versions"],
-        0,
-        "once is enough"
-    );
+    assert_eq!(drop_versions(&setup, false).await["versions"], 0, "once is enough");
     let refused = restore(&setup, &edited).await;
-    assert!(
-        matches!(refused, Err(EngineError::VersionNotFound)),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(EngineError::VersionNotFound)), "{refused:?}");
     assert_eq!(setup.operations().await, ["created"]);
     setup.clock.advance(DAY);
     let job = Arc::new(keepsake_engine::jobs::DrainDeletions);
-    setup
-        .engine
-        .jobs
-        .run(job, RunRequest::manual(false), &CancellationToken::new())
-        .await
-        .unwrap();
+    setup.engine.jobs.run(job, RunRequest::manual(false), &CancellationToken::new()).await.unwrap();
     assert_eq!(setup.blobs_there().await, [setup.blob_key(&other.memory.head)]);
     assert_eq!(setup.content_of(&other).await, "other");
 }
@@ -611,43 +445,24 @@ async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestE
     let with = async |limits: LimitOverrides| {
         let (principal, store_id) = setup.tenant_with(limits).await;
         let (engine, principal) = (&setup.engine, &principal);
-        let made = engine
-            .memories
-            .create(principal, store_id, new_memory("/a.txt", "0"))
-            .await
-            .unwrap();
+        let made = engine.memories.create(principal, store_id, new_memory("/a.txt", "0")).await.unwrap();
         for edit in 1..4 {
             setup.clock.advance(DAY);
             let edit = edit_of(Some(&edit.to_string()), None, None);
             let memory_id = made.memory.head.memory_id;
-            engine
-                .memories
-                .update(principal, store_id, memory_id, edit)
-                .await
-                .unwrap();
+            engine.memories.update(principal, store_id, memory_id, edit).await.unwrap();
         }
         (Arc::clone(principal), store_id, made)
     };
     let kept = async |principal: &Principal, store_id: StoreId| {
         let query = VersionQuery::default();
-        let page = setup
-            .engine
-            .versions
-            .list(principal, store_id, &query, View::Full)
-            .await;
-        let contents = page
-            .unwrap()
-            .items
-            .into_iter()
-            .map(|shown| shown.content.unwrap().to_string());
+        let page = setup.engine.versions.list(principal, store_id, &query, View::Full).await;
+        let contents = page.unwrap().items.into_iter().map(|shown| shown.content.unwrap().to_string());
         contents.collect::<Vec<_>>()
     };
     let (free, free_store, _) = with(LimitOverrides::default()).await;
-    let (aged, aged_store, _) = with(LimitOverrides {
-        version_age_secs: Some(DAY.as_secs()),
-        ..LimitOverrides::default()
-    })
-    .await;
+    let (aged, aged_store, _) =
+        with(LimitOverrides { version_age_secs: Some(DAY.as_secs()), ..LimitOverrides::default() }).await;
     let (few, few_store, made) = with(LimitOverrides {
         versions_per_memory: Some(2),
         version_retention_secs: Some(DAY.as_secs()),
@@ -663,19 +478,11 @@ async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestE
     assert_eq!(drop_versions(&setup, false).await["versions"], 0);
     setup.clock.advance(DAY * 38);
     assert_eq!(drop_versions(&setup, false).await["versions"], 3);
-    assert_eq!(
-        kept(&aged, aged_store).await,
-        ["3"],
-        "the current one stays, however old"
-    );
+    assert_eq!(kept(&aged, aged_store).await, ["3"], "the current one stays, however old");
     assert_eq!(kept(&few, few_store).await, ["3", "2"]);
     assert_eq!(kept(&free, free_store).await.len(), 4, "no limit by default");
-    let shown = setup
-        .engine
-        .memories
-        .get(&few, few_store, made.memory.head.memory_id, View::Full)
-        .await
-        .unwrap();
+    let shown =
+        setup.engine.memories.get(&few, few_store, made.memory.head.memory_id, View::Full).await.unwrap();
     assert_eq!(shown.content.as_deref(), Some("3"));
 }
 
@@ -687,35 +494,17 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     };
     let (principal, store_id) = setup.tenant_with(limits).await;
     let (engine, principal) = (&setup.engine, &principal);
-    let made = engine
-        .memories
-        .create(principal, store_id, new_memory("/a.txt", "kept"))
-        .await
-        .unwrap();
+    let made = engine.memories.create(principal, store_id, new_memory("/a.txt", "kept")).await.unwrap();
     let memory_id = made.memory.head.memory_id;
     let edit = edit_of(None, Some("/b.txt"), None);
-    engine
-        .memories
-        .update(principal, store_id, memory_id, edit)
-        .await
-        .unwrap();
+    engine.memories.update(principal, store_id, memory_id, edit).await.unwrap();
     assert_eq!(
         drop_versions(&setup, false).await,
         json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0})
     );
     let elsewhere = setup.replica();
-    let shown = elsewhere
-        .memories
-        .get(principal, store_id, memory_id, View::Full)
-        .await
-        .unwrap();
+    let shown = elsewhere.memories.get(principal, store_id, memory_id, View::Full).await.unwrap();
     assert_eq!(shown.content.as_deref(), Some("kept"));
-    let usage = engine
-        .operator
-        .tenants
-        .usage(principal.tenant_id)
-        .await
-        .unwrap()
-        .usage;
+    let usage = engine.operator.tenants.usage(principal.tenant_id).await.unwrap().usage;
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
 }

@@ -18,42 +18,22 @@ crate::with_object_store! {
 }
 
 fn restoration() -> Restoration {
-    Restoration {
-        precondition: None,
-        view: View::Full,
-        idempotency: None,
-    }
+    Restoration { precondition: None, view: View::Full, idempotency: None }
 }
 
 async fn failed_blob_removal_of_a_redaction_is_queued(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
-    setup
-        .update(&memory, edit_of(Some("harmless"), None, None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
     let id = memory.memory.head.version_id;
-    setup
-        .blobs
-        .before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
-    let redacted = setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, id)
-        .await;
-    assert!(
-        redacted.is_ok(),
-        "the rows are clean, the blob is queued: {redacted:?}"
-    );
+    setup.blobs.before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+    let redacted = setup.engine.versions.redact(&setup.principal, setup.store_id, id).await;
+    assert!(redacted.is_ok(), "the rows are clean, the blob is queued: {redacted:?}");
     assert_eq!(setup.blobs_there().await.len(), 2);
     setup.blobs.clear_hooks();
     let drained = setup
         .engine
         .jobs
-        .run(
-            Arc::new(DrainDeletions),
-            RunRequest::SCHEDULED,
-            &CancellationToken::new(),
-        )
+        .run(Arc::new(DrainDeletions), RunRequest::SCHEDULED, &CancellationToken::new())
         .await;
     assert!(matches!(drained, Ok(RunOutcome::Ran(_))), "{drained:?}");
     assert_eq!(setup.blobs_there().await.len(), 1);
@@ -61,20 +41,12 @@ async fn failed_blob_removal_of_a_redaction_is_queued(setup: TestEngine) {
 
 async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
-    let kept = setup
-        .update(&memory, edit_of(Some("kept"), None, None))
-        .await
-        .unwrap();
-    setup
-        .update(&memory, edit_of(Some("harmless"), None, None))
-        .await
-        .unwrap();
+    let kept = setup.update(&memory, edit_of(Some("kept"), None, None)).await.unwrap();
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
     let (id, kept) = (memory.memory.head.version_id, kept.memory.head.version_id);
     let replicas = [setup.replica(), setup.replica()];
     let content_on = async |engine: &Engine, version_id| {
-        let shown = engine
-            .versions
-            .get(&setup.principal, setup.store_id, version_id, View::Full);
+        let shown = engine.versions.get(&setup.principal, setup.store_id, version_id, View::Full);
         shown.await.unwrap().content
     };
     // The first look fills the cache, the second is served from it.
@@ -86,12 +58,7 @@ async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
         }
         assert_eq!(setup.blobs.calls().get - before, fetches);
     }
-    setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, id)
-        .await
-        .unwrap();
+    setup.engine.versions.redact(&setup.principal, setup.store_id, id).await.unwrap();
     // No entry from before the redaction is served again, whichever content it has.
     let before = setup.blobs.calls().get;
     for engine in &replicas {
@@ -103,14 +70,8 @@ async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
 
 async fn restore_during_a_redaction_is_refused(setup: TestEngine) {
     let memory = setup.make("/a.txt", "secret").await;
-    setup
-        .update(&memory, edit_of(None, Some("/b.txt"), None))
-        .await
-        .unwrap();
-    setup
-        .update(&memory, edit_of(Some("harmless"), None, None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(None, Some("/b.txt"), None)).await.unwrap();
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
     let id = memory.memory.head.version_id;
     // Redacted by another after the version was read and before the commit; the
     // blob stays, since another version shares it.
@@ -125,11 +86,7 @@ async fn restore_during_a_redaction_is_refused(setup: TestEngine) {
             Ok(())
         }
     });
-    let refused = setup
-        .replica()
-        .memories
-        .restore(&setup.principal, setup.store_id, id, restoration())
-        .await;
+    let refused = setup.replica().memories.restore(&setup.principal, setup.store_id, id, restoration()).await;
     assert!(matches!(refused, Err(EngineError::Conflict(_))), "{refused:?}");
     assert_eq!(setup.content_of(&memory).await, "harmless");
 }
@@ -138,19 +95,13 @@ async fn restore_during_a_redaction_is_refused(setup: TestEngine) {
 async fn restores_and_edits_of_one_memory_are_serialized(setup: TestEngine) {
     let memory = setup.make("/a.txt", "0").await;
     let first = memory.memory.head.version_id;
-    setup
-        .update(&memory, edit_of(Some("1"), Some("/b.txt"), None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(Some("1"), Some("/b.txt"), None)).await.unwrap();
     let changes = (0..20).map(|number| {
         let (setup, memory) = (&setup, &memory);
         async move {
             if number % 2 == 0 {
                 let restored =
-                    setup
-                        .engine
-                        .memories
-                        .restore(&setup.principal, setup.store_id, first, restoration());
+                    setup.engine.memories.restore(&setup.principal, setup.store_id, first, restoration());
                 restored.await.unwrap();
             } else {
                 let edit = edit_of(Some(&format!("{number} edits")), Some("/b.txt"), None);

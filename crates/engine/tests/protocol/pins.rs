@@ -16,15 +16,8 @@ crate::with_object_store! {
 }
 
 async fn set_pin(setup: &TestEngine, engine: &Engine, memory_id: MemoryId, pinned: bool) {
-    let edit = MemoryEdit {
-        pinned: Some(pinned),
-        ..edit_of(None, None, None)
-    };
-    engine
-        .memories
-        .update(&setup.principal, setup.store_id, memory_id, edit)
-        .await
-        .unwrap();
+    let edit = MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
+    engine.memories.update(&setup.principal, setup.store_id, memory_id, edit).await.unwrap();
 }
 
 /// Has another replica set the pin at the next call of the blob store: after the
@@ -37,15 +30,8 @@ fn pin_meanwhile(setup: &TestEngine, memory: &ShownMemory, pinned: bool) -> Arc<
         let (other, principal, done) = (other.clone(), Arc::clone(&principal), Arc::clone(&done));
         async move {
             if !done.swap(true, Ordering::SeqCst) {
-                let edit = MemoryEdit {
-                    pinned: Some(pinned),
-                    ..edit_of(None, None, None)
-                };
-                other
-                    .memories
-                    .update(&principal, store_id, memory_id, edit)
-                    .await
-                    .unwrap();
+                let edit = MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
+                other.memories.update(&principal, store_id, memory_id, edit).await.unwrap();
             }
             Ok(())
         }
@@ -73,10 +59,7 @@ async fn no_op_update_keeps_a_concurrent_pin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
     setup.make("/taken.txt", "other").await;
     let is_pinned = pin_meanwhile(&setup, &memory, true);
-    let answer = setup
-        .update(&memory, move_onto_taken(setup.call_named("key", "body")))
-        .await
-        .unwrap();
+    let answer = setup.update(&memory, move_onto_taken(setup.call_named("key", "body"))).await.unwrap();
     assert!(is_pinned.load(Ordering::SeqCst), "nothing was interleaved");
     assert_pinned(&setup, &answer, true).await;
     assert_eq!(setup.operations().await, ["created", "created"]);
@@ -87,20 +70,14 @@ async fn no_op_update_keeps_a_concurrent_unpin(setup: TestEngine) {
     setup.make("/taken.txt", "other").await;
     set_pin(&setup, &setup.engine, memory.memory.head.memory_id, true).await;
     let is_unpinned = pin_meanwhile(&setup, &memory, false);
-    let answer = setup
-        .update(&memory, move_onto_taken(setup.call_named("key", "body")))
-        .await
-        .unwrap();
+    let answer = setup.update(&memory, move_onto_taken(setup.call_named("key", "body"))).await.unwrap();
     assert!(is_unpinned.load(Ordering::SeqCst), "nothing was interleaved");
     assert_pinned(&setup, &answer, false).await;
 }
 
 async fn no_op_restore_keeps_a_concurrent_pin(setup: TestEngine) {
     let memory = setup.make("/a.txt", "one").await;
-    setup
-        .update(&memory, edit_of(Some("two"), Some("/b.txt"), None))
-        .await
-        .unwrap();
+    setup.update(&memory, edit_of(Some("two"), Some("/b.txt"), None)).await.unwrap();
     setup.make("/a.txt", "in the way").await;
     let is_pinned = pin_meanwhile(&setup, &memory, true);
     let restoration = Restoration {
@@ -112,12 +89,7 @@ async fn no_op_restore_keeps_a_concurrent_pin(setup: TestEngine) {
     let answer = setup
         .replica()
         .memories
-        .restore(
-            &setup.principal,
-            setup.store_id,
-            memory.memory.head.version_id,
-            restoration,
-        )
+        .restore(&setup.principal, setup.store_id, memory.memory.head.version_id, restoration)
         .await
         .unwrap();
     assert!(is_pinned.load(Ordering::SeqCst), "nothing was interleaved");

@@ -43,15 +43,7 @@ async fn blob_removed_between_two_reads_is_read_again(setup: TestEngine) {
         async move {
             if raced.fetch_add(1, Ordering::SeqCst) == 0 {
                 let call = tool_call(None, insert("/memories/a.txt", 1, "two"));
-                assert!(
-                    !writer
-                        .tools
-                        .memory
-                        .call(&principal, store_id, call)
-                        .await
-                        .unwrap()
-                        .is_error
-                );
+                assert!(!writer.tools.memory.call(&principal, store_id, call).await.unwrap().is_error);
                 blobs.inner().delete(&key).await.unwrap();
             }
             Ok(())
@@ -70,10 +62,6 @@ async fn reading_a_file_is_noted_and_listing_is_not(setup: TestEngine) {
     }
     let beyond = json!({"command": "view", "path": "/memories/b.txt", "view_range": [5, 9]});
     assert!(setup.try_call(beyond).await.unwrap().is_error);
-    assert_eq!(
-        setup.engine.replica.flush().await.unwrap(),
-        1,
-        "three reads are one row"
-    );
+    assert_eq!(setup.engine.replica.flush().await.unwrap(), 1, "three reads are one row");
     assert_eq!(setup.engine.replica.flush().await.unwrap(), 0);
 }

@@ -31,9 +31,7 @@ const RETENTION: Duration = Duration::from_hours(30 * 24);
 async fn run(setup: &TestEngine, engine: &Engine, job: impl Job + 'static) -> Value {
     setup.clock.advance(Duration::from_micros(1));
     let stopping = CancellationToken::new();
-    let outcome = engine
-        .jobs
-        .run(Arc::new(job), RunRequest::manual(false), &stopping);
+    let outcome = engine.jobs.run(Arc::new(job), RunRequest::manual(false), &stopping);
     match outcome.await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -59,14 +57,7 @@ async fn orphan(setup: &TestEngine) -> BlobKey {
     };
     let bytes = Bytes::from_static(b"a write that lost");
     setup.blobs.inner().put(&key, bytes).await.unwrap();
-    assert!(
-        setup
-            .index
-            .blob_deletions
-            .condemn_orphan(&key, setup.engine_now())
-            .await
-            .unwrap()
-    );
+    assert!(setup.index.blob_deletions.condemn_orphan(&key, setup.engine_now()).await.unwrap());
     key
 }
 
@@ -88,12 +79,7 @@ async fn erasure_of_a_directory_keeps_tombstones_of_orphans(setup: TestEngine) {
     let key = orphan(&setup).await;
     setup.make("/p/a.md", "secret").await;
     erase(&setup, below(&setup, "/p/")).await;
-    let queued = setup
-        .index
-        .blob_deletions
-        .due(setup.engine_now(), 10)
-        .await
-        .unwrap();
+    let queued = setup.index.blob_deletions.due(setup.engine_now(), 10).await.unwrap();
     let queued: Vec<_> = queued.iter().map(|entry| (entry.key, entry.reason)).collect();
     assert_eq!(queued, [(key, DeletionReason::Orphan)]);
 }
@@ -113,10 +99,7 @@ async fn drain_past_its_lease_keeps_tombstones(setup: TestEngine) {
                 let (job, stopping) = (Arc::new(DrainDeletions), CancellationToken::new());
                 let ran = second.jobs.run(job, RunRequest::manual(false), &stopping);
                 let ran = ran.await.unwrap();
-                assert!(
-                    matches!(&ran, RunOutcome::Ran(counts) if counts["removed"] == 1),
-                    "{ran:?}"
-                );
+                assert!(matches!(&ran, RunOutcome::Ran(counts) if counts["removed"] == 1), "{ran:?}");
             }
             Ok(())
         }
@@ -135,10 +118,7 @@ async fn erasure_deletes_object_versions_of_expired_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     expired_memory(&setup, &setup.engine, "/people/ada/notes.md").await;
     let kept = setup.make("/kept.md", "one").await;
-    setup
-        .update(&kept, edit_of(Some("two"), None, None))
-        .await
-        .unwrap();
+    setup.update(&kept, edit_of(Some("two"), None, None)).await.unwrap();
     let tombstone = orphan(&setup).await;
     run(&setup, &setup.engine, DrainDeletions).await;
     // The drain deleted two blobs, of which the bucket keeps a version and a marker.
@@ -164,13 +144,8 @@ async fn erasure_deletes_object_versions_of_expired_blobs() {
 async fn redacted_blob_that_the_drain_removes_leaves_no_object_version() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     let memory = setup.make("/a.md", "secret").await;
-    setup
-        .update(&memory, edit_of(Some("harmless"), None, None))
-        .await
-        .unwrap();
-    setup
-        .blobs
-        .before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
+    setup.blobs.before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
     setup
         .engine
         .versions
@@ -192,23 +167,13 @@ async fn removed_content_is_in_no_file_after_the_next_flush() {
         let files = std::fs::read_dir(setup.folder()).unwrap();
         files
             .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-            .any(|bytes| {
-                bytes
-                    .windows(SECRET.len())
-                    .any(|window| window == SECRET.as_bytes())
-            })
+            .any(|bytes| bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()))
     };
     let redacted = setup.make("/redacted.md", SECRET).await;
-    setup
-        .update(&redacted, edit_of(Some("public"), None, None))
-        .await
-        .unwrap();
+    setup.update(&redacted, edit_of(Some("public"), None, None)).await.unwrap();
     let version_id = redacted.memory.head.version_id;
     let versions = &setup.engine.versions;
-    versions
-        .redact(&setup.principal, setup.store_id, version_id)
-        .await
-        .unwrap();
+    versions.redact(&setup.principal, setup.store_id, version_id).await.unwrap();
     assert!(is_in_a_file(), "the test looks in the wrong place");
     setup.engine.replica.flush().await.unwrap();
     assert!(!is_in_a_file());

@@ -33,18 +33,11 @@ crate::with_object_store! {
 }
 
 fn asked(query: &str) -> SearchQuery {
-    SearchQuery {
-        query: query.to_owned(),
-        ..SearchQuery::default()
-    }
+    SearchQuery { query: query.to_owned(), ..SearchQuery::default() }
 }
 
 async fn search_on(engine: &Engine, setup: &TestEngine, query: &SearchQuery) -> Page<SearchHit> {
-    engine
-        .search
-        .find(&setup.principal, &[setup.store_id], query)
-        .await
-        .unwrap()
+    engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
 }
 
 async fn paths_on(engine: &Engine, setup: &TestEngine, query: &str) -> Vec<String> {
@@ -82,16 +75,12 @@ async fn search_follows_a_restored_database() {
     let restore = async || {
         for table in TABLES {
             setup.as_owner(&format!("DELETE FROM {table}")).await;
-            setup
-                .as_owner(&format!("INSERT INTO {table} SELECT * FROM saved_{table}"))
-                .await;
+            setup.as_owner(&format!("INSERT INTO {table} SELECT * FROM saved_{table}")).await;
         }
     };
     setup.make("/kept.md", "zebra").await;
     for table in TABLES {
-        setup
-            .as_owner(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
-            .await;
+        setup.as_owner(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}")).await;
     }
     setup.make("/lost.md", "zebra").await;
     assert_eq!(paths(&setup, "zebra").await, ["/kept.md", "/lost.md"]);
@@ -111,13 +100,7 @@ async fn search_follows_a_restored_database() {
 async fn run_index(setup: &TestEngine, dry_run: bool) -> Value {
     setup.clock.advance(Duration::from_micros(1));
     let request = RunRequest::manual(dry_run);
-    match setup
-        .engine
-        .jobs
-        .run(Arc::new(IndexMemories), request, &CancellationToken::new())
-        .await
-        .unwrap()
-    {
+    match setup.engine.jobs.run(Arc::new(IndexMemories), request, &CancellationToken::new()).await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         other => panic!("{other:?}"),
     }
@@ -139,11 +122,7 @@ async fn memories_of_an_earlier_release_are_indexed_by_the_job(setup: TestEngine
     let stopping = CancellationToken::new();
     stopping.cancel();
     setup.clock.advance(Duration::from_hours(24));
-    let stopped = setup
-        .engine
-        .jobs
-        .run(Arc::new(IndexMemories), RunRequest::SCHEDULED, &stopping)
-        .await;
+    let stopped = setup.engine.jobs.run(Arc::new(IndexMemories), RunRequest::SCHEDULED, &stopping).await;
     assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     let counts = run_index(&setup, false).await;
     assert_eq!((&counts["indexed"], &counts["failed"]), (&json!(0), &json!(0)));
@@ -155,9 +134,7 @@ async fn memories_of_an_earlier_release_are_indexed_by_the_job(setup: TestEngine
 async fn store_larger_than_the_cache_is_searched(setup: TestEngine) {
     let other = setup.replica_with(|options| options.search_cache_bytes = 1_000);
     for number in 0..3 {
-        setup
-            .make(&format!("/{number}.md"), &format!("zebra number{number}"))
-            .await;
+        setup.make(&format!("/{number}.md"), &format!("zebra number{number}")).await;
         let found = paths_on(&other, &setup, "zebra").await;
         assert_eq!(found.len(), number + 1);
         assert_eq!(found, paths(&setup, "zebra").await);
@@ -171,9 +148,7 @@ async fn search_indexes_memories_of_an_earlier_release(setup: TestEngine) {
     assert_eq!(paths(&setup, "one").await, [""; 0], "its content is another");
     assert_eq!(paths(&setup, "one a.txt").await, ["/a.txt"], "by its path");
     let is_found = async { while paths(&setup, "moved after").await.is_empty() {} };
-    tokio::time::timeout(Duration::from_mins(1), is_found)
-        .await
-        .unwrap();
+    tokio::time::timeout(Duration::from_mins(1), is_found).await.unwrap();
     assert_eq!(run_index(&setup, false).await["indexed"], 0);
 }
 
@@ -217,17 +192,10 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
     for (memory, content) in memories.values() {
         let head = &memory.memory.head;
         let path = MemoryPath::parse(head.path.as_str()).unwrap();
-        postings
-            .set(head.memory_id, path, Some(Row::of(content).into_bytes().into()))
-            .unwrap();
+        postings.set(head.memory_id, path, Some(Row::of(content).into_bytes().into())).unwrap();
     }
-    let found = postings
-        .search(&Query::parse(query).unwrap(), None, 50, |_, _| true)
-        .found;
-    found
-        .into_iter()
-        .map(|found| (found.memory, found.path.to_string(), found.score))
-        .collect()
+    let found = postings.search(&Query::parse(query).unwrap(), None, 50, |_, _| true).found;
+    found.into_iter().map(|found| (found.memory, found.path.to_string(), found.score)).collect()
 }
 
 async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
@@ -240,10 +208,7 @@ async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
         match step {
             Step::Write(which, text) => {
                 let shown = match memories.get(which) {
-                    Some((memory, _)) => setup
-                        .update(memory, edit_of(Some(text), None, None))
-                        .await
-                        .unwrap(),
+                    Some((memory, _)) => setup.update(memory, edit_of(Some(text), None, None)).await.unwrap(),
                     None => setup.make(&format!("/new/{which}.md"), text).await,
                 };
                 memories.insert(*which, (shown, text.clone()));
@@ -251,10 +216,7 @@ async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
             Step::Move(which, place) => {
                 if let Some((memory, _)) = memories.get_mut(which) {
                     let place = format!("/{place}{which}");
-                    *memory = setup
-                        .update(memory, edit_of(None, Some(&place), None))
-                        .await
-                        .unwrap();
+                    *memory = setup.update(memory, edit_of(None, Some(&place), None)).await.unwrap();
                 }
             }
             Step::Delete(which) => {
@@ -279,9 +241,7 @@ async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
 
 async fn concurrent_first_searches_load_a_store_once(setup: TestEngine) {
     for number in 0..80 {
-        setup
-            .make(&format!("/n/{number:02}.md"), &format!("tea number {number}"))
-            .await;
+        setup.make(&format!("/n/{number:02}.md"), &format!("tea number {number}")).await;
     }
     let searches = (0..16).map(|_| paths(&setup, "tea 7"));
     for found in futures::future::join_all(searches).await {

@@ -21,16 +21,8 @@ fn token() -> (String, String) {
 }
 
 async fn set_policy(setup: &TestEngine, policy: &str) {
-    let edit = StoreEdit {
-        policy: Some(policy.to_owned()),
-        ..StoreEdit::default()
-    };
-    setup
-        .engine
-        .stores
-        .update(&setup.principal, setup.store_id, edit, None)
-        .await
-        .unwrap();
+    let edit = StoreEdit { policy: Some(policy.to_owned()), ..StoreEdit::default() };
+    setup.engine.stores.update(&setup.principal, setup.store_id, edit, None).await.unwrap();
 }
 
 /// The rule by which the API refuses the token in `line`.
@@ -58,11 +50,7 @@ async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
         let (replica, fetches) = (setup.replica(), setup.blobs.calls().get);
         let update = async |edit: MemoryEdit| {
             let memory_id = memory.memory.head.memory_id;
-            replica
-                .memories
-                .update(&setup.principal, setup.store_id, memory_id, edit)
-                .await
-                .unwrap()
+            replica.memories.update(&setup.principal, setup.store_id, memory_id, edit).await.unwrap()
         };
         let call = async |input: Value| {
             let answer = setup.call_on(&replica, None, input).await.unwrap();
@@ -70,10 +58,7 @@ async fn changes_without_new_content_are_not_scanned(setup: TestEngine) {
         };
         update(edit_of(None, Some("/d/b.md"), None)).await;
         update(edit_of(Some(&token), Some("/d/c.md"), None)).await;
-        let pinned = MemoryEdit {
-            pinned: Some(true),
-            ..edit_of(None, None, None)
-        };
+        let pinned = MemoryEdit { pinned: Some(true), ..edit_of(None, None, None) };
         update(pinned).await;
         call(json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/e"})).await;
         let moved = setup.head("/e/c.md").await.expect("it was renamed");
@@ -96,15 +81,8 @@ async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
             let (other, principal, is_done) = (other.clone(), Arc::clone(&principal), Arc::clone(&is_done));
             async move {
                 if !is_done.swap(true, Ordering::SeqCst) {
-                    let edit = StoreEdit {
-                        policy: Some(policy.to_owned()),
-                        ..StoreEdit::default()
-                    };
-                    other
-                        .stores
-                        .update(&principal, store_id, edit, None)
-                        .await
-                        .unwrap();
+                    let edit = StoreEdit { policy: Some(policy.to_owned()), ..StoreEdit::default() };
+                    other.stores.update(&principal, store_id, edit, None).await.unwrap();
                 }
                 Ok(())
             }
@@ -116,38 +94,20 @@ async fn policy_changed_during_a_write_applies_to_it(setup: TestEngine) {
     assert_eq!(made.to_string(), refusal("reject", "github_token in line 1"));
     set_policy(&setup, "off").await;
     change_policy_at_the_next_put("redact");
-    let updated = setup
-        .update(&memory, edit_of(Some(&token), None, None))
-        .await
-        .unwrap_err();
+    let updated = setup.update(&memory, edit_of(Some(&token), None, None)).await.unwrap_err();
     assert_eq!(updated.to_string(), refusal("redact", "github_token in line 1"));
     set_policy(&setup, "off").await;
     change_policy_at_the_next_put("reject");
-    assert!(
-        setup
-            .try_call(insert("/memories/a.md", 1, &token))
-            .await
-            .unwrap()
-            .is_error
-    );
+    assert!(setup.try_call(insert("/memories/a.md", 1, &token)).await.unwrap().is_error);
     set_policy(&setup, "off").await;
     change_policy_at_the_next_put("redact");
     let said = setup.create("/memories/c.md", &token).await;
     assert!(said.contains("1 secret replaced"), "{said}");
-    assert_eq!(
-        setup.text_at(&setup.engine, "/memories/c.md").await,
-        "[redacted:github_token]"
-    );
-    assert!(
-        !blobs_hold(&setup, &secret).await,
-        "the blob of the first attempt is removed"
-    );
+    assert_eq!(setup.text_at(&setup.engine, "/memories/c.md").await, "[redacted:github_token]");
+    assert!(!blobs_hold(&setup, &secret).await, "the blob of the first attempt is removed");
 
     // To a laxer policy: the content is scanned again, and stored unchanged.
     change_policy_at_the_next_put("off");
-    assert_eq!(
-        setup.create("/memories/d.md", &token).await,
-        "File created successfully at: /memories/d.md"
-    );
+    assert_eq!(setup.create("/memories/d.md", &token).await, "File created successfully at: /memories/d.md");
     assert_eq!(setup.text_at(&setup.engine, "/memories/d.md").await, token);
 }

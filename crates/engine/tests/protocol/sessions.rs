@@ -35,28 +35,18 @@ fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
 
 impl TestEngine {
     async fn open(&self, stores: &[(StoreId, Access)]) -> MadeSession {
-        let made = self
-            .engine
-            .sessions
-            .create(&self.principal, draft(stores), None)
-            .await;
+        let made = self.engine.sessions.create(&self.principal, draft(stores), None).await;
         made.unwrap()
     }
 }
 
 /// A session's token, as a replica knows it.
 async fn holder(engine: &Engine, made: &MadeSession) -> Arc<Principal> {
-    engine
-        .auth
-        .authenticate(made.token.as_deref().unwrap())
-        .await
-        .unwrap()
+    engine.auth.authenticate(made.token.as_deref().unwrap()).await.unwrap()
 }
 
 async fn call(engine: &Engine, principal: &Arc<Principal>, session_id: SessionId, input: Value) {
     let mounts = engine.sessions.mounts(principal, session_id).await.unwrap();
-    let called = engine
-        .tools
-        .call(principal, mounts, "memory", tool_call(None, input));
+    let called = engine.tools.call(principal, mounts, "memory", tool_call(None, input));
     called.await.unwrap();
 }

@@ -19,12 +19,7 @@ async fn cookie_is_valid_on_every_replica_until_it_expires(setup: TestEngine) {
     let (signed_in, cookie) = sign_ins.begin(Audience::Tenant, CREDENTIAL).await.unwrap();
     assert!(!cookie.contains(CREDENTIAL) && cookie.is_ascii());
     let other = setup.replica();
-    let opened = other
-        .sign_ins
-        .open(Audience::Tenant, &cookie)
-        .await
-        .unwrap()
-        .unwrap();
+    let opened = other.sign_ins.open(Audience::Tenant, &cookie).await.unwrap().unwrap();
     assert_eq!(opened, signed_in);
     assert_eq!(opened.credential, CREDENTIAL);
     let token = sign_ins.form_token(&signed_in).await.unwrap();
@@ -34,9 +29,7 @@ async fn cookie_is_valid_on_every_replica_until_it_expires(setup: TestEngine) {
     let (again, _) = sign_ins.begin(Audience::Tenant, CREDENTIAL).await.unwrap();
     assert_ne!(sign_ins.form_token(&again).await.unwrap(), token);
 
-    setup
-        .clock
-        .advance(SIGN_IN_LIFE.checked_sub(Duration::from_secs(1)).unwrap());
+    setup.clock.advance(SIGN_IN_LIFE.checked_sub(Duration::from_secs(1)).unwrap());
     assert!(sign_ins.open(Audience::Tenant, &cookie).await.unwrap().is_some());
     setup.clock.advance(Duration::from_secs(1));
     assert_eq!(sign_ins.open(Audience::Tenant, &cookie).await.unwrap(), None);

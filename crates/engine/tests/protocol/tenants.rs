@@ -27,11 +27,7 @@ async fn run(setup: &TestEngine) -> Value {
     match setup
         .engine
         .jobs
-        .run(
-            Arc::new(DeleteTenants),
-            RunRequest::SCHEDULED,
-            &CancellationToken::new(),
-        )
+        .run(Arc::new(DeleteTenants), RunRequest::SCHEDULED, &CancellationToken::new())
         .await
         .unwrap()
     {
@@ -42,31 +38,17 @@ async fn run(setup: &TestEngine) -> Value {
 
 async fn report(setup: &TestEngine) -> TenantDeletion {
     let operator = &setup.engine.operator;
-    operator
-        .tenants
-        .deletion(setup.principal.tenant_id)
-        .await
-        .unwrap()
+    operator.tenants.deletion(setup.principal.tenant_id).await.unwrap()
 }
 
 async fn delete(setup: &TestEngine) {
-    let begun = setup
-        .engine
-        .operator
-        .tenants
-        .delete(setup.principal.tenant_id)
-        .await;
+    let begun = setup.engine.operator.tenants.delete(setup.principal.tenant_id).await;
     assert_eq!(begun.unwrap().state, DeletionState::Removing);
 }
 
 /// A blob of the test's tenant that no row names.
 async fn orphan(setup: &TestEngine, number: u128) {
-    setup
-        .blobs
-        .inner()
-        .put(&orphan_key(setup, number), Bytes::from_static(b"orphan"))
-        .await
-        .unwrap();
+    setup.blobs.inner().put(&orphan_key(setup, number), Bytes::from_static(b"orphan")).await.unwrap();
 }
 
 fn orphan_key(setup: &TestEngine, number: u128) -> BlobKey {
@@ -83,23 +65,13 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     }
     orphan(&setup, 1).await;
     let (other, _) = setup.tenant_with(LimitOverrides::default()).await;
-    let usage = setup
-        .engine
-        .operator
-        .tenants
-        .usage(other.tenant_id)
-        .await
-        .unwrap();
+    let usage = setup.engine.operator.tenants.usage(other.tenant_id).await.unwrap();
     delete(&setup).await;
     // Other purges and drains leave the counting to the deletion.
     setup
         .engine
         .jobs
-        .run(
-            Arc::new(PurgeStores),
-            RunRequest::SCHEDULED,
-            &CancellationToken::new(),
-        )
+        .run(Arc::new(PurgeStores), RunRequest::SCHEDULED, &CancellationToken::new())
         .await
         .unwrap();
 
@@ -108,19 +80,9 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!(counts["blobs"], 4, "{counts}");
     assert_eq!(setup.blobs_there().await, []);
     let settling = report(&setup).await;
-    assert_eq!(
-        (settling.state, settling.ended_at),
-        (DeletionState::Settling, None)
-    );
+    assert_eq!((settling.state, settling.ended_at), (DeletionState::Settling, None));
     assert_eq!((settling.blobs, settling.blob_bytes), (4, 3 * 5 + 6));
-    assert_eq!(
-        (
-            settling.rows["version"],
-            settling.rows["memory"],
-            settling.rows["store"]
-        ),
-        (3, 3, 1)
-    );
+    assert_eq!((settling.rows["version"], settling.rows["memory"], settling.rows["store"]), (3, 3, 1));
 
     // The deletion is not done while an earlier request may still be running.
     orphan(&setup, 2).await;
@@ -130,43 +92,22 @@ async fn deletion_leaves_no_row_and_no_blob(setup: TestEngine) {
     assert_eq!(run(&setup).await["done"], 1);
     assert_eq!(setup.blobs_there().await, []);
     let done = report(&setup).await;
-    assert_eq!(
-        (done.state, done.ended_at),
-        (DeletionState::Done, Some(setup.clock.now()))
-    );
+    assert_eq!((done.state, done.ended_at), (DeletionState::Done, Some(setup.clock.now())));
     assert_eq!((done.blobs, done.rows["tenant"]), (5, 1));
     assert_eq!(done.object_versions, versions(0, 5));
     let gone = setup.engine.operator.tenants.get(setup.principal.tenant_id).await;
     assert!(matches!(gone, Err(EngineError::TenantNotFound)));
-    assert_eq!(
-        setup
-            .engine
-            .operator
-            .tenants
-            .usage(other.tenant_id)
-            .await
-            .unwrap(),
-        usage
-    );
+    assert_eq!(setup.engine.operator.tenants.usage(other.tenant_id).await.unwrap(), usage);
 
     setup.clock.advance(Duration::from_mins(1));
-    let again = setup
-        .engine
-        .operator
-        .tenants
-        .delete(setup.principal.tenant_id)
-        .await;
+    let again = setup.engine.operator.tenants.delete(setup.principal.tenant_id).await;
     assert_eq!(again.unwrap(), done);
     assert_eq!(run(&setup).await["done"], 0);
 }
 
 /// Blobs whose versions were all deleted, and blobs without versions; none are kept.
 const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
-    VersionCounts {
-        deleted,
-        not_versioned,
-        kept: 0,
-    }
+    VersionCounts { deleted, not_versioned, kept: 0 }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,17 +117,9 @@ async fn deletion_leaves_no_object_version_of_deleted_blobs() {
     // As the queue removes what a deleted store had, long ago.
     for store in [1, 2] {
         orphan(&setup, store).await;
-        setup
-            .blobs
-            .inner()
-            .delete(&orphan_key(&setup, store))
-            .await
-            .unwrap();
+        setup.blobs.inner().delete(&orphan_key(&setup, store)).await.unwrap();
     }
-    let of_another = BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(9)),
-        ..orphan_key(&setup, 9)
-    };
+    let of_another = BlobKey { tenant_id: TenantId::from_uuid(Uuid::from_u128(9)), ..orphan_key(&setup, 9) };
     let text = Bytes::from_static(b"another's");
     setup.blobs.inner().put(&of_another, text).await.unwrap();
     // Each deleted one is a version and a delete marker.
@@ -219,10 +152,7 @@ async fn deletion_reports_versions_that_it_could_not_delete() {
     let setup = TestEngine::sqlite_and_s3().await;
     setup.create("/memories/live", "12345").await;
     delete(&setup).await;
-    let kept = |seen| VersionCounts {
-        kept: seen,
-        ..VersionCounts::default()
-    };
+    let kept = |seen| VersionCounts { kept: seen, ..VersionCounts::default() };
     // Versions cannot be listed: at least the blob that was just removed has some.
     setup.blobs.keep_versions(Some(0));
     assert_eq!(run(&setup).await["settling"], 1);
@@ -231,10 +161,7 @@ async fn deletion_reports_versions_that_it_could_not_delete() {
     setup.blobs.keep_versions(Some(2));
     setup.clock.advance(Duration::from_hours(1));
     let counts = run(&setup).await;
-    assert_eq!(
-        (&counts["done"], &counts["older_versions_kept"]),
-        (&1.into(), &2.into())
-    );
+    assert_eq!((&counts["done"], &counts["older_versions_kept"]), (&1.into(), &2.into()));
     let done = report(&setup).await;
     assert_eq!((done.state, done.object_versions), (DeletionState::Done, kept(2)));
 }
@@ -266,12 +193,7 @@ async fn interrupted_deletion_is_resumed(setup: TestEngine) {
     setup.clock.advance(Duration::from_mins(1));
     let stopping = CancellationToken::new();
     stopping.cancel();
-    setup
-        .engine
-        .jobs
-        .run(Arc::new(DeleteTenants), RunRequest::SCHEDULED, &stopping)
-        .await
-        .unwrap();
+    setup.engine.jobs.run(Arc::new(DeleteTenants), RunRequest::SCHEDULED, &stopping).await.unwrap();
     assert_eq!(report(&setup).await.state, DeletionState::Removing);
 
     setup.clock.advance(Duration::from_mins(1));
@@ -292,11 +214,7 @@ async fn write_during_the_deletion_leaves_nothing(setup: TestEngine) {
             engine.operator.tenants.delete(tenant_id).await.unwrap();
             let ran = engine
                 .jobs
-                .run(
-                    Arc::new(DeleteTenants),
-                    RunRequest::SCHEDULED,
-                    &CancellationToken::new(),
-                )
+                .run(Arc::new(DeleteTenants), RunRequest::SCHEDULED, &CancellationToken::new())
                 .await;
             assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
             Ok(())

@@ -116,10 +116,7 @@ impl TestEngine {
 
     async fn new(index: Index, content: Content, backend: Backend) -> Self {
         let (has_object_store, blobs) = match content {
-            Content::Index => (
-                false,
-                Arc::new(IndexBlobs::new(index.clone())) as Arc<dyn BlobStore>,
-            ),
+            Content::Index => (false, Arc::new(IndexBlobs::new(index.clone())) as Arc<dyn BlobStore>),
             Content::Blobs(blobs) => (true, blobs),
         };
         let blobs = HookedBlobs::new(blobs);
@@ -128,16 +125,7 @@ impl TestEngine {
         let tenant = new_tenant(&engine, LimitOverrides::default()).await;
         let principal = principal_of(&engine, tenant, &Scope::ALL).await;
         let store = engine.operator.create_store(tenant, "notes").await.unwrap();
-        Self {
-            index,
-            blobs,
-            has_object_store,
-            clock,
-            engine,
-            principal,
-            store_id: store.store_id,
-            backend,
-        }
+        Self { index, blobs, has_object_store, clock, engine, principal, store_id: store.store_id, backend }
     }
 
     /// The file of the index, on SQLite.
@@ -184,10 +172,7 @@ impl TestEngine {
     pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
         let tenant = new_tenant(&self.engine, limits).await;
         let store = self.engine.operator.create_store(tenant, "notes").await.unwrap();
-        (
-            principal_of(&self.engine, tenant, &Scope::ALL).await,
-            store.store_id,
-        )
+        (principal_of(&self.engine, tenant, &Scope::ALL).await, store.store_id)
     }
 
     pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
@@ -200,11 +185,7 @@ impl TestEngine {
         tool_use_id: Option<&str>,
         input: Value,
     ) -> Result<ToolAnswer, EngineError> {
-        engine
-            .tools
-            .memory
-            .call(&self.principal, self.store_id, tool_call(tool_use_id, input))
-            .await
+        engine.tools.memory.call(&self.principal, self.store_id, tool_call(tool_use_id, input)).await
     }
 
     /// A call that must do what it says.
@@ -222,22 +203,14 @@ impl TestEngine {
     pub(crate) async fn text_at(&self, engine: &Engine, path: &str) -> String {
         let answer = self.call_on(engine, None, view(path)).await.unwrap();
         assert!(!answer.is_error, "{}", answer.content);
-        let lines = answer
-            .content
-            .lines()
-            .skip(1)
-            .map(|line| line.split_once('\t').unwrap().1);
+        let lines = answer.content.lines().skip(1).map(|line| line.split_once('\t').unwrap().1);
         lines.collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) async fn head(&self, path: &str) -> Option<Head> {
         let path = MemoryPath::parse(path).unwrap();
-        let found = self
-            .index
-            .memories
-            .head(self.principal.tenant_id, self.store_id, Some(&path), 0)
-            .await
-            .unwrap();
+        let found =
+            self.index.memories.head(self.principal.tenant_id, self.store_id, Some(&path), 0).await.unwrap();
         match found.unwrap().target {
             Target::Memory(head) => Some(head),
             Target::Missing | Target::Directory(_) => None,
@@ -245,11 +218,7 @@ impl TestEngine {
     }
 
     pub(crate) fn blob_key(&self, head: &Head) -> BlobKey {
-        BlobKey {
-            tenant_id: self.principal.tenant_id,
-            store_id: self.store_id,
-            blob_id: head.blob_id,
-        }
+        BlobKey { tenant_id: self.principal.tenant_id, store_id: self.store_id, blob_id: head.blob_id }
     }
 
     /// The blobs that are really there.
@@ -266,17 +235,11 @@ impl TestEngine {
 
     /// The name of an idempotent call of this tenant.
     pub(crate) fn call_named(&self, key: &str, body: &str) -> Idempotency {
-        self.engine
-            .calls
-            .of_request(&self.principal, "POST", "/somewhere", key, body.as_bytes())
-            .unwrap()
+        self.engine.calls.of_request(&self.principal, "POST", "/somewhere", key, body.as_bytes()).unwrap()
     }
 
     pub(crate) async fn try_make(&self, new: NewMemory) -> Result<ShownMemory, EngineError> {
-        self.engine
-            .memories
-            .create(&self.principal, self.store_id, new)
-            .await
+        self.engine.memories.create(&self.principal, self.store_id, new).await
     }
 
     /// Makes a memory by the API.
@@ -290,10 +253,7 @@ impl TestEngine {
         edit: MemoryEdit,
     ) -> Result<ShownMemory, EngineError> {
         let memory_id = memory.memory.head.memory_id;
-        self.engine
-            .memories
-            .update(&self.principal, self.store_id, memory_id, edit)
-            .await
+        self.engine.memories.update(&self.principal, self.store_id, memory_id, edit).await
     }
 
     pub(crate) async fn delete(
@@ -302,19 +262,12 @@ impl TestEngine {
         expected: Option<ContentHash>,
     ) -> Result<(), EngineError> {
         let memory_id = memory.memory.head.memory_id;
-        self.engine
-            .memories
-            .delete(&self.principal, self.store_id, memory_id, expected)
-            .await
+        self.engine.memories.delete(&self.principal, self.store_id, memory_id, expected).await
     }
 
     pub(crate) async fn read(&self, memory: &ShownMemory, view: View) -> ShownMemory {
         let memory_id = memory.memory.head.memory_id;
-        let shown = self
-            .engine
-            .memories
-            .get(&self.principal, self.store_id, memory_id, view)
-            .await;
+        let shown = self.engine.memories.get(&self.principal, self.store_id, memory_id, view).await;
         shown.unwrap()
     }
 
@@ -326,12 +279,8 @@ impl TestEngine {
     /// What was done in the store, the last first.
     pub(crate) async fn operations(&self) -> Vec<&'static str> {
         let query = VersionQuery::default();
-        let page = self
-            .engine
-            .versions
-            .list(&self.principal, self.store_id, &query, View::Basic)
-            .await
-            .unwrap();
+        let page =
+            self.engine.versions.list(&self.principal, self.store_id, &query, View::Basic).await.unwrap();
         let operation = |shown: &ShownVersion| shown.version.operation.name();
         page.items.iter().map(operation).collect()
     }
@@ -359,10 +308,7 @@ async fn sqlite_index() -> (Index, Backend) {
 async fn postgres_index(max_connections: u32) -> (Index, Backend) {
     let database = fresh_database().await;
     PostgresIndex::migrate(&database.url()).await.unwrap();
-    let options = PostgresOptions {
-        max_connections,
-        ..PostgresOptions::new(database.url())
-    };
+    let options = PostgresOptions { max_connections, ..PostgresOptions::new(database.url()) };
     let index = Index::from(PostgresIndex::connect(&options).await.unwrap());
     (index, Backend::Database(database))
 }
@@ -373,21 +319,14 @@ pub(crate) fn engine_on(
     clock: &Arc<ManualClock>,
     change: impl FnOnce(&mut EngineOptions),
 ) -> Engine {
-    let mut options = EngineOptions {
-        clock: clock.clone(),
-        ..EngineOptions::default()
-    };
+    let mut options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
     change(&mut options);
     let blobs = blobs.map(|blobs| Arc::clone(blobs) as Arc<dyn BlobStore>);
     Engine::new(index.clone(), blobs, options)
 }
 
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {
-    let new = NewTenant {
-        name: "tests".to_owned(),
-        external_id: None,
-        limits,
-    };
+    let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
     engine.operator.tenants.create(new).await.unwrap().tenant_id
 }
 
@@ -431,14 +370,8 @@ pub(crate) fn edit_of(
 }
 
 pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
-    let Value::Object(input) = input else {
-        panic!("an input is an object")
-    };
-    ToolCall {
-        tool_use_id: tool_use_id.map(str::to_owned),
-        input,
-        idempotency: None,
-    }
+    let Value::Object(input) = input else { panic!("an input is an object") };
+    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input, idempotency: None }
 }
 
 pub(crate) fn create(path: &str, text: &str) -> Value {

@@ -68,11 +68,7 @@ impl Worker {
     }
 
     async fn outcome(&self, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
-        self.engine
-            .jobs
-            .run(Arc::new(job), request, &CancellationToken::new())
-            .await
-            .unwrap()
+        self.engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await.unwrap()
     }
 }
 
@@ -107,12 +103,7 @@ async fn plant(setup: &TestEngine, tenant: u128, store: u128, blob: u128) -> Blo
 }
 
 async fn put(setup: &TestEngine, key: BlobKey) {
-    setup
-        .blobs
-        .inner()
-        .put(&key, Bytes::from_static(b"orphan"))
-        .await
-        .unwrap();
+    setup.blobs.inner().put(&key, Bytes::from_static(b"orphan")).await.unwrap();
 }
 
 /// Puts a blob into the test's store that no row names.
@@ -136,12 +127,7 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngi
     setup.blobs.before_delete(|_| async { unavailable() });
     // The answer of the object store is lost.
     setup.blobs.after_put(|_| async { unavailable() });
-    assert!(
-        setup
-            .try_call(create("/memories/lost.txt", "lost"))
-            .await
-            .is_err()
-    );
+    assert!(setup.try_call(create("/memories/lost.txt", "lost")).await.is_err());
     // The commit is refused: another replica was first.
     let (other, principal, store_id) = (setup.replica(), Arc::clone(&setup.principal), setup.store_id);
     let is_first = Arc::new(AtomicU64::new(0));
@@ -156,34 +142,20 @@ async fn orphans_of_every_failed_step_are_swept_and_nothing_else(setup: TestEngi
             Ok(())
         }
     });
-    let refused = setup
-        .try_call(create("/memories/raced.txt", "mine"))
-        .await
-        .unwrap();
+    let refused = setup.try_call(create("/memories/raced.txt", "mine")).await.unwrap();
     assert!(refused.is_error, "{}", refused.content);
     setup.blobs.clear_hooks();
     assert_eq!(setup.blobs_there().await.len(), named.len() + 3);
 
     let worker = Worker::of(&setup);
     let swept = worker.run(small()).await;
-    assert_eq!(
-        (&swept["condemned"], &swept["missing"]),
-        (&json!(2), &json!(0)),
-        "{swept}"
-    );
+    assert_eq!((&swept["condemned"], &swept["missing"]), (&json!(2), &json!(0)), "{swept}");
     assert_eq!(worker.run(DrainDeletions).await["removed"], 2);
     let left = setup.blobs_there().await;
     assert!(left.len() == named.len() + 1 && named.iter().all(|key| left.contains(key)));
     assert_all_is_well(&worker.engine).await;
-    assert_eq!(
-        worker.run(small()).await["condemned"],
-        0,
-        "it is safe to run twice"
-    );
-    assert_eq!(
-        setup.text_at(&setup.engine, "/memories/moved.txt").await,
-        "kept\nand edited\n"
-    );
+    assert_eq!(worker.run(small()).await["condemned"], 0, "it is safe to run twice");
+    assert_eq!(setup.text_at(&setup.engine, "/memories/moved.txt").await, "kept\nand edited\n");
 }
 
 async fn orphans_of_unknown_tenants_and_stores_are_swept(setup: TestEngine) {
@@ -197,11 +169,7 @@ async fn orphans_of_unknown_tenants_and_stores_are_swept(setup: TestEngine) {
     }
     let worker = Worker::of(&setup);
     let swept = worker.run(small()).await;
-    assert_eq!(
-        (&swept["blobs"], &swept["condemned"]),
-        (&json!(13), &json!(12)),
-        "{swept}"
-    );
+    assert_eq!((&swept["blobs"], &swept["condemned"]), (&json!(13), &json!(12)), "{swept}");
     worker.run(DrainDeletions).await;
     assert_eq!(setup.blobs_there().await, named);
     assert_all_is_well(&worker.engine).await;
@@ -250,10 +218,7 @@ async fn write_whose_blob_was_swept_is_retried(setup: TestEngine) {
     });
     setup.create("/memories/a.txt", "written anew").await;
     assert_eq!(swept.load(Ordering::SeqCst), 2, "it was put twice");
-    assert_eq!(
-        setup.text_at(&setup.replica(), "/memories/a.txt").await,
-        "written anew"
-    );
+    assert_eq!(setup.text_at(&setup.replica(), "/memories/a.txt").await, "written anew");
     let head = setup.head("/a.txt").await.unwrap();
     assert_eq!(setup.blobs_there().await, [setup.blob_key(&head)]);
     setup.blobs.clear_hooks();
@@ -276,43 +241,16 @@ async fn sweep_of_a_killed_owner_is_resumed(setup: TestEngine) {
     let day = 86_400_000_000;
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % day);
     let until = now.plus(Duration::from_mins(1));
-    let dead = setup
-        .index
-        .job_runs
-        .claim(name, slot, Uuid::nil(), now, until)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(
-        setup
-            .index
-            .job_runs
-            .renew(name, dead, until, cursor.as_deref())
-            .await
-            .unwrap()
-    );
-    assert_eq!(
-        worker.outcome(small(), RunRequest::SCHEDULED).await,
-        RunOutcome::NotOurs
-    );
+    let dead = setup.index.job_runs.claim(name, slot, Uuid::nil(), now, until).await.unwrap().unwrap();
+    assert!(setup.index.job_runs.renew(name, dead, until, cursor.as_deref()).await.unwrap());
+    assert_eq!(worker.outcome(small(), RunRequest::SCHEDULED).await, RunOutcome::NotOurs);
 
     worker.clock.advance(Duration::from_secs(61));
     let lists_before = setup.blobs.calls().list;
     let whole = worker.run_as(small(), RunRequest::SCHEDULED).await;
-    assert_eq!(
-        setup.blobs.calls().list - lists_before,
-        2,
-        "the second range, and the end"
-    );
-    assert_eq!(
-        (&whole["blobs"], &whole["condemned"]),
-        (&json!(4), &json!(3)),
-        "{whole}"
-    );
-    assert_eq!(
-        worker.outcome(small(), RunRequest::SCHEDULED).await,
-        RunOutcome::NotOurs
-    );
+    assert_eq!(setup.blobs.calls().list - lists_before, 2, "the second range, and the end");
+    assert_eq!((&whole["blobs"], &whole["condemned"]), (&json!(4), &json!(3)), "{whole}");
+    assert_eq!(worker.outcome(small(), RunRequest::SCHEDULED).await, RunOutcome::NotOurs);
     worker.clock.advance(Duration::from_hours(24));
     let all = worker.run_as(small(), RunRequest::SCHEDULED).await;
     assert_eq!(all["blobs"], 4, "{all}");
@@ -327,35 +265,16 @@ async fn stopped_sweep_is_resumed_in_its_slot(setup: TestEngine) {
     let stopping = CancellationToken::new();
     stopping.cancel();
     let job: Arc<dyn Job> = Arc::new(small());
-    let stopped = worker
-        .engine
-        .jobs
-        .run(job, RunRequest::SCHEDULED, &stopping)
-        .await;
+    let stopped = worker.engine.jobs.run(job, RunRequest::SCHEDULED, &stopping).await;
     assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     let request = PageRequest::default();
-    let runs = async || {
-        worker
-            .engine
-            .operator
-            .jobs
-            .runs("sweep-blobs", &request)
-            .await
-            .unwrap()
-            .items
-    };
+    let runs = async || worker.engine.operator.jobs.runs("sweep-blobs", &request).await.unwrap().items;
     let broken_off = &runs().await[0];
-    assert!(
-        broken_off.ended_at.is_none() && !broken_off.is_running,
-        "{broken_off:?}"
-    );
+    assert!(broken_off.ended_at.is_none() && !broken_off.is_running, "{broken_off:?}");
     let swept = worker.run_as(small(), RunRequest::SCHEDULED).await;
     assert_eq!(swept["condemned"], 4, "{swept}");
     let [ended] = runs().await.try_into().unwrap();
-    assert!(
-        ended.ended_at.is_some() && ended.slot == broken_off.slot,
-        "{ended:?}"
-    );
+    assert!(ended.ended_at.is_some() && ended.slot == broken_off.slot, "{ended:?}");
 }
 
 /// Writes, edits and deletes until `is_over`; returns the number of successful calls.
@@ -404,10 +323,7 @@ async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
             assert_eq!(swept["missing"], 0, "{swept}");
             worker.run(DrainDeletions).await;
             let counted = worker.run(ReconcileUsage::default()).await;
-            assert_eq!(
-                (&counted["drifted_stores"], &counted["lost_heads"]),
-                (&json!(0), &json!(0))
-            );
+            assert_eq!((&counted["drifted_stores"], &counted["lost_heads"]), (&json!(0), &json!(0)));
             assert_all_is_well(&worker.engine).await;
             sweeps += 1;
         }
@@ -428,11 +344,7 @@ async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
     let named = setup.index.upkeep.named_blobs(None, 100_000).await.unwrap();
     let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
     named.dedup();
-    assert_eq!(
-        setup.blobs_there().await,
-        named,
-        "every blob has a row, and every row its blob"
-    );
+    assert_eq!(setup.blobs_there().await, named, "every blob has a row, and every row its blob");
 }
 
 async fn interrupted_count_of_totals_is_continued(setup: TestEngine) {
@@ -443,23 +355,14 @@ async fn interrupted_count_of_totals_is_continued(setup: TestEngine) {
     let period = i64::try_from(job.period().as_micros()).unwrap();
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % period);
     let until = now.plus(Duration::from_mins(1));
-    let fence = job_runs
-        .claim(job.name(), slot, Uuid::nil(), now, until)
-        .await
-        .unwrap()
-        .unwrap();
+    let fence = job_runs.claim(job.name(), slot, Uuid::nil(), now, until).await.unwrap().unwrap();
     // A replica counted other stores, and was killed.
     let counted = json!({
         "after": null,
         "totals": {"stores": 9, "memories": 90, "versions": 900, "memory_bytes": 1, "version_bytes": 2},
     });
     let cursor = counted.to_string();
-    assert!(
-        job_runs
-            .renew(job.name(), fence, until, Some(&cursor))
-            .await
-            .unwrap()
-    );
+    assert!(job_runs.renew(job.name(), fence, until, Some(&cursor)).await.unwrap());
     worker.clock.advance(Duration::from_mins(2));
     let counted = worker.run_as(job, RunRequest::SCHEDULED).await;
     let expected = json!({
@@ -483,10 +386,7 @@ async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
     setup.clock.advance(Duration::from_hours(24));
     let young = setup.try_make(new("young", "/young.txt")).await.unwrap();
     setup.clock.advance(Duration::from_hours(23));
-    let worker = Worker {
-        engine: setup.replica(),
-        clock: setup.clock.clone(),
-    };
+    let worker = Worker { engine: setup.replica(), clock: setup.clock.clone() };
     let told = worker.run_as(Prune::default(), RunRequest::manual(true)).await;
     assert_eq!(told["idempotency_records"], 1, "{told}");
     let pruned = worker.run(Prune { batch: 1 }).await;
@@ -500,36 +400,16 @@ async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
 async fn prune_drops_audit_entries_past_their_retention(setup: TestEngine) {
     let actions = async || {
         let query = AuditQuery::default();
-        let entries = setup
-            .engine
-            .audit
-            .list(&setup.principal, &query)
-            .await
-            .unwrap()
-            .items;
+        let entries = setup.engine.audit.list(&setup.principal, &query).await.unwrap().items;
         let actions = entries.into_iter().map(|entry| entry.action);
         actions.collect::<Vec<_>>()
     };
-    let store = |name: &str| StoreDraft {
-        name: name.to_owned(),
-        ..StoreDraft::default()
-    };
+    let store = |name: &str| StoreDraft { name: name.to_owned(), ..StoreDraft::default() };
     let before = actions().await;
-    assert!(
-        before.iter().any(|action| action == "tenant.create"),
-        "{before:?}"
-    );
+    assert!(before.iter().any(|action| action == "tenant.create"), "{before:?}");
     setup.clock.advance(Duration::from_hours(399 * 24));
-    setup
-        .engine
-        .stores
-        .create(&setup.principal, store("young"), None)
-        .await
-        .unwrap();
-    let worker = Worker {
-        engine: setup.replica(),
-        clock: setup.clock.clone(),
-    };
+    setup.engine.stores.create(&setup.principal, store("young"), None).await.unwrap();
+    let worker = Worker { engine: setup.replica(), clock: setup.clock.clone() };
     let pruned = worker.run(Prune::default()).await;
     assert_eq!(pruned["audit_entries"], 0, "{pruned}");
     setup.clock.advance(Duration::from_hours(2 * 24));

@@ -36,12 +36,7 @@ async fn blob_is_stored_before_its_row(setup: TestEngine) {
         let (index, steps) = (index.clone(), Arc::clone(&steps));
         async move {
             let path = MemoryPath::parse("/a.txt").unwrap();
-            let found = index
-                .memories
-                .head(tenant_id, store_id, Some(&path), 0)
-                .await
-                .unwrap()
-                .unwrap();
+            let found = index.memories.head(tenant_id, store_id, Some(&path), 0).await.unwrap().unwrap();
             assert_eq!(found.target, Target::Missing);
             steps.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -57,14 +52,9 @@ async fn blob_is_stored_before_its_row(setup: TestEngine) {
 
 async fn failed_put_changes_nothing(setup: TestEngine) {
     // The answer is lost after the store took the blob: the worse half.
-    setup
-        .blobs
-        .after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+    setup.blobs.after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
     let failed = setup.try_call(create("/memories/a.txt", "hello")).await;
-    assert!(
-        matches!(failed, Err(EngineError::Blobs(BlobError::Unavailable(_)))),
-        "{failed:?}"
-    );
+    assert!(matches!(failed, Err(EngineError::Blobs(BlobError::Unavailable(_)))), "{failed:?}");
     assert_eq!(setup.head("/a.txt").await, None);
     assert_eq!(setup.blobs_there().await, []);
     setup.blobs.clear_hooks();
@@ -90,17 +80,11 @@ async fn refused_commit_leaves_no_object_version() {
     assert!(answer.is_error, "{}", answer.content);
     assert_eq!(bucket.objects(&setup).await, 1, "the path was taken");
 
-    setup
-        .blobs
-        .after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+    setup.blobs.after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
     let failed = setup.try_call(create("/memories/b.txt", "third")).await;
     assert!(matches!(failed, Err(EngineError::Blobs(_))), "{failed:?}");
     setup.blobs.clear_hooks();
-    assert_eq!(
-        bucket.objects(&setup).await,
-        1,
-        "the put was not known to be done"
-    );
+    assert_eq!(bucket.objects(&setup).await, 1, "the put was not known to be done");
 
     let (index, clock) = (setup.index.clone(), Arc::clone(&setup.clock));
     let (tenant_id, store_id) = (setup.principal.tenant_id, setup.store_id);
@@ -108,12 +92,8 @@ async fn refused_commit_leaves_no_object_version() {
         let (index, clock) = (index.clone(), Arc::clone(&clock));
         async move {
             use keepsake_engine::Clock;
-            let by_job = Audited {
-                id: Uuid::from_u128(7),
-                at: clock.now(),
-                by: Auditor::Job,
-                entries_per_day: None,
-            };
+            let by_job =
+                Audited { id: Uuid::from_u128(7), at: clock.now(), by: Auditor::Job, entries_per_day: None };
             let deleted = index.store_deletions.begin(tenant_id, store_id, &by_job).await;
             assert!(deleted.unwrap());
             Ok(())
@@ -132,9 +112,7 @@ async fn every_content_gets_its_own_key(setup: TestEngine) {
     setup
         .call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
         .await;
-    setup
-        .call(json!({"command": "delete", "path": "/memories/b.txt"}))
-        .await;
+    setup.call(json!({"command": "delete", "path": "/memories/b.txt"})).await;
     let mut keys = setup.blobs.keys_put();
     assert_eq!(keys.len(), 6, "a rename and a delete bring no content");
     keys.sort();
@@ -147,35 +125,21 @@ async fn every_content_gets_its_own_key(setup: TestEngine) {
 async fn lost_edit_is_retried_on_a_fresh_read(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
     let other = setup.replica();
-    let (principal, store_id, raced) = (
-        Arc::clone(&setup.principal),
-        setup.store_id,
-        Arc::new(AtomicU32::new(0)),
-    );
+    let (principal, store_id, raced) =
+        (Arc::clone(&setup.principal), setup.store_id, Arc::new(AtomicU32::new(0)));
     setup.blobs.before_put(move |_| {
         let (other, principal, raced) = (other.clone(), Arc::clone(&principal), Arc::clone(&raced));
         async move {
             // Once, and not for the other's own put.
             if raced.fetch_add(1, Ordering::SeqCst) == 0 {
                 let call = tool_call(None, insert("/memories/a.txt", 1, "theirs"));
-                assert!(
-                    !other
-                        .tools
-                        .memory
-                        .call(&principal, store_id, call)
-                        .await
-                        .unwrap()
-                        .is_error
-                );
+                assert!(!other.tools.memory.call(&principal, store_id, call).await.unwrap().is_error);
             }
             Ok(())
         }
     });
     setup.call(insert("/memories/a.txt", 0, "ours")).await;
-    assert_eq!(
-        setup.text_at(&setup.engine, "/memories/a.txt").await,
-        "ours\none\ntheirs\n"
-    );
+    assert_eq!(setup.text_at(&setup.engine, "/memories/a.txt").await, "ours\none\ntheirs\n");
     // First content, ours lost, theirs, ours again; the lost one was removed.
     assert_eq!(setup.blobs.calls().put, 4);
     assert_eq!(setup.blobs_there().await.len(), 3);
@@ -197,23 +161,11 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(setup: TestEngine) {
             Ok(())
         }
     });
-    let answer = setup
-        .try_call(insert("/memories/a.txt", 0, "ours"))
-        .await
-        .unwrap();
-    assert!(
-        answer.is_error && answer.content.contains("changed by others"),
-        "{}",
-        answer.content
-    );
+    let answer = setup.try_call(insert("/memories/a.txt", 0, "ours")).await.unwrap();
+    assert!(answer.is_error && answer.content.contains("changed by others"), "{}", answer.content);
     assert_eq!(races.load(Ordering::SeqCst), 8, "the number of tries is bounded");
     setup.blobs.clear_hooks();
-    assert!(
-        !setup
-            .text_at(&setup.replica(), "/memories/a.txt")
-            .await
-            .contains("ours")
-    );
+    assert!(!setup.text_at(&setup.replica(), "/memories/a.txt").await.contains("ours"));
 }
 
 /// Commits a new version of `/a.txt` behind the engine's back.
@@ -227,22 +179,11 @@ pub(crate) async fn move_head(
     use keepsake_index::{Change, Commit, CommitOutcome, HeadChange};
 
     let path = MemoryPath::parse("/a.txt").unwrap();
-    let found = index
-        .memories
-        .head(tenant_id, store_id, Some(&path), 0)
-        .await
-        .unwrap()
-        .unwrap();
-    let Target::Memory(before) = found.target else {
-        panic!("the memory is there")
-    };
+    let found = index.memories.head(tenant_id, store_id, Some(&path), 0).await.unwrap().unwrap();
+    let Target::Memory(before) = found.target else { panic!("the memory is there") };
     let content = Content::new(format!("moved after {}\n", before.seq), 1_000).unwrap();
     let version_id = VersionId::from_uuid(uuid::Uuid::from_u128(before.version_id.uuid().as_u128() + 1));
-    let key = BlobKey {
-        tenant_id,
-        store_id,
-        blob_id: version_id,
-    };
+    let key = BlobKey { tenant_id, store_id, blob_id: version_id };
     let after = HeadChange {
         path,
         blob_id: version_id,
@@ -289,13 +230,7 @@ async fn blob_condemned_before_its_commit_is_written_again(setup: TestEngine) {
         async move {
             if condemned.fetch_add(1, Ordering::SeqCst) == 0 {
                 use keepsake_engine::Clock;
-                assert!(
-                    index
-                        .blob_deletions
-                        .condemn_orphan(&key, clock.now())
-                        .await
-                        .unwrap()
-                );
+                assert!(index.blob_deletions.condemn_orphan(&key, clock.now()).await.unwrap());
             }
             Ok(())
         }
@@ -306,12 +241,7 @@ async fn blob_condemned_before_its_commit_is_written_again(setup: TestEngine) {
     assert_eq!(keys.len(), 2);
     assert_eq!(setup.blob_key(&head), keys[1], "the row names the second blob");
     assert!(
-        !setup
-            .index
-            .blob_deletions
-            .condemn_orphan(&keys[1], head_time())
-            .await
-            .unwrap(),
+        !setup.index.blob_deletions.condemn_orphan(&keys[1], head_time()).await.unwrap(),
         "which cannot be condemned"
     );
 }
@@ -334,20 +264,13 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
     let (engine, principal, store_id) = (setup.engine.clone(), Arc::clone(&setup.principal), setup.store_id);
     let shares = FairShares::new(100);
     let share = || shares.take(setup.principal.tenant_id, 1).unwrap();
-    let place = Arc::new(Held {
-        request: share(),
-        memory: share(),
-    });
+    let place = Arc::new(Held { request: share(), memory: share() });
     let held = Arc::clone(&place);
     let request = tokio::spawn(holding(held, async move {
         engine
             .tools
             .memory
-            .call(
-                &principal,
-                store_id,
-                tool_call(None, create("/memories/a.txt", "hello")),
-            )
+            .call(&principal, store_id, tool_call(None, create("/memories/a.txt", "hello")))
             .await
     }));
     reached.notified().await;
@@ -363,16 +286,9 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
 async fn repeated_block_is_forgotten_after_a_day(setup: TestEngine) {
     setup.create("/memories/a.txt", "one\n").await;
     let block = insert("/memories/a.txt", 1, "two");
-    let send = async || {
-        setup
-            .call_on(&setup.engine, Some("toolu_1"), block.clone())
-            .await
-            .unwrap()
-    };
+    let send = async || setup.call_on(&setup.engine, Some("toolu_1"), block.clone()).await.unwrap();
     let first = send().await;
-    setup
-        .call(json!({"command": "delete", "path": "/memories/a.txt"}))
-        .await;
+    setup.call(json!({"command": "delete", "path": "/memories/a.txt"})).await;
     assert_eq!(send().await, first);
     setup.clock.advance(Duration::from_secs(24 * 3600 + 1));
     assert!(send().await.is_error, "the file is gone");
@@ -389,12 +305,7 @@ async fn no_connection_is_held_across_a_blob_call() {
     let look = move |_: &_| {
         let (index, looks) = (index.clone(), Arc::clone(&counted));
         async move {
-            index
-                .memories
-                .head(tenant_id, store_id, None, 0)
-                .await
-                .unwrap()
-                .unwrap();
+            index.memories.head(tenant_id, store_id, None, 0).await.unwrap().unwrap();
             looks.fetch_add(1, Ordering::SeqCst);
             Ok(())
         }
@@ -403,17 +314,8 @@ async fn no_connection_is_held_across_a_blob_call() {
     setup.blobs.before_get(look.clone());
     setup.blobs.before_delete(look);
     setup.create("/memories/a.txt", "one\n").await;
-    setup
-        .call_on(&setup.replica(), None, insert("/memories/a.txt", 0, "zero"))
-        .await
-        .unwrap();
-    assert!(
-        setup
-            .try_call(create("/memories/a.txt", "again"))
-            .await
-            .unwrap()
-            .is_error
-    );
+    setup.call_on(&setup.replica(), None, insert("/memories/a.txt", 0, "zero")).await.unwrap();
+    assert!(setup.try_call(create("/memories/a.txt", "again")).await.unwrap().is_error);
     // Three puts, one get by the replica without a cache, one removal.
     assert_eq!(looks.load(Ordering::SeqCst), 5);
 }

@@ -90,19 +90,13 @@ impl<K, J, A> Clone for Batches<K, J, A> {
 
 impl<K, J, A> fmt::Debug for Batches<K, J, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batches")
-            .field("jobs", &self.0.rules.jobs)
-            .finish_non_exhaustive()
+        f.debug_struct("Batches").field("jobs", &self.0.rules.jobs).finish_non_exhaustive()
     }
 }
 
 impl<J, A> Default for Lane<J, A> {
     fn default() -> Self {
-        Self {
-            running: 0,
-            next_number: 0,
-            waiting: VecDeque::new(),
-        }
+        Self { running: 0, next_number: 0, waiting: VecDeque::new() }
     }
 }
 
@@ -228,11 +222,7 @@ where
     A: Send + 'static,
 {
     fn taken(inner: &Arc<Inner<K, J, A>>, key: K) -> Self {
-        Self {
-            inner: Arc::clone(inner),
-            key,
-            is_free: false,
-        }
+        Self { inner: Arc::clone(inner), key, is_free: false }
     }
 
     /// Takes the jobs that wait, up to the limit; frees the slot if no job does.
@@ -240,10 +230,7 @@ where
         let rules = &self.inner.rules;
         let mut lanes = self.inner.lanes();
         let lane = lanes.get_mut(&self.key)?;
-        let mut batch = Batch {
-            jobs: Vec::new(),
-            callers: Vec::new(),
-        };
+        let mut batch = Batch { jobs: Vec::new(), callers: Vec::new() };
         while let Some(waiting) = lane.waiting.pop_front() {
             // The caller of a closed one went away before its job began.
             if waiting.answer.is_closed() {
@@ -397,9 +384,8 @@ mod tests {
     #[tokio::test]
     async fn lanes_run_side_by_side() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = [(0, 1), (0, 2), (7, 3)]
-            .map(|(lane, job)| Box::pin(batches.run(lane, job)))
-            .into();
+        let mut calls: Vec<_> =
+            [(0, 1), (0, 2), (7, 3)].map(|(lane, job)| Box::pin(batches.run(lane, job))).into();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
         }
@@ -412,10 +398,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn long_wait_starts_another_batch() {
-        let (batches, gate, begun) = numbers(BatchRules {
-            max_running: 2,
-            ..ONE_AT_A_TIME
-        });
+        let (batches, gate, begun) = numbers(BatchRules { max_running: 2, ..ONE_AT_A_TIME });
         let calls = (0..3).map(|job| batches.run(0, job));
         let mut calls = Box::pin(join_all(calls));
         assert!(futures::poll!(&mut calls).is_pending());
@@ -464,9 +447,7 @@ mod tests {
     #[tokio::test]
     async fn failure_is_shared_with_all_waiting_jobs() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6]
-            .map(|job| Box::pin(batches.run(0, job)))
-            .into();
+        let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6].map(|job| Box::pin(batches.run(0, job))).into();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
         }
@@ -479,12 +460,7 @@ mod tests {
     #[test]
     fn slot_dropped_without_a_runtime_is_free_again() {
         let (batches, gate, _) = numbers(ONE_AT_A_TIME);
-        let runtime = || {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap()
-        };
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (mut first, mut second) = (Box::pin(batches.run(0, 1)), Box::pin(batches.run(0, 2)));
         runtime().block_on(async {
             assert!(futures::poll!(&mut first).is_pending());
@@ -518,9 +494,7 @@ mod tests {
     #[tokio::test]
     async fn panic_of_a_batch_loses_its_answers_and_frees_its_slot() {
         let (batches, gate, _) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = [1, 13, 14, 15, 16]
-            .map(|job| Box::pin(batches.run(0, job)))
-            .into();
+        let mut calls: Vec<_> = [1, 13, 14, 15, 16].map(|job| Box::pin(batches.run(0, job))).into();
         for call in &mut calls {
             assert!(futures::poll!(call).is_pending());
         }

@@ -26,19 +26,12 @@ impl Packing {
         let name_of = |column: &'static str| column.rsplit(' ').next().unwrap_or(column);
         let columns: Vec<_> = selected.split(", ").map(name_of).collect();
         let value_of = |column: &&str| {
-            if bytes.contains(column) {
-                format!("nullif(hex({column}), '')")
-            } else {
-                (*column).to_owned()
-            }
+            if bytes.contains(column) { format!("nullif(hex({column}), '')") } else { (*column).to_owned() }
         };
         let values: Vec<_> = columns.iter().map(value_of).collect();
         let values = values.join(", ");
         let text = format!("SELECT json_group_array(json_array({values})) FROM ({statement})");
-        Self {
-            text: AssertSqlSafe(text).into_sql_str(),
-            columns,
-        }
+        Self { text: AssertSqlSafe(text).into_sql_str(), columns }
     }
 
     pub(crate) fn text(&self) -> SqlStr {
@@ -62,9 +55,7 @@ pub(crate) struct PackedRow {
 impl PackedRow {
     pub(super) fn value(&self, column: impl PackedColumn) -> sqlx::Result<&Value> {
         let position = column.position(self.columns);
-        position
-            .and_then(|position| self.values.get(position))
-            .ok_or_else(|| column.missing())
+        position.and_then(|position| self.values.get(position)).ok_or_else(|| column.missing())
     }
 }
 

@@ -63,13 +63,7 @@ const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
             ["FROM (SELECT unhex(value) AS id FROM json_each(", ")) AS ids"],
         ],
     ),
-    (
-        "IN_IDS(",
-        [
-            ["= ANY(", "::uuid[])"],
-            ["IN (SELECT unhex(value) FROM json_each(", "))"],
-        ],
-    ),
+    ("IN_IDS(", [["= ANY(", "::uuid[])"], ["IN (SELECT unhex(value) FROM json_each(", "))"]]),
     (
         "FROM_TEXTS(",
         [
@@ -80,10 +74,7 @@ const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
     (
         "IN_NUMBERS(",
         [
-            [
-                "= ANY(ARRAY(SELECT jsonb_array_elements_text(",
-                "::jsonb)::bigint))",
-            ],
+            ["= ANY(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)::bigint))"],
             ["IN (SELECT value FROM json_each(", "))"],
         ],
     ),
@@ -98,11 +89,7 @@ const LISTS: [(&str, [[&str; 2]; 2]); 5] = [
 
 impl Tx {
     pub(super) const fn new(call: Call, connection: Connection) -> Self {
-        Self {
-            call,
-            connection,
-            is_used: false,
-        }
+        Self { call, connection, is_used: false }
     }
 
     /// A statement with `$1`, `$2` and so on for the values to bind.
@@ -118,11 +105,7 @@ impl Tx {
             );
             Statement::Sqlite(sql, SqliteArguments::default())
         };
-        Query {
-            tx: self,
-            statement,
-            failure: None,
-        }
+        Query { tx: self, statement, failure: None }
     }
 
     /// A query that locks the rows it finds until the end of the transaction.
@@ -157,10 +140,7 @@ impl Tx {
     }
 
     pub(crate) const fn is_postgres(&self) -> bool {
-        matches!(
-            self.connection,
-            Connection::Postgres(_) | Connection::PostgresStatement(_)
-        )
+        matches!(self.connection, Connection::Postgres(_) | Connection::PostgresStatement(_))
     }
 
     /// Notes that the log of SQLite will hold removed rows, until it is emptied.
@@ -195,9 +175,7 @@ impl Tx {
     /// [`IndexError`]. After [`IndexError::OutcomeUnknown`] it may or may not have
     /// been committed.
     pub(crate) async fn commit(self) -> Result<(), IndexError> {
-        let Self {
-            mut call, connection, ..
-        } = self;
+        let Self { mut call, connection, .. } = self;
         let is_read = call.mode.effect() == Effect::Read;
         let commit = async {
             match connection {
@@ -222,11 +200,7 @@ impl Tx {
         let again = (!self.is_used && self.is_postgres()).then(|| statement.clone());
         self.is_used = true;
         let span = self.call.span.clone();
-        let mut sent = self
-            .connection
-            .send(statement, fetch)
-            .instrument(span.clone())
-            .await;
+        let mut sent = self.connection.send(statement, fetch).instrument(span.clone()).await;
         let mut tries = 1;
         while let (Err(error), Some(statement)) = (&sent, &again)
             && self.call.mode.effect().may_repeat(error)
@@ -323,18 +297,12 @@ impl Connection {
 /// prepares the statement again whenever it is bound; it does not look into `$n + 0`.
 fn is_limited_by_variable(sql: &str) -> bool {
     let mut limits = sql.split("LIMIT $").skip(1);
-    limits.any(|limit| {
-        !limit
-            .trim_start_matches(|c: char| c.is_ascii_digit())
-            .starts_with(" + 0")
-    })
+    limits.any(|limit| !limit.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(" + 0"))
 }
 
 /// Never happens: a statement is made for the transaction that sends it.
-const OTHER_DATABASE: IndexError = IndexError::Corrupt {
-    table: "none",
-    what: "a statement was made for the other database",
-};
+const OTHER_DATABASE: IndexError =
+    IndexError::Corrupt { table: "none", what: "a statement was made for the other database" };
 
 /// A statement for one of the databases, with the values bound to it.
 #[derive(Debug, Clone)]

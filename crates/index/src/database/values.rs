@@ -276,9 +276,7 @@ impl Row {
 
     /// Reads an actor from the columns of its kind and its id.
     pub(crate) fn actor(&self, [kind, id]: [&str; 2]) -> Result<Option<Actor>, IndexError> {
-        let stored = self
-            .get::<Option<String>>(kind)?
-            .zip(self.get::<Option<String>>(id)?);
+        let stored = self.get::<Option<String>>(kind)?.zip(self.get::<Option<String>>(id)?);
         let actor = stored.map(|(kind, id)| {
             Actor::from_stored(&kind, &id).ok_or_else(|| BoxDynError::from("an unknown actor"))
         });

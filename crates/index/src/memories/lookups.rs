@@ -91,11 +91,7 @@ impl Lookups {
         {
             return Ok(Some(found));
         }
-        let wanted = if at.max_entries == 0 {
-            Wanted::Head
-        } else {
-            Wanted::Listing
-        };
+        let wanted = if at.max_entries == 0 { Wanted::Head } else { Wanted::Listing };
         answered(self.heads.run(wanted, at).await)
     }
 
@@ -152,10 +148,7 @@ pub(crate) struct Answer<T> {
 
 impl<T: FromRow> FromRow for Answer<T> {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            element: row.get("element")?,
-            row: row.read(),
-        })
+        Ok(Self { element: row.get("element")?, row: row.read() })
     }
 }
 
@@ -170,10 +163,7 @@ impl<T> Answer<T> {
     pub(crate) fn at(self, order: &[usize]) -> Self {
         let sent = usize::try_from(self.element).ok();
         let job = sent.and_then(|sent| order.get(sent));
-        Self {
-            element: job.map_or(u64::MAX, |&job| job as u64),
-            ..self
-        }
+        Self { element: job.map_or(u64::MAX, |&job| job as u64), ..self }
     }
 }
 

@@ -41,11 +41,7 @@ impl FromRow for ItemRow {
             }),
             None => row.get::<Option<_>>("path")?.map(MemoryItem::Prefix),
         };
-        Ok(Self {
-            store: row.read_unless_null("purge_epoch")?,
-            expiry: row.read()?,
-            item,
-        })
+        Ok(Self { store: row.read_unless_null("purge_epoch")?, expiry: row.read()?, item })
     }
 }
 
@@ -69,10 +65,7 @@ impl Memories {
             _ => return self.read_page(tenant_id, store_id, listing).await,
         };
         let at = PageAt {
-            place: Place {
-                store: StoreKey { tenant_id, store_id },
-                path: listing.below.as_file(),
-            },
+            place: Place { store: StoreKey { tenant_id, store_id }, path: listing.below.as_file() },
             depth: listing.depth,
             limit: listing.limit,
         };
@@ -97,11 +90,7 @@ impl Memories {
         let role = Role::Tenant(tenant_id);
         let mut tx = self.database.read_one("list_memories", role).await?;
         let packing = sqlite::head::page(listing.depth);
-        let text = if tx.is_postgres() {
-            postgres::head::MEMORIES.into_sql_str()
-        } else {
-            packing.text()
-        };
+        let text = if tx.is_postgres() { postgres::head::MEMORIES.into_sql_str() } else { packing.text() };
         let after_name = span.as_ref().map(|span| span.after_name);
         let rows: Vec<ItemRow> = tx
             .query(text)

@@ -112,10 +112,7 @@ impl AuditObject {
 
     /// An object in a store, or an action that concerns a store.
     pub const fn in_store(id: Uuid, store_id: StoreId) -> Self {
-        Self {
-            id,
-            store_id: Some(store_id),
-        }
+        Self { id, store_id: Some(store_id) }
     }
 }
 
@@ -290,9 +287,6 @@ mod tests {
             let shown = audit_object_id(action.name(), uuid);
             assert_eq!(parse_audit_object_id(&shown), Some(uuid), "{}", action.name());
         }
-        assert_eq!(
-            parse_audit_object_id("00000000-0000-0000-0000-000000000007"),
-            None
-        );
+        assert_eq!(parse_audit_object_id("00000000-0000-0000-0000-000000000007"), None);
     }
 }

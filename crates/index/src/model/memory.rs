@@ -292,10 +292,7 @@ pub enum ExpiresAt {
 impl ExpiryChange {
     /// A change of only the pin.
     pub const fn pinned(is_pinned: bool) -> Self {
-        Self {
-            is_pinned: Some(is_pinned),
-            expires_at: None,
-        }
+        Self { is_pinned: Some(is_pinned), expires_at: None }
     }
 
     /// Whether it changes nothing of this memory.

@@ -36,10 +36,7 @@ impl Expiry {
         if self.unused_after_secs.is_some() {
             return self;
         }
-        Self {
-            unused_after_secs: secs,
-            set_at: self.set_at.max(set_at),
-        }
+        Self { unused_after_secs: secs, set_at: self.set_at.max(set_at) }
     }
 
     pub(crate) fn or_limits(self, limits: &LimitOverrides) -> Self {

@@ -46,10 +46,7 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| {
-            format!(
-                "`{text}` is not a scope; there are {}",
-                Self::ALL.map(Self::name).join(", ")
-            )
+            format!("`{text}` is not a scope; there are {}", Self::ALL.map(Self::name).join(", "))
         })
     }
 }
@@ -233,8 +230,7 @@ impl TenantName {
     /// Parses a reference: a text in the form of an id is an id, and any other text is
     /// an external id.
     pub fn parse(text: &str) -> Self {
-        text.parse()
-            .map_or_else(|_| Self::External(text.to_owned()), Self::Id)
+        text.parse().map_or_else(|_| Self::External(text.to_owned()), Self::Id)
     }
 }
 

@@ -69,23 +69,18 @@ impl<'a> ChangeColumns<'a> {
         let after = change.after.as_ref();
         self.op.push(change.operation().name());
         self.memory.push(change.memory_id.uuid());
-        self.expect
-            .push(change.expected_version().map(keepsake_core::Id::uuid));
+        self.expect.push(change.expected_version().map(keepsake_core::Id::uuid));
         self.version.push(change.version_id.uuid());
         self.path.push(path.as_str());
         self.parent.push(path.parent().as_str().to_owned());
         self.name.push(path.name());
         self.blob.push(after.map(|after| after.blob_id.uuid()));
-        self.size
-            .push(after.and_then(|after| i64::try_from(after.size_bytes).ok()));
-        self.sha256
-            .push(after.map(|after| after.sha256.as_bytes().as_slice()));
-        self.first_line
-            .push(after.and_then(|after| after.first_line.as_deref()));
+        self.size.push(after.and_then(|after| i64::try_from(after.size_bytes).ok()));
+        self.sha256.push(after.map(|after| after.sha256.as_bytes().as_slice()));
+        self.first_line.push(after.and_then(|after| after.first_line.as_deref()));
         let expiry = after.map(|after| after.expiry);
         self.is_pinned.push(expiry.and_then(|expiry| expiry.is_pinned));
-        self.expires_at
-            .push(expiry.and_then(|expiry| expiry.stored_time()));
+        self.expires_at.push(expiry.and_then(|expiry| expiry.stored_time()));
         self.content.push(after.and_then(HeadChange::content_bytes));
         let search = after.and_then(|after| after.search.as_ref());
         self.analyser.push(search.map(|row| i64::from(row.analyser)));
@@ -110,13 +105,7 @@ impl<'a> DirectoryColumns<'a> {
         let mut columns = Self::default();
         for (directory, delta) in &plan.directories {
             columns.path.push(directory.as_str());
-            columns.parent.push(
-                directory
-                    .parent()
-                    .unwrap_or_else(DirPath::root)
-                    .as_str()
-                    .to_owned(),
-            );
+            columns.parent.push(directory.parent().unwrap_or_else(DirPath::root).as_str().to_owned());
             columns.name.push(directory.name());
             columns.files.push(delta.files);
             columns.size_bytes.push(delta.size_bytes);
@@ -138,11 +127,7 @@ pub(crate) fn is_put(commit: &Commit) -> bool {
 /// Whether a commit goes together with others, which only puts do.
 pub(crate) fn joins(batch: &[StoreCommit], next: &StoreCommit) -> bool {
     let may_join = |commit: &StoreCommit| commit.batching != Batching::Never && is_put(&commit.commit);
-    let bytes: usize = batch
-        .iter()
-        .chain([next])
-        .map(|commit| bytes_of(&commit.commit))
-        .sum();
+    let bytes: usize = batch.iter().chain([next]).map(|commit| bytes_of(&commit.commit)).sum();
     batch.first().is_some_and(may_join) && may_join(next) && bytes <= MAX_BATCH_BYTES
 }
 
@@ -166,11 +151,7 @@ pub(crate) async fn commit_all(database: &Database, commits: &[StoreCommit]) -> 
 
 /// Executes one commit in one transaction.
 async fn commit_one(database: &Database, commit: &StoreCommit) -> Made {
-    let StoreCommit {
-        tenant_id,
-        commit,
-        batching,
-    } = commit;
+    let StoreCommit { tenant_id, commit, batching } = commit;
     let role = Role::Tenant(*tenant_id);
     let mut tx = database.write_one("commit_alone", role).await?;
     if *batching != Batching::Never
@@ -183,9 +164,7 @@ async fn commit_one(database: &Database, commit: &StoreCommit) -> Made {
             None => {}
         }
     }
-    commit_changes(&mut tx, *tenant_id, commit)
-        .await
-        .map(Attempt::Done)
+    commit_changes(&mut tx, *tenant_id, commit).await.map(Attempt::Done)
 }
 
 /// Executes a commit, by itself or as a part of a transaction.
@@ -227,11 +206,7 @@ pub(crate) async fn commit_changes(
         .bind_array(kept.iter().map(|kept| kept.memory_id.uuid()).collect::<Vec<_>>())
         .bind_array(kept.iter().map(|kept| kept.expected.uuid()).collect::<Vec<_>>())
         .bind_array(kept.iter().map(|kept| kept.expiry.is_pinned).collect::<Vec<_>>())
-        .bind_array(
-            kept.iter()
-                .map(|kept| kept.expiry.stored_time())
-                .collect::<Vec<_>>(),
-        )
+        .bind_array(kept.iter().map(|kept| kept.expiry.stored_time()).collect::<Vec<_>>())
         .bind(commit.results.as_deref())
         .bind_array(&plan.taken_paths)
         .bind_array(&plan.ancestor_files)
@@ -286,32 +261,17 @@ impl FromRow for CommitOutcome {
             "no_store" => Refusal::NoStore,
             "archived" => Refusal::Archived,
             "stale" => Refusal::Stale,
-            "taken" => Refusal::PathTaken {
-                path: row.get("path")?,
-                memory_id: row.get("object_id")?,
-            },
-            "directory" => Refusal::PathIsDirectory {
-                path: row.get("path")?,
-            },
-            "parent_is_file" => Refusal::ParentIsFile {
-                path: row.get("path")?,
-                memory_id: row.get("object_id")?,
-            },
-            "too_many" => Refusal::TooManyMemories {
-                count: row.get("measured")?,
-            },
-            "store_full" => Refusal::StoreFull {
-                size_bytes: row.get("measured")?,
-            },
-            "needs_grant" => Refusal::NeedsGrant {
-                size_bytes: row.get("measured")?,
-            },
+            "taken" => Refusal::PathTaken { path: row.get("path")?, memory_id: row.get("object_id")? },
+            "directory" => Refusal::PathIsDirectory { path: row.get("path")? },
+            "parent_is_file" => {
+                Refusal::ParentIsFile { path: row.get("path")?, memory_id: row.get("object_id")? }
+            }
+            "too_many" => Refusal::TooManyMemories { count: row.get("measured")? },
+            "store_full" => Refusal::StoreFull { size_bytes: row.get("measured")? },
+            "needs_grant" => Refusal::NeedsGrant { size_bytes: row.get("measured")? },
             "condemned" => Refusal::BlobCondemned,
             _ => {
-                return Err(IndexError::Corrupt {
-                    table: "commit_changes",
-                    what: "unknown outcome",
-                });
+                return Err(IndexError::Corrupt { table: "commit_changes", what: "unknown outcome" });
             }
         };
         Ok(Self::Refused(refusal))
@@ -414,21 +374,16 @@ impl<'a> PutColumns<'a> {
         self.replica.push(commit.replica);
         self.memory_limit.push(signed(commit.memory_limit));
         self.byte_limit.push(signed(commit.byte_limit));
-        self.scope
-            .push(idempotency.map(|call| call.scope_sha256.as_slice()));
-        self.request
-            .push(idempotency.map(|call| call.request_sha256.as_slice()));
+        self.scope.push(idempotency.map(|call| call.scope_sha256.as_slice()));
+        self.request.push(idempotency.map(|call| call.request_sha256.as_slice()));
         self.policy.push(commit.policy.map(SensitiveDataPolicy::name));
-        self.prev_seq
-            .push(change.before.as_ref().map(|before| before.seq));
+        self.prev_seq.push(change.before.as_ref().map(|before| before.seq));
         self.files.push(plan.count_delta);
         self.size_bytes.push(plan.byte_delta);
         self.children.push(children_of(&plan, after));
-        self.directories
-            .push(i32::try_from(plan.directories.len()).unwrap_or(i32::MAX));
+        self.directories.push(i32::try_from(plan.directories.len()).unwrap_or(i32::MAX));
         let nearest_first = plan.directories.keys().rev();
-        self.directory_paths
-            .extend(nearest_first.map(|directory| directory.as_str().to_owned()));
+        self.directory_paths.extend(nearest_first.map(|directory| directory.as_str().to_owned()));
         self.changes.push(change);
     }
 }
@@ -444,9 +399,7 @@ async fn put_all(database: &Database, commits: &[StoreCommit]) -> Vec<Made> {
         made => made,
     };
     let answers = answers_of(made, commits.len()).into_iter();
-    answers
-        .map(|answer| answer.map(|made| made.unwrap_or(Attempt::NotMade)))
-        .collect()
+    answers.map(|answer| answer.map(|made| made.unwrap_or(Attempt::NotMade))).collect()
 }
 
 async fn put_all_of(
@@ -457,9 +410,7 @@ async fn put_all_of(
     // batches wait for each other. Puts of a store are side by side, for one lock of it.
     let mut order: Vec<usize> = (0..commits.len()).collect();
     order.sort_by_key(|&job| {
-        let StoreCommit {
-            tenant_id, commit, ..
-        } = &commits[job];
+        let StoreCommit { tenant_id, commit, .. } = &commits[job];
         let key = commit.idempotency.as_ref().map(|call| call.scope_sha256);
         (key, tenant_id.uuid(), commit.store_id.uuid())
     });
@@ -468,9 +419,7 @@ async fn put_all_of(
         puts.push(commits[job].tenant_id, &commits[job].commit);
     }
     let changes = puts.changes;
-    let skips_locked = commits
-        .first()
-        .is_some_and(|commit| commit.batching == Batching::AcrossStores);
+    let skips_locked = commits.first().is_some_and(|commit| commit.batching == Batching::AcrossStores);
     // The function sets the tenant of each put.
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
     let answers: Vec<Answer<Attempt>> = tx

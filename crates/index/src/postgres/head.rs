@@ -30,14 +30,8 @@ const HEADS: &str = "SELECT element, path, size_bytes, archived_at IS NOT NULL A
 /// The targets of paths, with the entries of directories.
 pub(crate) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadAt]) -> Query<'t> {
     let [tenants, stores] = columns(wanted.iter().map(|at| at.place.store));
-    let paths: Vec<_> = wanted
-        .iter()
-        .map(|at| at.place.path.as_ref().map(MemoryPath::as_str))
-        .collect();
-    let directories: Vec<_> = wanted
-        .iter()
-        .map(|at| at.place.directory().as_str().to_owned())
-        .collect();
+    let paths: Vec<_> = wanted.iter().map(|at| at.place.path.as_ref().map(MemoryPath::as_str)).collect();
+    let directories: Vec<_> = wanted.iter().map(|at| at.place.directory().as_str().to_owned()).collect();
     let max_entries: Vec<_> = wanted.iter().map(|at| signed(at.max_entries)).collect();
     let query = tx.query(HEADS).bind_array(tenants).bind_array(stores);
     let query = query.bind_array(paths).bind_array(directories);
@@ -54,8 +48,6 @@ pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
 
 /// The columns of tenants and stores.
 fn columns(stores: impl Iterator<Item = StoreKey>) -> [Vec<Uuid>; 2] {
-    let (tenants, stores) = stores
-        .map(|store| (store.tenant_id.uuid(), store.store_id.uuid()))
-        .unzip();
+    let (tenants, stores) = stores.map(|store| (store.tenant_id.uuid(), store.store_id.uuid())).unzip();
     [tenants, stores]
 }

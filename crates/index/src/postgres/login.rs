@@ -50,10 +50,7 @@ pub(super) const REQUESTS: Profile = Profile {
 pub(super) const JOBS: Profile = Profile {
     key: "index.jobs_url",
     role: "keepsake_jobs",
-    settings: &[
-        ("idle_in_transaction_session_timeout", "10s"),
-        ("lock_timeout", "1min"),
-    ],
+    settings: &[("idle_in_transaction_session_timeout", "10s"), ("lock_timeout", "1min")],
 };
 
 /// A role without this setting could occupy a connection with one statement.
@@ -136,11 +133,7 @@ impl Profile {
                 self.role,
                 missing.join("; "),
             ))),
-            _ => Ok(Login {
-                connection,
-                is_role: is_role && missing.is_empty(),
-                is_shared,
-            }),
+            _ => Ok(Login { connection, is_role: is_role && missing.is_empty(), is_shared }),
         }
     }
 
@@ -148,11 +141,7 @@ impl Profile {
         let names = self.settings.iter().map(|(name, _)| *name);
         let names: Vec<_> = names.chain([STATEMENT_TIMEOUT]).collect();
         let seen = sqlx::query_as(SEE).bind(names).fetch_one(connection).await;
-        let seen = seen.map(|(backend, role, settings)| Seen {
-            backend,
-            role,
-            settings,
-        });
+        let seen = seen.map(|(backend, role, settings)| Seen { backend, role, settings });
         seen.map_err(|error: sqlx::Error| {
             let code = error
                 .as_database_error()

@@ -125,12 +125,7 @@ impl PostgresIndex {
         let shared = jobs(call_timeout).map(|session| session + SHARED_LOCK_TIMEOUT);
         Ok(Self {
             app: pool(&options.url, requests, options.max_connections, call_timeout)?,
-            jobs: pool(
-                jobs_url,
-                jobs(JOBS_CALL_TIMEOUT),
-                JOBS_CONNECTIONS,
-                JOBS_CALL_TIMEOUT,
-            )?,
+            jobs: pool(jobs_url, jobs(JOBS_CALL_TIMEOUT), JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
             shared: pool(jobs_url, shared, SHARED_CONNECTIONS, call_timeout)?,
         })
     }
@@ -195,11 +190,7 @@ impl PostgresIndex {
 
     /// The states of its pools.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
-        vec![
-            self.app.state("requests"),
-            self.jobs.state("jobs"),
-            self.shared.state("shared"),
-        ]
+        vec![self.app.state("requests"), self.jobs.state("jobs"), self.shared.state("shared")]
     }
 
     /// Closes the connections after their last transactions.
@@ -214,11 +205,7 @@ impl PostgresIndex {
     /// # Errors
     /// [`IndexError`].
     pub async fn execute(&self, statement: &'static str) -> Result<(), IndexError> {
-        self.app
-            .acquire()
-            .await?
-            .run(|raw| raw.execute(statement))
-            .await?;
+        self.app.acquire().await?.run(|raw| raw.execute(statement)).await?;
         Ok(())
     }
 
@@ -287,28 +274,16 @@ async fn bounded<T, E: Into<IndexError>>(
 
 /// The newest applied migration; 0 for a database without migrations.
 async fn schema_version(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    let found = sqlx::query_scalar("SELECT keepsake_schema_version()")
-        .fetch_one(connection)
-        .await;
+    let found = sqlx::query_scalar("SELECT keepsake_schema_version()").fetch_one(connection).await;
     let found: Option<i64> = found.or_else(|error| {
-        let code = error
-            .as_database_error()
-            .and_then(sqlx::error::DatabaseError::code);
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         let is_undefined_function = code.as_deref() == Some("42883");
-        if is_undefined_function {
-            Ok(None)
-        } else {
-            Err(error)
-        }
+        if is_undefined_function { Ok(None) } else { Err(error) }
     })?;
     Ok(found.unwrap_or_default())
 }
 
 fn require_schema(found: i64) -> Result<(), IndexError> {
     let needed = migrations::newest(&migrations::postgres());
-    if found < needed {
-        Err(IndexError::SchemaTooOld { found, needed })
-    } else {
-        Ok(())
-    }
+    if found < needed { Err(IndexError::SchemaTooOld { found, needed }) } else { Ok(()) }
 }

@@ -60,9 +60,7 @@ pub(crate) struct Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("status", &self.connections.status())
-            .finish_non_exhaustive()
+        f.debug_struct("Pool").field("status", &self.connections.status()).finish_non_exhaustive()
     }
 }
 
@@ -136,8 +134,7 @@ impl Pool {
             }
             *reaped_at = Instant::now();
         }
-        self.connections
-            .retain(|session, _| session.status.used_at.elapsed() < IDLE_TIMEOUT);
+        self.connections.retain(|session, _| session.status.used_at.elapsed() < IDLE_TIMEOUT);
     }
 }
 
@@ -166,9 +163,9 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
             true
         }
         // Connection exceptions, and a server that ends the session.
-        sqlx::Error::Database(answer) => answer
-            .code()
-            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+        sqlx::Error::Database(answer) => {
+            answer.code().is_some_and(|code| code.starts_with("08") || code.starts_with("57P"))
+        }
         _ => false,
     }
 }
@@ -177,10 +174,9 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
 fn begin_statement(tenant_id: Option<TenantId>) -> AssertSqlSafe<String> {
     AssertSqlSafe(match tenant_id {
         // An id has no character with a special meaning in SQL.
-        Some(tenant_id) => format!(
-            "BEGIN; SELECT set_config('keepsake.tenant', '{}', true)",
-            tenant_id.uuid()
-        ),
+        Some(tenant_id) => {
+            format!("BEGIN; SELECT set_config('keepsake.tenant', '{}', true)", tenant_id.uuid())
+        }
         None => "BEGIN".to_owned(),
     })
 }

@@ -186,11 +186,7 @@ impl Receipt {
     /// Records that a step begins, and that the previous step has ended.
     fn begin(&mut self, name: &str, now: Timestamp) {
         self.end(now);
-        self.steps.push(ErasureStep {
-            name: name.to_owned(),
-            started_at: now.as_micros(),
-            ended_at: None,
-        });
+        self.steps.push(ErasureStep { name: name.to_owned(), started_at: now.as_micros(), ended_at: None });
     }
 
     fn end(&mut self, now: Timestamp) {

@@ -96,15 +96,10 @@ impl Removal<'_> {
         {
             return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
         }
-        let selected = Versions::Content {
-            version: &version,
-            audited,
-        };
+        let selected = Versions::Content { version: &version, audited };
         let queue = Queue::drained(DeletionReason::Redacted, audited.at);
         let mut removed = self.remove_versions(selected, queue).await?;
-        Ok(RedactionOutcome::Redacted {
-            condemned: removed.blobs.pop(),
-        })
+        Ok(RedactionOutcome::Redacted { condemned: removed.blobs.pop() })
     }
 }
 

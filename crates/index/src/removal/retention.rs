@@ -221,10 +221,7 @@ impl Retention {
         begin_removal(&mut tx).await?;
         let mut removal = Removal::of(&mut tx, tenant_id, batch.store_id);
         if removal.lock_live(RowLock::Update).await?.is_none() {
-            return Ok(VersionsTaken {
-                is_done: true,
-                ..VersionsTaken::default()
-            });
+            return Ok(VersionsTaken { is_done: true, ..VersionsTaken::default() });
         }
         let taken = match batch.outdated {
             Outdated::Deleted { by } => remove_deleted(&mut removal, batch, by).await?,
@@ -273,11 +270,8 @@ async fn remove_deleted(
         .filter(|(seq, memory_id)| current.get(memory_id) == Some(seq))
         .map(|(_, memory_id)| *memory_id)
         .collect();
-    let first_left = current
-        .iter()
-        .filter(|(memory_id, _)| !ended.contains(*memory_id))
-        .map(|(_, seq)| *seq)
-        .min();
+    let first_left =
+        current.iter().filter(|(memory_id, _)| !ended.contains(*memory_id)).map(|(_, seq)| *seq).min();
     let through = deletions.last().map_or(batch.after, |last| last.seq);
     let mut taken = VersionsTaken {
         versions: places.len() as u64,
@@ -293,11 +287,7 @@ async fn remove_deleted(
         if !ended.is_empty() {
             removal.delete_memories(&ended).await?;
         }
-        removal
-            .query(SET_RETENTION_SEQ)
-            .bind(taken.next)
-            .execute()
-            .await?;
+        removal.query(SET_RETENTION_SEQ).bind(taken.next).execute().await?;
     }
     Ok(taken)
 }
@@ -356,14 +346,8 @@ mod tests {
     #[tokio::test]
     async fn retention_reads_ranges_in_the_order_of_their_indexes() {
         for ([_, statement], wanted) in [
-            (
-                HISTORIES,
-                "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
-            ),
-            (
-                DELETIONS,
-                "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
-            ),
+            (HISTORIES, "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)"),
+            (DELETIONS, "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)"),
             (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
         ] {
             let steps = steps_of(statement).await;

@@ -110,11 +110,7 @@ impl StoreDeletions {
         let mut removal = Removal::of(&mut tx, tenant_id, store_id);
         let purged = purge_batch(&mut removal, blobs_go_from, limit).await?;
         tx.commit().await?;
-        Ok(StorePurge {
-            rows: purged.rows.values().sum(),
-            blobs: purged.blobs,
-            is_done: purged.is_done,
-        })
+        Ok(StorePurge { rows: purged.rows.values().sum(), blobs: purged.blobs, is_done: purged.is_done })
     }
 }
 
@@ -152,10 +148,7 @@ pub(super) async fn purge_batch(
     let limit = i64::from(limit.max(1));
     let store = removal.lock(RowLock::Update).await?;
     if !store.is_some_and(|store| store.is_deleted) {
-        return Ok(PurgedRows {
-            is_done: true,
-            ..PurgedRows::default()
-        });
+        return Ok(PurgedRows { is_done: true, ..PurgedRows::default() });
     }
     let bytes: i64 = removal.query(BYTES).bind(limit).scalar().await?;
     let query = removal.query(QUEUE_BLOBS).bind((limit, blobs_go_from));
@@ -166,12 +159,7 @@ pub(super) async fn purge_batch(
     if is_done {
         rows.insert("store", removal.query(DELETE).execute().await?);
     }
-    Ok(PurgedRows {
-        rows,
-        blobs,
-        bytes: unsigned(bytes),
-        is_done,
-    })
+    Ok(PurgedRows { rows, blobs, bytes: unsigned(bytes), is_done })
 }
 
 #[cfg(test)]

@@ -232,19 +232,13 @@ impl Session {
         match &change.detail {
             Detail::Archive => session.archived_at = Some(self.archived_at.unwrap_or(now)),
             _ if self.archived_at.is_some() => return Err(SessionRefusal::Archived),
-            Detail::Describe {
-                title,
-                metadata,
-                metadata_pairs_limit,
-            } => session.describe(title.as_ref(), metadata, *metadata_pairs_limit)?,
-            Detail::Attach(new) => session
-                .attach(new, store, now)
-                .map_err(SessionRefusal::Attachment)?,
-            Detail::Reattach {
-                name,
-                access,
-                instructions,
-            } => session.reattach(*name, *access, instructions.as_ref(), now)?,
+            Detail::Describe { title, metadata, metadata_pairs_limit } => {
+                session.describe(title.as_ref(), metadata, *metadata_pairs_limit)?
+            }
+            Detail::Attach(new) => session.attach(new, store, now).map_err(SessionRefusal::Attachment)?,
+            Detail::Reattach { name, access, instructions } => {
+                session.reattach(*name, *access, instructions.as_ref(), now)?
+            }
             Detail::Detach(name) => {
                 session.attachments.retain(|attachment| !name.is_of(attachment));
                 if session.attachments.len() == self.attachments.len() {
@@ -290,10 +284,7 @@ impl Session {
         instructions: Option<&String>,
         now: Timestamp,
     ) -> Result<(), SessionRefusal> {
-        let found = self
-            .attachments
-            .iter_mut()
-            .find(|attachment| name.is_of(attachment));
+        let found = self.attachments.iter_mut().find(|attachment| name.is_of(attachment));
         let attachment = found.ok_or(SessionRefusal::NoAttachment)?;
         let before = attachment.clone();
         attachment.access = access.unwrap_or(attachment.access);

@@ -197,10 +197,7 @@ impl Sessions {
             None if listing.newest_first => (i64::MAX, Uuid::max()),
             None => (i64::MIN, Uuid::nil()),
         };
-        let mut tx = self
-            .0
-            .read("list_session_events", Role::Tenant(tenant_id))
-            .await?;
+        let mut tx = self.0.read("list_session_events", Role::Tenant(tenant_id)).await?;
         let events = tx
             .query_with_lists(&texts::list_events(listing.newest_first))
             .bind(tenant_id)
@@ -226,10 +223,7 @@ impl Sessions {
     /// [`IndexError`].
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         let rows: Value = events.iter().map(row_of_event).collect();
-        let mut tx = self
-            .0
-            .write_one("flush_session_events", Role::Shared(None))
-            .await?;
+        let mut tx = self.0.write_one("flush_session_events", Role::Shared(None)).await?;
         let text = texts::flush_events(tx.choose(texts::EVENTS));
         let query = tx.query(AssertSqlSafe(text));
         query.bind(rows.to_string()).execute().await?;
@@ -242,9 +236,7 @@ impl Sessions {
     /// # Errors
     /// [`IndexError`].
     pub async fn flush_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
-        let uses = uses
-            .iter()
-            .map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
+        let uses = uses.iter().map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
         let table = ["session", "session_id"];
         last_used::flush(&self.0, "flush_session_use", table, uses).await
     }
@@ -303,10 +295,7 @@ async fn add_attachments(
     let query = tx.query_with_lists(texts::ATTACHMENTS).bind(tenant_id);
     let rows: Vec<AttachmentRow> = query.bind_ids(Some(&ids)).all().await?;
     for row in rows {
-        if let Some(session) = sessions
-            .iter_mut()
-            .find(|session| session.session_id == row.session_id)
-        {
+        if let Some(session) = sessions.iter_mut().find(|session| session.session_id == row.session_id) {
             session.attachments.push(row.attachment);
         }
     }
@@ -379,10 +368,7 @@ async fn put_attachment(
 /// row, since it has inserted or changed a session.
 async fn counters(tx: &mut Tx, tenant_id: TenantId) -> Result<SessionCounters, IndexError> {
     let (sessions, session_bytes) = tx.query(texts::COUNTERS).bind(tenant_id).one().await?;
-    Ok(SessionCounters {
-        sessions,
-        session_bytes,
-    })
+    Ok(SessionCounters { sessions, session_bytes })
 }
 
 /// Writes the fields of a session that changed, and the audit entry; writes nothing

@@ -197,10 +197,7 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
         writer.changes_only_commits();
     }
     let ends_with_it = commits.len() == 1;
-    for StoreCommit {
-        tenant_id, commit, ..
-    } in commits
-    {
+    for StoreCommit { tenant_id, commit, .. } in commits {
         let outcome = make(&mut tx, *tenant_id, commit, ends_with_it).await;
         if let Err(error) = &outcome
             && (error.is_of_disk() || tx.is_to_begin())
@@ -225,11 +222,7 @@ async fn run_all(mut tx: Tx, commits: &[StoreCommit], outcomes: &mut Vec<Made>) 
 /// The error for each commit of a failed transaction: only a full disk says that none of
 /// them was made.
 fn failure_of_batch(error: &IndexError) -> IndexError {
-    if error.is_of_disk() {
-        error.copy()
-    } else {
-        IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)
-    }
+    if error.is_of_disk() { error.copy() } else { IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed) }
 }
 
 /// Executes a commit in the open transaction.
@@ -335,12 +328,7 @@ async fn make(
     } else {
         write.execute().await?;
     }
-    Ok(CommitOutcome::Committed {
-        seq: new_seq,
-        purge_epoch: gate.purge_epoch,
-        at,
-        expiry: gate.expiry,
-    })
+    Ok(CommitOutcome::Committed { seq: new_seq, purge_epoch: gate.purge_epoch, at, expiry: gate.expiry })
 }
 
 /// Decides from the gate's result whether a commit is refused.
@@ -499,21 +487,14 @@ pub(super) fn moved_rows(directories: &Directories) -> String {
 
 /// The paths of removed directories, as JSON.
 pub(super) fn emptied_paths(directories: &Directories) -> String {
-    let paths = directories
-        .emptied
-        .iter()
-        .map(|directory| json!(directory.as_str()));
+    let paths = directories.emptied.iter().map(|directory| json!(directory.as_str()));
     paths.collect::<Value>().to_string()
 }
 
 /// The time of a version after one of `last`: not an earlier one, unless that was given by
 /// a clock that was ahead.
 fn time_of_version(now: Timestamp, last: Timestamp) -> Timestamp {
-    if last <= now.plus(CLOCK_AHEAD_AT_MOST) {
-        now.max(last)
-    } else {
-        now
-    }
+    if last <= now.plus(CLOCK_AHEAD_AT_MOST) { now.max(last) } else { now }
 }
 
 #[cfg(test)]

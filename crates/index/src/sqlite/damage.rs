@@ -21,10 +21,8 @@ pub(super) async fn find(connection: &mut SqliteConnection) -> Result<Vec<String
     let checked = sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await;
     let messages: Vec<String> = checked.or_else(|error| Ok::<_, IndexError>(vec![words_of(error)?]))?;
     let lines = messages.iter().flat_map(|message| message.lines());
-    let mut damage: Vec<_> = lines
-        .filter(|line| ![WELL, HEADING].contains(line))
-        .map(str::to_owned)
-        .collect();
+    let mut damage: Vec<_> =
+        lines.filter(|line| ![WELL, HEADING].contains(line)).map(str::to_owned).collect();
     let tables = sqlx::query_scalar(TABLES).fetch_all(&mut *connection).await;
     let tables: Vec<String> = match tables {
         Ok(tables) => tables,

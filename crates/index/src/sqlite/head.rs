@@ -64,10 +64,8 @@ const BY_ID: &str = concat!(
 
 /// The memories between the paths `$4` and `$5` (both exclusive), at most `$7`, and the
 /// store.
-const ALL_BELOW: &str = concat!(
-    memories_of_page!("memory_path", "m.path > $4 AND m.path < $5", "m.path"),
-    store_of_page!(),
-);
+const ALL_BELOW: &str =
+    concat!(memories_of_page!("memory_path", "m.path > $4 AND m.path < $5", "m.path"), store_of_page!(),);
 
 /// The direct children of the directory `$3`: at most `$7` memories by name after `$6`,
 /// at most `$7` directories by path after `$4`, and the store. Each part is a range of an
@@ -88,12 +86,7 @@ static PAGES: LazyLock<[Packing; 2]> = LazyLock::new(|| {
     [ALL_BELOW, CHILDREN_BELOW].map(|statement| Packing::of(statement, COLUMNS, COLUMNS_OF_BYTES))
 });
 
-const COLUMNS: &str = concat!(
-    store_columns!(""),
-    ", ",
-    memory_columns!(""),
-    ", last_read_at, active_at"
-);
+const COLUMNS: &str = concat!(store_columns!(""), ", ", memory_columns!(""), ", last_read_at, active_at");
 const COLUMNS_OF_BYTES: &[&str] = &["memory_id", "version_id", "blob_id", "sha256", "claimed_by"];
 
 /// The statement for a page of memories.
@@ -144,12 +137,7 @@ async fn look_up(
 ) -> Result<Vec<Answer<Lookup>>, IndexError> {
     let element = |HeadAt { place, .. }: &HeadAt| {
         let [tenant, store] = hex_of(place.store);
-        json!([
-            tenant,
-            store,
-            place.path.as_ref().map(MemoryPath::as_str),
-            place.directory().as_str()
-        ])
+        json!([tenant, store, place.path.as_ref().map(MemoryPath::as_str), place.directory().as_str()])
     };
     let elements = wanted.iter().map(element).collect::<Value>().to_string();
     if wanted.iter().all(|at| at.max_entries == 0) {
@@ -173,8 +161,7 @@ pub(crate) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryAt]) -> Query<'t> {
         let [tenant, store] = hex_of(at.store);
         json!([tenant, store, hex(at.memory_id.uuid())])
     };
-    tx.query(BY_ID)
-        .bind(wanted.iter().map(element).collect::<Value>().to_string())
+    tx.query(BY_ID).bind(wanted.iter().map(element).collect::<Value>().to_string())
 }
 
 fn hex_of(store: StoreKey) -> [String; 2] {
@@ -235,10 +222,7 @@ mod tests {
         ] {
             let steps = steps_of(statement).await;
             for range in ranges {
-                assert!(
-                    steps.iter().any(|step| step.contains(range)),
-                    "{range}: {steps:#?}"
-                );
+                assert!(steps.iter().any(|step| step.contains(range)), "{range}: {steps:#?}");
             }
             let reads_store = |step: &&String| step.ends_with("(tenant_id=? AND store_id=?)");
             assert_eq!(steps.iter().filter(reads_store).count(), 1, "{steps:#?}");

@@ -115,24 +115,13 @@ pub(crate) struct Moment(u64);
 impl KnownAnswers {
     /// The answer to a look-up, if it is known.
     pub(crate) fn target(&self, at: &HeadAt) -> Option<Lookup> {
-        let target = self
-            .state()
-            .answers
-            .slot(&at.place)?
-            .target(at.max_entries)
-            .cloned();
+        let target = self.state().answers.slot(&at.place)?.target(at.max_entries).cloned();
         target.map(Arc::unwrap_or_clone)
     }
 
     /// A page, if it is known.
     pub(crate) fn page(&self, at: &PageAt) -> Option<MemoryPage> {
-        let page = self
-            .state()
-            .answers
-            .slot(&at.place)?
-            .pages
-            .get(&at.wanted())
-            .cloned();
+        let page = self.state().answers.slot(&at.place)?.pages.get(&at.wanted()).cloned();
         page.map(Arc::unwrap_or_clone)
     }
 
@@ -210,8 +199,7 @@ impl State {
                 forgotten.1 = places
                     .keys()
                     .map(|place| {
-                        self.answers
-                            .change(place, |slot| mem::replace(slot, Slot::changed_at(BEING_CHANGED)))
+                        self.answers.change(place, |slot| mem::replace(slot, Slot::changed_at(BEING_CHANGED)))
                     })
                     .collect();
             }
@@ -271,15 +259,9 @@ impl Changes {
 impl Changed {
     fn add(&mut self, tenant_id: TenantId, commit: &Commit, seq: i64, purge_epoch: i64) {
         let store_id = commit.store_id;
-        let at = |path: Option<MemoryPath>| Place {
-            store: StoreKey { tenant_id, store_id },
-            path,
-        };
+        let at = |path: Option<MemoryPath>| Place { store: StoreKey { tenant_id, store_id }, path };
         // A change adds content, so its store is not archived.
-        let store = StoreState {
-            is_archived: false,
-            purge_epoch,
-        };
+        let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
             let paths = [
                 change.before.as_ref().map(|before| &before.path),
@@ -301,11 +283,7 @@ impl Changed {
                 version_id: before.version_id,
                 replica: commit.replica,
             });
-            let new = NewHead {
-                head: head_of(change, after, seq),
-                store,
-                before,
-            };
+            let new = NewHead { head: head_of(change, after, seq), store, before };
             self.0.insert(at(Some(after.path.clone())), Some(new));
         }
     }
@@ -328,12 +306,7 @@ fn head_of(change: &Change, after: &HeadChange, seq: i64) -> Head {
 impl NewHead {
     /// The head with the claim of the one before; `None` if that is not known.
     fn with_claim(mut self, answers: &Answers) -> Option<Self> {
-        if let Some(Before {
-            at,
-            version_id,
-            replica,
-        }) = &self.before
-        {
+        if let Some(Before { at, version_id, replica }) = &self.before {
             let answer = answers.slot(at)?.target(0)?;
             let Target::Memory(before) = &answer.target else {
                 return None;
@@ -347,10 +320,7 @@ impl NewHead {
     }
 
     fn into_lookup(self) -> Lookup {
-        Lookup {
-            store: self.store,
-            target: Target::Memory(self.head),
-        }
+        Lookup { store: self.store, target: Target::Memory(self.head) }
     }
 }
 
@@ -376,10 +346,7 @@ impl Answers {
 
 impl Slot {
     fn changed_at(changed: u64) -> Self {
-        Self {
-            changed,
-            ..Self::default()
-        }
+        Self { changed, ..Self::default() }
     }
 
     fn target(&self, max_entries: u64) -> Option<&Arc<Lookup>> {
@@ -404,9 +371,7 @@ impl Slot {
 impl<Q: PartialEq, A> Answered<Q, A> {
     fn get(&self, wanted: &Q) -> Option<&Arc<A>> {
         let mut answers = self.0.iter();
-        answers
-            .find(|(asked, _)| asked == wanted)
-            .map(|(_, answer)| answer)
+        answers.find(|(asked, _)| asked == wanted).map(|(_, answer)| answer)
     }
 
     fn keep(&mut self, asked: Q, answer: Arc<A>) {

@@ -151,8 +151,7 @@ impl Writer {
     }
 
     fn committing(&mut self) {
-        self.known
-            .committing(mem::replace(&mut self.changes, Changes::All));
+        self.known.committing(mem::replace(&mut self.changes, Changes::All));
     }
 
     /// Executes the last statement of the transaction, and commits it.
@@ -336,9 +335,8 @@ impl SqliteIndex {
     /// Empties the log beside the file; `false`: a reader prevents it now.
     pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
-        let is_busy: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
-            .fetch_one(writer.idle().await)
-            .await?;
+        let is_busy: bool =
+            sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(writer.idle().await).await?;
         writer.has_removed &= is_busy;
         Ok(!is_busy)
     }
@@ -346,9 +344,7 @@ impl SqliteIndex {
     /// Notices whether another process has written to the file.
     async fn look_for_other_writers(&self) -> Result<MutexGuard<'_, Writer>, IndexError> {
         let mut writer = self.writer.lock().await;
-        let data_version = sqlx::query_scalar("PRAGMA data_version")
-            .fetch_one(writer.idle().await)
-            .await?;
+        let data_version = sqlx::query_scalar("PRAGMA data_version").fetch_one(writer.idle().await).await?;
         writer.saw_data_version(data_version);
         Ok(writer)
     }
@@ -367,9 +363,7 @@ impl SqliteIndex {
         self.readers.close();
         let mut writer = self.writer.lock().await;
         // Removes the log's content, unless another process has the file open.
-        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .execute(writer.idle().await)
-            .await;
+        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(writer.idle().await).await;
     }
 
     /// Limits the pages of the file, so that tests can fill it up.
@@ -423,10 +417,7 @@ async fn check_schema(connection: &mut SqliteConnection) -> Result<(), IndexErro
     let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
         .fetch_one(connection)
         .await?;
-    let (found, needed) = (
-        found.unwrap_or_default(),
-        migrations::newest(&migrations::sqlite()),
-    );
+    let (found, needed) = (found.unwrap_or_default(), migrations::newest(&migrations::sqlite()));
     if found < needed {
         return Err(IndexError::SchemaTooOld { found, needed });
     }

@@ -13,10 +13,7 @@ use crate::stores;
 pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     migrations::sqlite().run(&mut connection).await.unwrap();
-    let plan = sqlx::query(AssertSqlSafe(format!(
-        "EXPLAIN QUERY PLAN {}",
-        with_lists(statement, false)
-    )));
+    let plan = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", with_lists(statement, false))));
     let steps = plan.fetch_all(&mut connection).await.unwrap();
     steps.iter().map(|step| step.get("detail")).collect()
 }
@@ -32,19 +29,13 @@ async fn condemnation_finds_rows_by_their_whole_keys() {
     assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
     assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
     let steps = steps_of(stores::FIND).await;
-    assert!(
-        steps.iter().any(|step| reads_whole_store(step)),
-        "the test does not work: {steps:#?}"
-    );
+    assert!(steps.iter().any(|step| reads_whole_store(step)), "the test does not work: {steps:#?}");
 }
 
 #[tokio::test]
 async fn many_memories_are_found_by_their_whole_keys() {
     for (statement, keys) in [
-        (
-            FIND_ALL,
-            &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..],
-        ),
+        (FIND_ALL, &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..]),
         (DIRECTORIES_AT, &["store_id=? AND path=?)"]),
     ] {
         let steps = steps_of(statement).await;
@@ -60,14 +51,8 @@ async fn many_memories_are_found_by_their_whole_keys() {
 async fn stores_are_listed_in_the_order_of_their_index() {
     let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
     let steps = steps_of(&list).await;
-    assert!(
-        steps[0].contains("store_created (tenant_id=? AND created_at>?"),
-        "{steps:#?}"
-    );
-    assert!(
-        !steps.iter().any(|step| step.contains("TEMP B-TREE")),
-        "{steps:#?}"
-    );
+    assert!(steps[0].contains("store_created (tenant_id=? AND created_at>?"), "{steps:#?}");
+    assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
 }
 
 #[tokio::test]
@@ -77,17 +62,11 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (IDLE_BY_TENANT, "SEARCH s "),
         (LIVES, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?)"),
         (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
-        (
-            DUE,
-            "memory_expires ((expires_at,tenant_id,store_id,memory_id)>(?,?,?,?)",
-        ),
+        (DUE, "memory_expires ((expires_at,tenant_id,store_id,memory_id)>(?,?,?,?)"),
         (PERIOD, "SEARCH s "),
     ] {
         let steps = steps_of(statement).await;
-        assert!(
-            steps.iter().any(|step| step.contains(wanted)),
-            "{statement}\n{steps:#?}"
-        );
+        assert!(steps.iter().any(|step| step.contains(wanted)), "{statement}\n{steps:#?}");
         let is_sorted = |step: &String| step.contains("TEMP B-TREE");
         assert!(!steps.iter().any(is_sorted), "{statement}\n{steps:#?}");
         // Subqueries per row use their whole key.

@@ -33,11 +33,7 @@ enum Transaction {
 
 impl Session {
     pub(super) const fn new(raw: SqliteConnection) -> Self {
-        Self {
-            raw,
-            transaction: Transaction::None,
-            is_busy: false,
-        }
+        Self { raw, transaction: Transaction::None, is_busy: false }
     }
 
     /// Makes the next statement begin a transaction, with the statement `begin`. There is

@@ -51,13 +51,7 @@ impl StoredStore {
 
     /// The audit action of the change from another row; `None`: the rows are equal.
     pub(super) fn change_since(&self, before: &Self) -> Option<AuditAction> {
-        let policy = |row: &Self| {
-            (
-                row.store.policy,
-                row.store.expires_unused_after,
-                row.period_set_at,
-            )
-        };
+        let policy = |row: &Self| (row.store.policy, row.store.expires_unused_after, row.period_set_at);
         if self == before {
             None
         } else if policy(self) == policy(before) {

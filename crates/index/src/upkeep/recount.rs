@@ -102,12 +102,7 @@ pub struct StoreCount {
 impl StoreCount {
     /// Whether there is a difference that a recount repairs.
     pub fn has_drifted(&self) -> bool {
-        let counters = [
-            self.memory_count,
-            self.live_bytes,
-            self.version_count,
-            self.version_bytes,
-        ];
+        let counters = [self.memory_count, self.live_bytes, self.version_count, self.version_bytes];
         counters.iter().any(Counter::has_drifted) || !self.directories.is_empty() || self.overdrawn_bytes > 0
     }
 }
@@ -209,10 +204,7 @@ from_row! {
 impl FromRow for TenantCount {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let counter = |recorded, counted| {
-            Ok::<_, IndexError>(Counter {
-                recorded: row.get(recorded)?,
-                counted: row.get(counted)?,
-            })
+            Ok::<_, IndexError>(Counter { recorded: row.get(recorded)?, counted: row.get(counted)? })
         };
         Ok(Self {
             store_count: counter("store_count", "stores")?,
@@ -329,11 +321,7 @@ mod tests {
     }
 
     fn directory(files: i64, size_bytes: i64, visible_children: i64) -> DirectoryDelta {
-        DirectoryDelta {
-            files,
-            size_bytes,
-            visible_children,
-        }
+        DirectoryDelta { files, size_bytes, visible_children }
     }
 
     #[test]
@@ -343,17 +331,10 @@ mod tests {
             recount.add(&path(at), size_bytes);
         }
         let directories = recount.directories();
-        let shown: Vec<_> = directories
-            .iter()
-            .map(|(path, counts)| (path.as_str(), *counts))
-            .collect();
+        let shown: Vec<_> = directories.iter().map(|(path, counts)| (path.as_str(), *counts)).collect();
         assert_eq!(
             shown,
-            [
-                ("/", directory(3, 15, 2)),
-                ("/a/", directory(2, 8, 1)),
-                ("/a/b/", directory(1, 3, 1)),
-            ]
+            [("/", directory(3, 15, 2)), ("/a/", directory(2, 8, 1)), ("/a/b/", directory(1, 3, 1)),]
         );
     }
 
@@ -361,45 +342,26 @@ mod tests {
     fn wrong_missing_and_superfluous_directory_rows_are_reported() {
         let mut recount = Recount::default();
         recount.add(&path("/a/b.md"), 3);
-        let recorded = Recorded {
-            memory_count: 2,
-            live_bytes: 3,
-            version_count: 1,
-            version_bytes: 3,
-            granted_bytes: 2,
-        };
+        let recorded =
+            Recorded { memory_count: 2, live_bytes: 3, version_count: 1, version_bytes: 3, granted_bytes: 2 };
         let dir = |text: &str| path(&format!("{text}x")).parent();
-        let rows = BTreeMap::from([
-            (DirPath::root(), directory(1, 4, 1)),
-            (dir("/old/"), directory(1, 1, 1)),
-        ]);
+        let rows =
+            BTreeMap::from([(DirPath::root(), directory(1, 4, 1)), (dir("/old/"), directory(1, 1, 1))]);
         let (count, wrong) = recount.compare(recorded, (1, 3), 0, rows);
         assert!(count.memory_count.has_drifted() && !count.live_bytes.has_drifted());
         assert_eq!(count.overdrawn_bytes, 1);
         assert!(count.has_drifted());
-        let shown: Vec<_> = wrong
-            .iter()
-            .map(|(path, counts)| (path.as_str(), *counts))
-            .collect();
+        let shown: Vec<_> = wrong.iter().map(|(path, counts)| (path.as_str(), *counts)).collect();
         assert_eq!(
             shown,
-            [
-                ("/", Some(directory(1, 3, 1))),
-                ("/a/", Some(directory(1, 3, 1))),
-                ("/old/", None),
-            ]
+            [("/", Some(directory(1, 3, 1))), ("/a/", Some(directory(1, 3, 1))), ("/old/", None),]
         );
     }
 
     #[test]
     fn empty_store_has_its_root() {
-        let recorded = Recorded {
-            memory_count: 0,
-            live_bytes: 0,
-            version_count: 0,
-            version_bytes: 0,
-            granted_bytes: 0,
-        };
+        let recorded =
+            Recorded { memory_count: 0, live_bytes: 0, version_count: 0, version_bytes: 0, granted_bytes: 0 };
         let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
         let (count, wrong) = Recount::default().compare(recorded, (0, 0), 0, rows);
         assert!(!count.has_drifted() && wrong.is_empty());

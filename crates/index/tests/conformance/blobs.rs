@@ -22,11 +22,7 @@ async fn condemn(place: &Place, key: &BlobKey, seconds: i64) -> bool {
 }
 
 const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeletion {
-    DueDeletion {
-        key,
-        attempts,
-        reason,
-    }
+    DueDeletion { key, attempts, reason }
 }
 
 /// Takes a removed blob off the queue, as a redaction does.
@@ -40,15 +36,8 @@ async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_
 async fn lease(place: &Place, job: &'static str, number: i64) -> RunFence {
     let index = &place.index;
     let (now, until) = (after_seconds(100 * number), after_seconds(100 * number + 60));
-    let fence = index
-        .job_runs
-        .claim(job, now, next_uuid(), now, until)
-        .await
-        .unwrap();
-    RunFence {
-        job,
-        fence: fence.expect("the lease is free"),
-    }
+    let fence = index.job_runs.claim(job, now, next_uuid(), now, until).await.unwrap();
+    RunFence { job, fence: fence.expect("the lease is free") }
 }
 
 /// Queues a blob that a row once named, as what removes history does.
@@ -133,11 +122,7 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
     const JOB: &str = "a drain that outlives its lease";
     let place = Place::new(subject).await;
     let (orphan, redacted) = (orphan(&place), orphan(&place));
-    place
-        .queue()
-        .condemn_orphan(&orphan, after_seconds(0))
-        .await
-        .unwrap();
+    place.queue().condemn_orphan(&orphan, after_seconds(0)).await.unwrap();
     queue_purged(&place, &redacted).await;
     let listed = due(&place, 0).await;
     assert_eq!(listed.len(), 2);

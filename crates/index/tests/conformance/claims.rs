@@ -12,14 +12,8 @@ const OTHER: Uuid = Uuid::from_u128(2);
 async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
     let head = place.memory(at).await;
     let (now, until) = (after_seconds(now), after_seconds(now + 10));
-    let claim = place.index.memories.claim_edit(
-        place.tenant_id,
-        place.store_id,
-        head.memory_id,
-        replica,
-        now,
-        until,
-    );
+    let claim =
+        place.index.memories.claim_edit(place.tenant_id, place.store_id, head.memory_id, replica, now, until);
     claim.await.unwrap()
 }
 
@@ -27,23 +21,14 @@ pub(crate) async fn claim_goes_to_the_first_replica_until_it_ends(subject: &Subj
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     assert!(claim(&place, "/a", REPLICA, 0).await);
-    let held = Claim {
-        replica: REPLICA,
-        until: after_seconds(10),
-    };
+    let held = Claim { replica: REPLICA, until: after_seconds(10) };
     assert_eq!(place.memory("/a").await.claim, Some(held));
     assert_eq!(place.heads_below("/").await[0].claim, Some(held));
     assert!(!claim(&place, "/a", OTHER, 9).await);
-    assert!(
-        claim(&place, "/a", REPLICA, 5).await,
-        "its own claim is no obstacle"
-    );
+    assert!(claim(&place, "/a", REPLICA, 5).await, "its own claim is no obstacle");
     assert!(!claim(&place, "/a", OTHER, 14).await);
     assert!(claim(&place, "/a", OTHER, 15).await);
-    assert_eq!(
-        place.memory("/a").await.claim.map(|claim| claim.replica),
-        Some(OTHER)
-    );
+    assert_eq!(place.memory("/a").await.claim.map(|claim| claim.replica), Some(OTHER));
 }
 
 pub(crate) async fn secret_is_rewrapped_only_if_unchanged_since_the_read(subject: &Subject) {

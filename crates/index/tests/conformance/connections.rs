@@ -30,18 +30,10 @@ impl Proxied {
     async fn start(call_timeout: Duration) -> Self {
         let (_direct, raw, database) = postgres_index().await;
         let (proxy, url) = FaultProxy::before_url(&database.database.url()).await;
-        let options = PostgresOptions {
-            call_timeout,
-            ..PostgresOptions::new(url)
-        };
+        let options = PostgresOptions { call_timeout, ..PostgresOptions::new(url) };
         let index = PostgresIndex::connect(&options).await.unwrap();
         let measured = Index::from(index).measured(Metrics::default());
-        Self {
-            measured,
-            proxy,
-            raw,
-            _database: database,
-        }
+        Self { measured, proxy, raw, _database: database }
     }
 
     async fn beat(&self, replica: Uuid) -> Result<(), IndexError> {
@@ -128,13 +120,10 @@ async fn waiting_calls_fail_together_when_the_database_is_lost() {
     proxied.proxy.reset_connections();
     let there = path("/there");
     let memories = &place.index.memories;
-    let commits: Vec<_> = (0..100)
-        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
-        .collect();
+    let commits: Vec<_> =
+        (0..100).map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)])).collect();
     let reads = (0..100).map(|_| memories.head(place.tenant_id, place.store_id, Some(&there), 0));
-    let writes = commits
-        .iter()
-        .map(|commit| memories.commit(place.tenant_id, commit));
+    let writes = commits.iter().map(|commit| memories.commit(place.tenant_id, commit));
     let calls = futures::future::join(join_all(reads), join_all(writes));
     let (reads, writes) = tokio::time::timeout(FAIL_TOGETHER_WITHIN, calls).await.unwrap();
     for error in reads.into_iter().filter_map(Result::err) {

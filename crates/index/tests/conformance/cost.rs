@@ -50,10 +50,7 @@ async fn fill_heads(place: &Place, count: u64) {
              {some_hash}, 'a first line of usual length', {no}, 1, 1 FROM numbered"
         );
         let ids = place.ids();
-        place
-            .raw
-            .execute(&memories, if tenant_id == "$1" { &ids } else { &[] })
-            .await;
+        place.raw.execute(&memories, if tenant_id == "$1" { &ids } else { &[] }).await;
     }
     for statement in [
         "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
@@ -90,100 +87,42 @@ fn memory_lists(count: u64) -> Vec<(&'static str, MemoryListing, usize)> {
     let in_directory = |number: u64| Some(format!("/d3/f{}", number / 10 * 10 + 3));
     vec![
         ("show the root", listing("/", Depth::Children, None, 20), 10),
-        (
-            "list from the beginning",
-            listing("/", Depth::All, None, 100),
-            100,
-        ),
-        (
-            "list from the middle",
-            listing("/", Depth::All, in_root(middle), 100),
-            100,
-        ),
-        (
-            "list to the end",
-            listing("/", Depth::All, Some(format!("/d9/f{}", last / 10 * 10 + 9)), 100),
-            100,
-        ),
-        (
-            "show a directory",
-            listing("/d3/", Depth::Children, None, 100),
-            100,
-        ),
-        (
-            "show a directory's middle",
-            listing("/d3/", Depth::Children, in_directory(middle), 100),
-            100,
-        ),
-        (
-            "show a directory's end",
-            listing("/d3/", Depth::Children, in_directory(last), 100),
-            100,
-        ),
+        ("list from the beginning", listing("/", Depth::All, None, 100), 100),
+        ("list from the middle", listing("/", Depth::All, in_root(middle), 100), 100),
+        ("list to the end", listing("/", Depth::All, Some(format!("/d9/f{}", last / 10 * 10 + 9)), 100), 100),
+        ("show a directory", listing("/d3/", Depth::Children, None, 100), 100),
+        ("show a directory's middle", listing("/d3/", Depth::Children, in_directory(middle), 100), 100),
+        ("show a directory's end", listing("/d3/", Depth::Children, in_directory(last), 100), 100),
     ]
 }
 
 /// Lists of versions, twenty at a time.
 fn version_lists(memory_id: MemoryId) -> Vec<(&'static str, VersionListing, usize)> {
-    let page = VersionListing {
-        limit: 20,
-        ..VersionListing::default()
-    };
+    let page = VersionListing { limit: 20, ..VersionListing::default() };
     let at = |place| Some(Timestamp::from_micros(place));
     let of_actor = Some((ActorKind::User, "actor 3".to_owned()));
     vec![
         ("list versions", page.clone(), 20),
-        (
-            "list older versions",
-            VersionListing {
-                before: Some(50_000),
-                ..page.clone()
-            },
-            20,
-        ),
-        (
-            "list a memory's versions",
-            VersionListing {
-                memory_id: Some(memory_id),
-                ..page.clone()
-            },
-            1,
-        ),
+        ("list older versions", VersionListing { before: Some(50_000), ..page.clone() }, 20),
+        ("list a memory's versions", VersionListing { memory_id: Some(memory_id), ..page.clone() }, 1),
         (
             "list an actor's versions",
-            VersionListing {
-                actor: of_actor.clone(),
-                before: Some(50_000),
-                ..page.clone()
-            },
+            VersionListing { actor: of_actor.clone(), before: Some(50_000), ..page.clone() },
             20,
         ),
         (
             "list creations",
-            VersionListing {
-                operation: Some(Operation::Created),
-                before: Some(50_000),
-                ..page.clone()
-            },
+            VersionListing { operation: Some(Operation::Created), before: Some(50_000), ..page.clone() },
             20,
         ),
         (
             "list versions of a time",
-            VersionListing {
-                created_from: at(40_000),
-                created_to: at(40_005),
-                ..page.clone()
-            },
+            VersionListing { created_from: at(40_000), created_to: at(40_005), ..page.clone() },
             6,
         ),
         (
             "list an actor's versions of a time",
-            VersionListing {
-                actor: of_actor,
-                created_from: at(20_000),
-                created_to: at(20_100),
-                ..page
-            },
+            VersionListing { actor: of_actor, created_from: at(20_000), created_to: at(20_100), ..page },
             10,
         ),
     ]
@@ -230,10 +169,7 @@ impl Watched {
 async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
     let (_index, raw, database) = postgres_index().await;
     let raw = Raw::Postgres(raw);
-    let options = PostgresOptions {
-        max_connections: 1,
-        ..PostgresOptions::new(database.database.url())
-    };
+    let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
     let index = PostgresIndex::connect(&options).await.unwrap();
     let place = Place::on(index.clone().into(), raw.clone()).await;
     let least = BTreeMap::new();
@@ -255,24 +191,14 @@ impl Watched {
         let delete = deleted(&place.memory(&at).await);
         let commit = place.commit_of(vec![delete.clone()]);
         self.watch("delete a memory", 100, place.run(&commit)).await;
-        let back = Change {
-            memory_id: head.memory_id,
-            revives: Some(delete.version_id),
-            ..created(&at, 1)
-        };
+        let back = Change { memory_id: head.memory_id, revives: Some(delete.version_id), ..created(&at, 1) };
         let revive = place.commit_of(vec![back]);
         self.watch("bring a memory back", 100, place.run(&revive)).await;
-        let redaction = Redaction {
-            store_id: place.store_id,
-            version_id: head.version_id,
-            audited: by_nobody(NOW),
-        };
+        let redaction =
+            Redaction { store_id: place.store_id, version_id: head.version_id, audited: by_nobody(NOW) };
         let redacted = place.index.redactions.redact(place.tenant_id, &redaction);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
-        assert!(
-            matches!(redacted, RedactionOutcome::Redacted { .. }),
-            "{redacted:?}"
-        );
+        assert!(matches!(redacted, RedactionOutcome::Redacted { .. }), "{redacted:?}");
         let pin = Pin {
             store_id: place.store_id,
             memory_id: head.memory_id,
@@ -284,10 +210,7 @@ impl Watched {
         let pinned = place.index.memories.pin(place.tenant_id, &pin);
         assert_eq!(
             self.watch("pin a memory", 20, pinned).await.unwrap(),
-            PinOutcome::Done {
-                is_pinned: true,
-                expires_at: None
-            }
+            PinOutcome::Done { is_pinned: true, expires_at: None }
         );
     }
 
@@ -304,9 +227,8 @@ impl Watched {
         }
         let some_version = place.index.versions.find_at(tenant_id, store_id, 40_000);
         let some_version = self.watch("find a version", 10, some_version).await.unwrap();
-        let memory_id = some_version
-            .as_ref()
-            .map_or_else(|| created("/x", 1).memory_id, |version| version.memory_id);
+        let memory_id =
+            some_version.as_ref().map_or_else(|| created("/x", 1).memory_id, |version| version.memory_id);
         for (name, listing, shown) in version_lists(memory_id) {
             // Two times are found by halving a hundred thousand.
             let probes = if listing.created_from.is_some() { 80 } else { 0 };
@@ -323,17 +245,9 @@ impl Watched {
             assert_eq!(found.unwrap().version, Some(version));
         } else {
             let version_id = created("/x", 1).version_id;
-            place
-                .index
-                .versions
-                .find(tenant_id, store_id, version_id)
-                .await
-                .unwrap();
+            place.index.versions.find(tenant_id, store_id, version_id).await.unwrap();
         }
-        let stores = StoreListing {
-            limit: 20,
-            ..StoreListing::default()
-        };
+        let stores = StoreListing { limit: 20, ..StoreListing::default() };
         let stores = place.index.stores.list(tenant_id, &stores);
         self.watch("list stores", 10, stores).await.unwrap();
     }
@@ -353,32 +267,23 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
     fill(&place).await;
     place.raw.settle().await;
     for round in 0..8 {
-        let root = watched
-            .watch("list many", SHOWN + 200, place.directory("/", SHOWN))
-            .await;
+        let root = watched.watch("list many", SHOWN + 200, place.directory("/", SHOWN)).await;
         assert_is_complete(&root);
         for at in ["/d3", "/"] {
             let short = watched.watch("list ten", 200, place.directory(at, 10)).await;
             assert_eq!(short.entries.len(), 10);
         }
-        watched
-            .watch("find a memory", 10, place.memory("/d7/f100007"))
-            .await;
+        watched.watch("find a memory", 10, place.memory("/d7/f100007")).await;
         watched.use_lists(&place, true).await;
         watched.use_heads(&place, round).await;
-        place
-            .change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)])
-            .await;
+        place.change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)]).await;
         if round == 4 {
             // From here on plans are for any parameters, and what the filling
             // read has been counted.
             watched.least.clear();
         }
     }
-    assert!(
-        watched.least["list many"].0 >= SHOWN,
-        "the count of rows read does not work"
-    );
+    assert!(watched.least["list many"].0 >= SHOWN, "the count of rows read does not work");
     watched.assert_within_limits();
 }
 
@@ -401,9 +306,7 @@ async fn postgres_plans_made_for_empty_tables_stay_efficient() {
     for round in 1..5 {
         watched.use_lists(&place, true).await;
         watched.use_heads(&place, round).await;
-        place
-            .change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)])
-            .await;
+        place.change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)]).await;
         if round == 1 {
             watched.least.clear();
         }
@@ -419,10 +322,7 @@ async fn postgres_pages_of_a_million_memories_cost_the_same() {
     place.raw.settle().await;
     for round in 0..4 {
         for (name, listing, shown) in memory_lists(1_000_000) {
-            let page = place
-                .index
-                .memories
-                .list(place.tenant_id, place.store_id, &listing);
+            let page = place.index.memories.list(place.tenant_id, place.store_id, &listing);
             let page = watched.watch(name, 2 * shown as u64 + 20, page).await.unwrap();
             assert_eq!(page.unwrap().items.len(), shown, "{name}");
         }
@@ -462,30 +362,16 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     let one = hundreds_of_steps.swap(0, Ordering::Relaxed);
     assert!(one <= 10, "{one}00 steps to find one memory");
 
-    let version = place
-        .index
-        .versions
-        .find_at(place.tenant_id, place.store_id, 40_000)
-        .await;
+    let version = place.index.versions.find_at(place.tenant_id, place.store_id, 40_000).await;
     let version = version.unwrap().unwrap();
-    let found = place
-        .index
-        .versions
-        .find(place.tenant_id, place.store_id, version.version_id);
+    let found = place.index.versions.find(place.tenant_id, place.store_id, version.version_id);
     assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
-    let memory = place
-        .index
-        .memories
-        .find(place.tenant_id, place.store_id, version.memory_id);
+    let memory = place.index.memories.find(place.tenant_id, place.store_id, version.memory_id);
     memory.await.unwrap().unwrap();
     let three = hundreds_of_steps.swap(0, Ordering::Relaxed);
     assert!(three <= 10, "{three}00 steps to find two versions and a memory");
     for (name, listing, shown) in version_lists(version.memory_id) {
-        let page = place
-            .index
-            .versions
-            .list(place.tenant_id, place.store_id, &listing)
-            .await;
+        let page = place.index.versions.list(place.tenant_id, place.store_id, &listing).await;
         assert_eq!(page.unwrap().unwrap().versions.len(), shown, "{name}");
         let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
         println!("{steps}00 steps to {name}");
@@ -501,11 +387,7 @@ async fn sqlite_pages_of_a_million_memories_cost_the_same() {
     fill_heads(&place, 1_000_000).await;
     let hundreds_of_steps = watch(&index).await;
     for (name, listing, shown) in memory_lists(1_000_000) {
-        let page = place
-            .index
-            .memories
-            .list(place.tenant_id, place.store_id, &listing)
-            .await;
+        let page = place.index.memories.list(place.tenant_id, place.store_id, &listing).await;
         assert_eq!(page.unwrap().unwrap().items.len(), shown, "{name}");
         let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
         println!("{steps}00 steps to {name}");

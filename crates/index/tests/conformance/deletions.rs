@@ -49,10 +49,9 @@ async fn columns(raw: &Raw, table: &str) -> Vec<(String, &'static str)> {
             ),
             true,
         ),
-        Raw::Sqlite(_) => (
-            format!("SELECT name, type FROM pragma_table_info('{table}') WHERE \"notnull\""),
-            false,
-        ),
+        Raw::Sqlite(_) => {
+            (format!("SELECT name, type FROM pragma_table_info('{table}') WHERE \"notnull\""), false)
+        }
     };
     let value = move |of_type: &str| match of_type {
         "uuid" | "BLOB" => "$1",
@@ -62,9 +61,7 @@ async fn columns(raw: &Raw, table: &str) -> Vec<(String, &'static str)> {
         _ => "1",
     };
     let rows = raw.rows(&query, &[]).await;
-    rows.into_iter()
-        .map(|row| (row[0].clone().unwrap(), value(row[1].as_deref().unwrap())))
-        .collect()
+    rows.into_iter().map(|row| (row[0].clone().unwrap(), value(row[1].as_deref().unwrap()))).collect()
 }
 
 async fn count(raw: &Raw, table: &str, tenant_id: TenantId) -> u64 {
@@ -97,18 +94,11 @@ async fn tenant_with_everything(subject: &Subject) -> TenantId {
         let columns = columns(&subject.raw, &table).await;
         let names: Vec<_> = columns.iter().map(|(name, _)| name.as_str()).collect();
         let values: Vec<_> = columns.iter().map(|(_, value)| *value).collect();
-        let insert = format!(
-            "INSERT INTO {table} ({}) VALUES ({})",
-            names.join(", "),
-            values.join(", ")
-        );
+        let insert = format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "));
         subject.raw.execute(&insert, &[tenant_id.uuid()]).await;
     }
     let rows = rows_by_table(&subject.raw, tenant_id).await;
-    assert!(
-        rows.len() >= 14 && rows.values().all(|many| *many > 0),
-        "{rows:?}"
-    );
+    assert!(rows.len() >= 14 && rows.values().all(|many| *many > 0), "{rows:?}");
     tenant_id
 }
 
@@ -126,12 +116,7 @@ async fn deletion(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
 async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64) {
     let (mut rows, mut batches) = (0, 0);
     loop {
-        let batch = subject
-            .index
-            .tenant_deletions
-            .purge(tenant_id, NOW, limit)
-            .await
-            .unwrap();
+        let batch = subject.index.tenant_deletions.purge(tenant_id, NOW, limit).await.unwrap();
         assert!(batch.rows <= u64::from(limit), "{batch:?}");
         (rows, batches) = (rows + batch.rows, batches + 1);
         if batch.is_done {
@@ -179,17 +164,12 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
         assert!(left.values().all(|many| *many == 0), "{left:?}");
         assert_eq!(rows_by_table(&subject.raw, other).await, others);
         let done = deletion(subject, tenant_id).await;
-        assert_eq!(
-            (done.state, done.ended_at),
-            (DeletionState::Done, Some(after_seconds(9)))
-        );
+        assert_eq!((done.state, done.ended_at), (DeletionState::Done, Some(after_seconds(9))));
         *there.get_mut("idempotency").unwrap() += 1;
         assert_eq!(done.rows, there, "the report counts every row");
         assert_eq!(done.rows.values().sum::<u64>(), rows + 2);
         let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
-        let of_tenant = by_operator
-            .iter()
-            .filter(|entry| entry.object_id == Some(tenant_id.uuid()));
+        let of_tenant = by_operator.iter().filter(|entry| entry.object_id == Some(tenant_id.uuid()));
         assert_eq!(of_tenant.count(), 2, "made and deleted, for ever");
     }
     // Stores of a deleted tenant are not purged separately.
@@ -210,10 +190,7 @@ async fn purge_store(place: Place) -> (u64, u64) {
     let (mut rows, mut blobs) = (0, 0);
     loop {
         let stores = &place.index.store_deletions;
-        let batch = stores
-            .purge(place.tenant_id, place.store_id, NOW, 3)
-            .await
-            .unwrap();
+        let batch = stores.purge(place.tenant_id, place.store_id, NOW, 3).await.unwrap();
         (rows, blobs) = (rows + batch.rows, blobs + batch.blobs);
         if batch.is_done {
             return (rows, blobs);
@@ -222,10 +199,7 @@ async fn purge_store(place: Place) -> (u64, u64) {
 }
 
 fn below(place: &Place, prefix: &str) -> Selector {
-    Selector::PathPrefix {
-        store_id: place.store_id,
-        below: prefix.to_owned(),
-    }
+    Selector::PathPrefix { store_id: place.store_id, below: prefix.to_owned() }
 }
 
 async fn ask(place: &Place, selector: Selector) -> ErasureId {
@@ -243,23 +217,15 @@ async fn ask(place: &Place, selector: Selector) -> ErasureId {
 async fn erase_rows(place: Place, erasure_id: ErasureId) {
     let (now, until) = (after_seconds(60), after_seconds(120));
     let erasures = &place.index.erasures;
-    while !erasures
-        .erase_rows(place.tenant_id, erasure_id, now, until, 8)
-        .await
-        .unwrap()
-        .is_done
-    {}
+    while !erasures.erase_rows(place.tenant_id, erasure_id, now, until, 8).await.unwrap().is_done {}
 }
 
 /// Tells every queued blob removed, and ends the erasure.
 async fn end(place: &Place, erasure_id: ErasureId) -> Erasure {
     let (erasures, tenant_id) = (&place.index.erasures, place.tenant_id);
     let keys = erasures.queued_blobs(tenant_id, erasure_id, 10_000).await;
-    let blobs = ErasedBlobs {
-        keys: keys.unwrap(),
-        orphans: 0,
-        object_versions: ObjectVersions::NotVersioned,
-    };
+    let blobs =
+        ErasedBlobs { keys: keys.unwrap(), orphans: 0, object_versions: ObjectVersions::NotVersioned };
     // Told twice, counted once.
     for _ in 0..2 {
         let told = erasures.blobs_erased(tenant_id, erasure_id, &blobs, after_seconds(120));

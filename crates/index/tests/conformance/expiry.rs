@@ -15,25 +15,13 @@ use crate::subject::Subject;
 const PERIOD_SECS: u64 = 1000;
 
 async fn set_period(place: &Place, period: Option<u64>) {
-    let change = StoreChange {
-        expires_unused_after: Some(period),
-        now: NOW,
-        ..StoreChange::default()
-    };
-    place
-        .index
-        .stores
-        .update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
-        .await
-        .unwrap();
+    let change = StoreChange { expires_unused_after: Some(period), now: NOW, ..StoreChange::default() };
+    place.index.stores.update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW)).await.unwrap();
 }
 
 /// The period that `set_period` sets.
 fn expiry() -> Expiry {
-    Expiry {
-        unused_after_secs: Some(PERIOD_SECS),
-        set_at: Some(NOW),
-    }
+    Expiry { unused_after_secs: Some(PERIOD_SECS), set_at: Some(NOW) }
 }
 
 /// Long after the period has taken effect.
@@ -55,10 +43,7 @@ fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
     let version_id = || VersionId::from_uuid(next_uuid());
     Expiration {
         store_id: place.store_id,
-        cause: ExpirationCause::Unused {
-            expiry: expiry(),
-            until: late(),
-        },
+        cause: ExpirationCause::Unused { expiry: expiry(), until: late() },
         memories: memories.iter().map(|id| (*id, version_id())).collect(),
         now: late(),
         replica: REPLICA,
@@ -67,20 +52,11 @@ fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
 
 async fn expire(place: &Place, memories: &[MemoryId]) -> u64 {
     let expiration = expiration(place, memories);
-    place
-        .index
-        .unused
-        .expire(place.tenant_id, &expiration)
-        .await
-        .unwrap()
+    place.index.unused.expire(place.tenant_id, &expiration).await.unwrap()
 }
 
 async fn lives(place: &Place, memory_id: MemoryId) -> bool {
-    let found = place
-        .index
-        .memories
-        .find(place.tenant_id, place.store_id, memory_id)
-        .await;
+    let found = place.index.memories.find(place.tenant_id, place.store_id, memory_id).await;
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
 
@@ -96,12 +72,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(subject: &Subject) {
 
     // All of this happens after they were found and before they are deleted.
     let just_now = late().minus(Duration::from_secs(1));
-    place
-        .index
-        .access_times
-        .flush(&[read(&place, was_read.memory_id, just_now)])
-        .await
-        .unwrap();
+    place.index.access_times.flush(&[read(&place, was_read.memory_id, just_now)]).await.unwrap();
     let mut commit = place.commit_of(vec![edited(&written, 4)]);
     commit.now = just_now;
     place.run(&commit).await;
@@ -152,10 +123,7 @@ async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutco
         store_id: place.store_id,
         memory_id: head.memory_id,
         expected: head.version_id,
-        expiry: ExpiryChange {
-            is_pinned: None,
-            expires_at: Some(expires_at),
-        },
+        expiry: ExpiryChange { is_pinned: None, expires_at: Some(expires_at) },
         idempotency: None,
         now: NOW,
     };
@@ -164,20 +132,12 @@ async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutco
 
 pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &Subject) {
     let place = Place::new(subject).await;
-    let (due, other, pinned) = (
-        place.create("/due", 3).await,
-        place.create("/other", 3).await,
-        place.create("/pinned", 3).await,
-    );
+    let (due, other, pinned) =
+        (place.create("/due", 3).await, place.create("/other", 3).await, place.create("/pinned", 3).await);
     for head in [&due, &pinned] {
         set_time(&place, head, ExpiresAt::Time(after_seconds(5))).await;
     }
-    set_time(
-        &place,
-        &other,
-        ExpiresAt::Time(late().plus(Duration::from_secs(1))),
-    )
-    .await;
+    set_time(&place, &other, ExpiresAt::Time(late().plus(Duration::from_secs(1)))).await;
     let pin = Pin {
         store_id: place.store_id,
         memory_id: pinned.memory_id,
@@ -188,10 +148,7 @@ pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &S
     };
     place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
     let ids = [&due, &other, &pinned].map(|head| head.memory_id);
-    let expiration = Expiration {
-        cause: ExpirationCause::Due,
-        ..expiration(&place, &ids)
-    };
+    let expiration = Expiration { cause: ExpirationCause::Due, ..expiration(&place, &ids) };
     let unused = &place.index.unused;
     assert_eq!(unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
     assert!(!lives(&place, due.memory_id).await);
@@ -252,12 +209,7 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
             limit,
             dry_run: false,
         };
-        let taken = place
-            .index
-            .retention
-            .remove(place.tenant_id, &batch)
-            .await
-            .unwrap();
+        let taken = place.index.retention.remove(place.tenant_id, &batch).await.unwrap();
         after = taken.next;
         batches.push(taken);
         if taken.is_done {
@@ -282,11 +234,7 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject:
         let batches = take(&place, Outdated::Deleted { by: NOW }, limit).await;
         let sum = |of: fn(&VersionsTaken) -> u64| batches.iter().map(of).sum::<u64>();
         assert_eq!(
-            (
-                sum(|taken| taken.versions),
-                sum(|taken| taken.memories),
-                sum(|taken| taken.blobs)
-            ),
+            (sum(|taken| taken.versions), sum(|taken| taken.memories), sum(|taken| taken.blobs)),
             (12, 3, 6),
             "in batches of {limit}"
         );

@@ -40,9 +40,7 @@ async fn access_times(place: &Place) -> Vec<TextRow> {
 
 /// Makes memories.
 async fn memories(place: &Place, count: u32) -> Vec<MemoryId> {
-    let changes: Vec<_> = (0..count)
-        .map(|number| created(&format!("/{number}"), 0))
-        .collect();
+    let changes: Vec<_> = (0..count).map(|number| created(&format!("/{number}"), 0)).collect();
     let made = changes.iter().map(|change| change.memory_id).collect();
     place.change(changes).await;
     made
@@ -77,21 +75,11 @@ async fn access_time_never_moves_back(subject: &Subject) {
 async fn activity_later_than_a_read_stays(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = memories(&place, 1).await[0];
-    place
-        .index
-        .access_times
-        .flush(&[read_of(&place, memory_id, 10, 1)])
-        .await
-        .unwrap();
+    place.index.access_times.flush(&[read_of(&place, memory_id, 10, 1)]).await.unwrap();
     let active_at = after_seconds(100).as_micros();
     let later = format!("UPDATE memory_access SET active_at = {active_at}");
     place.raw.execute(&later, &[]).await;
-    place
-        .index
-        .access_times
-        .flush(&[read_of(&place, memory_id, 20, 2)])
-        .await
-        .unwrap();
+    place.index.access_times.flush(&[read_of(&place, memory_id, 20, 2)]).await.unwrap();
     let mut expected = access(20, 2);
     expected[2] = Some(active_at.to_string());
     assert_eq!(access_times(&place).await, [expected]);
@@ -102,10 +90,7 @@ async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let memory_id = memories(&place, 1).await[0];
     let now = after_seconds(1);
     let by = by_tenant(now);
-    let deleted = place
-        .index
-        .store_deletions
-        .begin(place.tenant_id, place.store_id, &by);
+    let deleted = place.index.store_deletions.begin(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let row = read_of(&place, memory_id, 10, 1);
     place.index.access_times.flush(&[row]).await.unwrap();
@@ -130,10 +115,8 @@ pub(crate) async fn concurrent_flushes_are_all_stored(subject: &Subject) {
             if flush % 2 == 0 {
                 memories.reverse();
             }
-            let rows: Vec<_> = memories
-                .into_iter()
-                .map(|memory| read_of(&place, memory, flush, flush))
-                .collect();
+            let rows: Vec<_> =
+                memories.into_iter().map(|memory| read_of(&place, memory, flush, flush)).collect();
             place.index.access_times.flush(&rows).await.unwrap();
         })
     });
@@ -144,20 +127,14 @@ pub(crate) async fn concurrent_flushes_are_all_stored(subject: &Subject) {
 async fn last_uses(subject: &Subject) -> Vec<Option<i64>> {
     let query = "SELECT CAST(last_used_at AS TEXT) FROM api_key ORDER BY name";
     let rows = subject.raw.rows(query, &[]).await;
-    rows.into_iter()
-        .map(|row| row[0].as_ref().map(|micros| micros.parse().unwrap()))
-        .collect()
+    rows.into_iter().map(|row| row[0].as_ref().map(|micros| micros.parse().unwrap())).collect()
 }
 
 async fn use_of_a_key_never_moves_back(subject: &Subject) {
     let index = &subject.index;
     let (of, foreign) = (new_tenant(subject).await, new_tenant(subject).await);
-    let keys: Vec<_> = (0..3_u8)
-        .map(|number| ApiKey {
-            name: format!("key {number}"),
-            ..new_key(of)
-        })
-        .collect();
+    let keys: Vec<_> =
+        (0..3_u8).map(|number| ApiKey { name: format!("key {number}"), ..new_key(of) }).collect();
     for (number, key) in (0..).zip(&keys) {
         let (secret, by) = ([number; 32], audited());
         let made = index.keys.create(key, &secret, PLENTY, None, &by);
@@ -168,10 +145,7 @@ async fn use_of_a_key_never_moves_back(subject: &Subject) {
         api_key_id: keys[key].api_key_id,
         used_at: after_seconds(seconds),
     };
-    let foreign_use = KeyUse {
-        tenant_id: foreign,
-        ..used(2, 50)
-    };
+    let foreign_use = KeyUse { tenant_id: foreign, ..used(2, 50) };
     let micros = |seconds| Some(after_seconds(seconds).as_micros());
     let flush = async |uses: &[KeyUse]| index.keys.flush_use(uses).await.unwrap();
     flush(&[]).await;
@@ -205,37 +179,21 @@ impl Lease<'_> {
     }
 
     async fn finish(&self, slot: i64, fence: i64, at: i64) -> bool {
-        let (slot, at, counts) = (
-            after_seconds(slot),
-            after_seconds(at),
-            serde_json::json!({"removed": 3}),
-        );
-        let ended = self
-            .index
-            .job_runs
-            .finish(self.job, slot, fence, at, &counts, None);
+        let (slot, at, counts) = (after_seconds(slot), after_seconds(at), serde_json::json!({"removed": 3}));
+        let ended = self.index.job_runs.finish(self.job, slot, fence, at, &counts, None);
         ended.await.unwrap()
     }
 
     async fn renew(&self, fence: i64, until: i64, cursor: Option<&str>) -> bool {
-        let renewed = self
-            .index
-            .job_runs
-            .renew(self.job, fence, after_seconds(until), cursor);
+        let renewed = self.index.job_runs.renew(self.job, fence, after_seconds(until), cursor);
         renewed.await.unwrap()
     }
 }
 
 pub(crate) async fn lease_of_a_clock_that_was_ahead_can_be_taken(subject: &Subject) {
-    let lease = Lease {
-        index: &subject.index,
-        job: "sweep",
-    };
+    let lease = Lease { index: &subject.index, job: "sweep" };
     let ahead = lease.claim(0, ONE, 400 * 86_400).await.unwrap();
-    let taken = lease
-        .claim(60, OTHER, 60)
-        .await
-        .expect("its owner cannot hold it for a year");
+    let taken = lease.claim(60, OTHER, 60).await.expect("its owner cannot hold it for a year");
     assert!(!lease.finish(0, ahead, 61).await, "its lease was lost");
     // A clock that is ahead by less than the length of a lease is believed.
     assert!(lease.finish(60, taken, 62).await);
@@ -244,10 +202,7 @@ pub(crate) async fn lease_of_a_clock_that_was_ahead_can_be_taken(subject: &Subje
 }
 
 pub(crate) async fn lease_has_one_owner_until_it_ends(subject: &Subject) {
-    let of = |job| Lease {
-        index: &subject.index,
-        job,
-    };
+    let of = |job| Lease { index: &subject.index, job };
     slot_of_a_dead_owner_is_run_again(subject, &of("dead")).await;
     job_is_claimed_until_its_lease_ends_or_is_released(&of("claimed")).await;
     renewed_lease_holds_longer(subject, &of("renewed")).await;
@@ -276,10 +231,7 @@ async fn slot_of_a_dead_owner_is_run_again(subject: &Subject, lease: &Lease<'_>)
 async fn job_is_claimed_until_its_lease_ends_or_is_released(lease: &Lease<'_>) {
     let is_claimed = async |at| {
         let length = Duration::from_mins(1);
-        let claimed = lease
-            .index
-            .job_runs
-            .is_claimed(lease.job, after_seconds(at), length);
+        let claimed = lease.index.job_runs.is_claimed(lease.job, after_seconds(at), length);
         claimed.await.unwrap()
     };
     assert!(!is_claimed(0).await);
@@ -314,26 +266,14 @@ async fn released_lease_is_not_renewed(lease: &Lease<'_>) {
 async fn due_time_is_exact_to_the_microsecond(lease: &Lease<'_>) {
     let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
     assert!(lease.claim(0, ONE, 0).await.is_some());
-    let early = lease
-        .index
-        .job_runs
-        .claim(
-            lease.job,
-            after_seconds(60),
-            OTHER,
-            just_before,
-            after_seconds(90),
-        )
-        .await;
+    let early =
+        lease.index.job_runs.claim(lease.job, after_seconds(60), OTHER, just_before, after_seconds(90)).await;
     assert_eq!(early.unwrap(), None);
     assert!(lease.claim(60, OTHER, 60).await.is_some());
 }
 
 pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
-    let lease = Lease {
-        index: &subject.index,
-        job: "sweep",
-    };
+    let lease = Lease { index: &subject.index, job: "sweep" };
     for round in 0..4_i64 {
         let at = round * 1000;
         let claims = join_all((10..18).map(|owner| lease.claim(at, Uuid::from_u128(owner), at))).await;

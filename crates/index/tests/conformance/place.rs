@@ -37,12 +37,7 @@ pub(crate) fn audited() -> Audited {
 }
 
 pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> Audited {
-    Audited {
-        id: next_uuid(),
-        at,
-        by,
-        entries_per_day: None,
-    }
+    Audited { id: next_uuid(), at, by, entries_per_day: None }
 }
 
 /// An action of a tenant's credential, which may write any number of entries.
@@ -82,12 +77,7 @@ pub(crate) fn dir(text: &str) -> DirPath {
 }
 
 pub(crate) fn listing(below: &str, depth: Depth, after: Option<String>, limit: u32) -> MemoryListing {
-    MemoryListing {
-        below: dir(below),
-        depth,
-        after,
-        limit,
-    }
+    MemoryListing { below: dir(below), depth, after, limit }
 }
 
 pub(crate) fn actor() -> Actor {
@@ -170,19 +160,11 @@ pub(crate) const fn committed(seq: i64) -> CommitOutcome {
 
 /// The same, of versions that date from another time.
 pub(crate) const fn committed_at(seq: i64, at: Timestamp) -> CommitOutcome {
-    CommitOutcome::Committed {
-        seq,
-        purge_epoch: 0,
-        at,
-        expiry: NEVER,
-    }
+    CommitOutcome::Committed { seq, purge_epoch: 0, at, expiry: NEVER }
 }
 
 /// The expiry of a store that has none.
-pub(crate) const NEVER: Expiry = Expiry {
-    unused_after_secs: None,
-    set_at: None,
-};
+pub(crate) const NEVER: Expiry = Expiry { unused_after_secs: None, set_at: None };
 
 /// Makes a tenant.
 pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
@@ -252,18 +234,9 @@ impl Place {
 
     pub(crate) async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
-        let made = index
-            .stores
-            .create(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
-            .await
-            .unwrap();
+        let made = index.stores.create(tenant_id, &store, PLENTY, None, &by_tenant(NOW)).await.unwrap();
         assert_eq!(made, StoreCreation::Created);
-        Self {
-            index,
-            raw,
-            tenant_id,
-            store_id: store.store_id,
-        }
+        Self { index, raw, tenant_id, store_id: store.store_id }
     }
 
     /// Its ids, as statements of the tables take them.
@@ -272,11 +245,7 @@ impl Place {
     }
 
     pub(crate) fn blob(&self, blob_id: VersionId) -> BlobKey {
-        BlobKey {
-            tenant_id: self.tenant_id,
-            store_id: self.store_id,
-            blob_id,
-        }
+        BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id }
     }
 
     /// A commit of `changes` that no limit stops.
@@ -311,9 +280,7 @@ impl Place {
                 return outcome;
             };
             let grant =
-                self.index
-                    .grants
-                    .extend(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
+                self.index.grants.extend(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
             if grant.await.unwrap() != Grant::Granted {
                 return outcome;
             }
@@ -341,12 +308,8 @@ impl Place {
     /// The target of a path; `/` is the root.
     pub(crate) async fn target(&self, at: &str, max_entries: u64) -> Target {
         let at = (at != "/").then(|| path(at));
-        let found = self
-            .index
-            .memories
-            .head(self.tenant_id, self.store_id, at.as_ref(), max_entries)
-            .await
-            .unwrap();
+        let found =
+            self.index.memories.head(self.tenant_id, self.store_id, at.as_ref(), max_entries).await.unwrap();
         found.expect("the store exists").target
     }
 
@@ -365,11 +328,7 @@ impl Place {
     }
 
     pub(crate) async fn heads_below(&self, directory: &str) -> Vec<Head> {
-        self.index
-            .memories
-            .heads_below(self.tenant_id, self.store_id, &dir(directory))
-            .await
-            .unwrap()
+        self.index.memories.heads_below(self.tenant_id, self.store_id, &dir(directory)).await.unwrap()
     }
 
     /// The page of a listing.
@@ -380,11 +339,7 @@ impl Place {
 
     /// The paths below a directory.
     pub(crate) async fn paths_below(&self, directory: &str) -> Vec<String> {
-        self.heads_below(directory)
-            .await
-            .iter()
-            .map(|head| head.path.as_str().to_owned())
-            .collect()
+        self.heads_below(directory).await.iter().map(|head| head.path.as_str().to_owned()).collect()
     }
 
     /// Every row that a commit of the store may move.
@@ -447,9 +402,7 @@ impl Place {
                         FROM directory WHERE tenant_id = $1 AND store_id = $2";
         let rows = self.raw.rows(counters, &self.ids()).await;
         let counts = |row: &TextRow| [number(row, 1), number(row, 2), number(row, 3)];
-        rows.iter()
-            .map(|row| (text(row, 0).to_owned(), counts(row)))
-            .collect()
+        rows.iter().map(|row| (text(row, 0).to_owned(), counts(row))).collect()
     }
 
     /// What the directories and the store should count.
@@ -457,10 +410,7 @@ impl Place {
         let heads = "SELECT path, CAST(size_bytes AS TEXT) FROM memory \
                      WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
         let heads = self.raw.rows(heads, &self.ids()).await;
-        let heads: Vec<_> = heads
-            .iter()
-            .map(|row| (path(text(row, 0)), number(row, 1)))
-            .collect();
+        let heads: Vec<_> = heads.iter().map(|row| (path(text(row, 0)), number(row, 1))).collect();
         let versions = "SELECT count(*), CAST(coalesce(sum(CASE WHEN blob_id = version_id THEN size_bytes \
                         ELSE 0 END), 0) AS BIGINT) FROM version \
                         WHERE tenant_id = $1 AND store_id = $2";
@@ -491,10 +441,7 @@ fn recounted_directories(memories: &[(MemoryPath, i64)]) -> BTreeMap<String, [i6
             directories.entry(parent).or_default()[2] += i64::from(is_visible(directory.name()));
         }
     }
-    directories
-        .into_iter()
-        .map(|(directory, counts)| (directory.as_str().to_owned(), counts))
-        .collect()
+    directories.into_iter().map(|(directory, counts)| (directory.as_str().to_owned(), counts)).collect()
 }
 
 fn text(row: &[Option<String>], column: usize) -> &str {

@@ -14,11 +14,7 @@ type Variable = (&'static str, &'static str, &'static str);
 async fn queries_of(raw: &Raw, function: &str) -> Vec<String> {
     let source = format!("SELECT prosrc FROM pg_proc WHERE proname = '{function}'");
     let source = raw.rows(&source, &[]).await[0][0].clone().unwrap();
-    source
-        .split("RETURN QUERY")
-        .skip(1)
-        .map(|rest| rest.split(';').next().unwrap().to_owned())
-        .collect()
+    source.split("RETURN QUERY").skip(1).map(|rest| rest.split(';').next().unwrap().to_owned()).collect()
 }
 
 /// The plan of a query for any values of its variables.
@@ -31,26 +27,15 @@ async fn plan(index: &PostgresIndex, place: &Place, query: &str, variables: &[Va
     let values: Vec<_> = variables.iter().map(|(_, _, value)| *value).collect();
     let mut session = index.app_session().await.unwrap();
     let mut transaction = session.begin().await.unwrap();
-    let set_tenant = format!(
-        "SELECT set_config('keepsake.tenant', '{}', true)",
-        place.tenant_id.uuid()
-    );
+    let set_tenant = format!("SELECT set_config('keepsake.tenant', '{}', true)", place.tenant_id.uuid());
     let prepare = format!("PREPARE listing ({}) AS {query}", types.join(", "));
     let execute = format!("EXPLAIN (COSTS off) EXECUTE listing ({})", values.join(", "));
     for statement in [set_tenant, prepare] {
-        sqlx::raw_sql(AssertSqlSafe(statement))
-            .execute(&mut *transaction)
-            .await
-            .unwrap();
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await.unwrap();
     }
-    let lines: Vec<String> = sqlx::query_scalar(AssertSqlSafe(execute))
-        .fetch_all(&mut *transaction)
-        .await
-        .unwrap();
-    sqlx::raw_sql("DEALLOCATE listing")
-        .execute(&mut *transaction)
-        .await
-        .unwrap();
+    let lines: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(execute)).fetch_all(&mut *transaction).await.unwrap();
+    sqlx::raw_sql("DEALLOCATE listing").execute(&mut *transaction).await.unwrap();
     lines.join("\n")
 }
 
@@ -109,11 +94,7 @@ async fn assert_plans(function: &str, variables: &[Variable], expected: &[&[&str
 
 #[tokio::test]
 async fn lists_of_memories_are_ranges_of_indexes_in_their_order() {
-    let all = [
-        "Index Scan using memory_path",
-        "(path > $4) AND (path < $5))",
-        "memory_access_pkey",
-    ];
+    let all = ["Index Scan using memory_path", "(path > $4) AND (path < $5))", "memory_access_pkey"];
     let children = [
         "Index Scan using memory_parent",
         "(parent = $3) AND (name > $6))",
@@ -131,17 +112,10 @@ async fn search_looks_terms_up_memory_by_memory() {
     let whole = ["Index Scan using search_doc_pkey", terms];
     let (index, raw, _database) = postgres_index().await;
     let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
-    let variables = [
-        ("$1", "uuid", "NULL"),
-        ("$2", "uuid", "NULL"),
-        ("$3", "bigint", "3"),
-    ];
+    let variables = [("$1", "uuid", "NULL"), ("$2", "uuid", "NULL"), ("$3", "bigint", "3")];
     let plan = plan(&index, &place, &statement("WHOLE"), &variables).await;
     assert!(whole.iter().all(|part| plan.contains(part)), "{plan}");
-    assert!(
-        !plan.contains("Seq Scan") && !plan.contains("Hash") && !plan.contains("Join Filter"),
-        "{plan}"
-    );
+    assert!(!plan.contains("Seq Scan") && !plan.contains("Hash") && !plan.contains("Join Filter"), "{plan}");
 
     let since = [
         "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)",
@@ -154,22 +128,10 @@ async fn search_looks_terms_up_memory_by_memory() {
 
 #[tokio::test]
 async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
-    let of_memory = [
-        "Index Scan Backward using version_memory",
-        "(ROW(memory_id, seq) < ROW($3, $9))",
-    ];
-    let of_actor = [
-        "Index Scan Backward using version_actor",
-        "(ROW(actor_id, seq) < ROW($7, $9))",
-    ];
-    let of_operation = [
-        "Index Scan Backward using version_op",
-        "(ROW(op, seq) < ROW($4, $9))",
-    ];
-    let of_all = [
-        "Index Scan Backward using version_pkey",
-        "(seq < $9) AND (seq > $8))",
-    ];
+    let of_memory = ["Index Scan Backward using version_memory", "(ROW(memory_id, seq) < ROW($3, $9))"];
+    let of_actor = ["Index Scan Backward using version_actor", "(ROW(actor_id, seq) < ROW($7, $9))"];
+    let of_operation = ["Index Scan Backward using version_op", "(ROW(op, seq) < ROW($4, $9))"];
+    let of_all = ["Index Scan Backward using version_pkey", "(seq < $9) AND (seq > $8))"];
     let expected: [&[&str]; 4] = [&of_memory, &of_actor, &of_operation, &of_all];
     assert_plans("list_versions", &VERSIONS, &expected).await;
 }
@@ -200,23 +162,11 @@ async fn lists_are_found_key_by_key() {
         (
             "FIND_ALL",
             vec![key("$2"), ids("$3"), texts("$4")],
-            vec![
-                "(memory_id = ids.id)",
-                "(path = texts.text)",
-                "(memory_id = m_1.memory_id)",
-            ],
+            vec!["(memory_id = ids.id)", "(path = texts.text)", "(memory_id = m_1.memory_id)"],
         ),
-        (
-            "DIRECTORIES_AT",
-            vec![key("$2"), texts("$3")],
-            vec!["(path = texts.text)"],
-        ),
+        ("DIRECTORIES_AT", vec![key("$2"), texts("$3")], vec!["(path = texts.text)"]),
         ("SESSIONS", vec![ids("$2")], vec!["(session_id = ids.id)"]),
-        (
-            "ATTACHMENTS",
-            vec![ids("$2")],
-            vec!["(session_id = ids.id)", "(store_id = r.store_id)"],
-        ),
+        ("ATTACHMENTS", vec![ids("$2")], vec!["(session_id = ids.id)", "(store_id = r.store_id)"]),
     ] {
         let variables: Vec<_> = [key("$1")].into_iter().chain(others).collect();
         let plan = plan(&index, &place, &statement(name), &variables).await;
@@ -234,10 +184,7 @@ async fn lists_are_found_key_by_key() {
 async fn sql_functions_find_no_row_by_an_expression() {
     let (_index, raw, _database) = postgres_index().await;
     let sources = Raw::Postgres(raw)
-        .rows(
-            "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
-            &[],
-        )
+        .rows("SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace", &[])
         .await;
     assert!(sources.len() > 9);
     for source in sources {
@@ -260,10 +207,7 @@ async fn directories_of_a_directory_are_a_range_of_their_index() {
     let (_, rest) = source.split_once("FROM (SELECT d.visible_children").unwrap();
     let query = format!("SELECT d.visible_children{}", rest.split(") d;").next().unwrap());
     let plan = plan(&index, &place, &query, &MEMORIES[..3]).await;
-    assert!(
-        plan.contains("Index Scan using directory_parent") && plan.contains("(parent = $3)"),
-        "{plan}"
-    );
+    assert!(plan.contains("Index Scan using directory_parent") && plan.contains("(parent = $3)"), "{plan}");
 }
 
 #[tokio::test]
@@ -273,24 +217,12 @@ async fn expiry_reads_ranges_of_indexes_in_their_order() {
     let ids: [Variable; 2] = [("$1", "uuid", "NULL"), ("$2", "uuid", "NULL")];
     let number = |name: &'static str| (name, "bigint", "1");
     for (name, others, parts) in [
-        (
-            "IDLE_BY_STORE",
-            vec![number("$3"), number("$4")],
-            vec!["store_period", "tenant_pkey"],
-        ),
-        (
-            "IDLE_BY_TENANT",
-            vec![number("$3"), number("$4")],
-            vec!["store_pkey"],
-        ),
+        ("IDLE_BY_STORE", vec![number("$3"), number("$4")], vec!["store_period", "tenant_pkey"]),
+        ("IDLE_BY_TENANT", vec![number("$3"), number("$4")], vec!["store_pkey"]),
         (
             "LIVES",
             vec![("$3", "uuid", "NULL"), number("$4")],
-            vec![
-                "Index Scan using memory_pkey",
-                "(memory_id > $3)",
-                "memory_access_pkey",
-            ],
+            vec!["Index Scan using memory_pkey", "(memory_id > $3)", "memory_access_pkey"],
         ),
         (
             "DUE",
@@ -301,20 +233,11 @@ async fn expiry_reads_ranges_of_indexes_in_their_order() {
         (
             "DELETIONS",
             vec![number("$3"), number("$4")],
-            vec![
-                "Index Scan using version_op",
-                "(ROW(op, seq) > ROW('deleted'::text, $3))",
-            ],
+            vec!["Index Scan using version_op", "(ROW(op, seq) > ROW('deleted'::text, $3))"],
         ),
         (
             "PAST",
-            vec![
-                number("$3"),
-                number("$4"),
-                number("$5"),
-                number("$6"),
-                number("$7"),
-            ],
+            vec![number("$3"), number("$4"), number("$5"), number("$6"), number("$7")],
             vec!["Index Scan using version_pkey", "version_memory", "memory_pkey"],
         ),
     ] {

@@ -88,16 +88,11 @@ async fn unsuitable_poolers_are_refused_with_what_to_do() {
     // A fresh one, because connections keep the settings that they began with.
     let pooler = Pooler::start(&postgres.url(), "").await;
     for setting in ["work_mem", "statement_timeout"] {
-        postgres
-            .execute(&format!("ALTER ROLE keepsake_app RESET {setting}"))
-            .await;
+        postgres.execute(&format!("ALTER ROLE keepsake_app RESET {setting}")).await;
     }
     let of_settings = refusal(connect(&pooler).await);
     for (text, named) in [
-        (
-            &of_one_login,
-            "the login `postgres` cannot keep the role `keepsake_app`",
-        ),
+        (&of_one_login, "the login `postgres` cannot keep the role `keepsake_app`"),
         (&of_one_login, "deploy/postgres/login-roles.sql"),
         (&of_jobs, "cannot keep the role `keepsake_jobs`"),
         (&of_jobs, "index.jobs_url"),

@@ -22,10 +22,7 @@ async fn tenant_tables(raw: &PgPool) -> Vec<String> {
     .fetch_all(raw)
     .await
     .unwrap();
-    tables
-        .into_iter()
-        .filter(|table| !GLOBAL_TABLES.contains(&table.as_str()))
-        .collect()
+    tables.into_iter().filter(|table| !GLOBAL_TABLES.contains(&table.as_str())).collect()
 }
 
 /// A tenant with a row in every table that tenants have.
@@ -33,39 +30,21 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
     let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let mut commit = place.commit_of(vec![created("/d/a", 1)]);
     let (scope_sha256, request_sha256) = ([1; 32], [2; 32]);
-    commit.idempotency = Some(Idempotency {
-        scope_sha256,
-        request_sha256,
-        since: Timestamp::from_micros(0),
-    });
+    commit.idempotency = Some(Idempotency { scope_sha256, request_sha256, since: Timestamp::from_micros(0) });
     place.run(&commit).await;
     let key = new_key(place.tenant_id);
     let mut secret = [0; 32];
     secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
-    let made = place
-        .index
-        .keys
-        .create(&key, &secret, PLENTY, None, &audited())
-        .await;
+    let made = place.index.keys.create(&key, &secret, PLENTY, None, &audited()).await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let head = place.memory("/d/a").await;
     let contents = &place.index.contents;
     assert!(contents.insert(&place.blob(head.blob_id), b"a").await.unwrap());
     let memory_id = head.memory_id;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-    let read = AccessRow {
-        tenant_id,
-        store_id,
-        memory_id,
-        read_at: NOW,
-        read_by: actor(),
-    };
+    let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
     place.index.access_times.flush(&[read]).await.unwrap();
-    let orphan = BlobKey {
-        tenant_id,
-        store_id,
-        blob_id: VersionId::from_uuid(next_uuid()),
-    };
+    let orphan = BlobKey { tenant_id, store_id, blob_id: VersionId::from_uuid(next_uuid()) };
     place.queue().condemn_orphan(&orphan, NOW).await.unwrap();
     for statement in [
         "INSERT INTO audit (tenant_id, id, at, actor, action) VALUES ($1, $2, 1, 'a', 'b')",
@@ -133,16 +112,11 @@ async fn index_without_a_row_is_damage_where_amcheck_may_be_used() {
     ] {
         sqlx::query(statement).execute(&raw).await.unwrap();
     }
-    assert_eq!(
-        place.index.upkeep.find_damage().await.unwrap(),
-        Vec::<String>::new()
-    );
+    assert_eq!(place.index.upkeep.find_damage().await.unwrap(), Vec::<String>::new());
     let grant = "GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO keepsake_jobs";
     sqlx::query(grant).execute(&raw).await.unwrap();
     let damage = place.index.upkeep.find_damage().await.unwrap();
-    let [message] = damage.as_slice() else {
-        panic!("{damage:?}")
-    };
+    let [message] = damage.as_slice() else { panic!("{damage:?}") };
     assert!(message.starts_with("index numbers_sign: "), "{message}");
     assert!(message.contains("lacks matching index tuple"), "{message}");
 }
@@ -150,10 +124,8 @@ async fn index_without_a_row_is_damage_where_amcheck_may_be_used() {
 #[tokio::test]
 async fn query_without_its_tenant_finds_nothing() {
     let (index, raw, _database) = postgres_index().await;
-    let (mine, theirs) = (
-        place_with_everything(&index, &raw).await,
-        place_with_everything(&index, &raw).await,
-    );
+    let (mine, theirs) =
+        (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
     let tables = tenant_tables(&raw).await;
     assert!(tables.len() >= 12, "{tables:?}");
     let everyone = BTreeSet::from([mine.tenant_id.uuid(), theirs.tenant_id.uuid()]);
@@ -162,11 +134,7 @@ async fn query_without_its_tenant_finds_nothing() {
     for table in &tables {
         let all = tenants_seen(&mut raw.acquire().await.unwrap(), table).await;
         assert_eq!(all, everyone, "the test has no rows in {table}");
-        assert_eq!(
-            tenants_seen(&mut app, table).await,
-            BTreeSet::new(),
-            "{table} before a tenant is set"
-        );
+        assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} before a tenant is set");
     }
     for tenant_id in [mine.tenant_id, theirs.tenant_id] {
         let mut transaction = app.begin().await.unwrap();
@@ -177,11 +145,7 @@ async fn query_without_its_tenant_finds_nothing() {
         }
         transaction.commit().await.unwrap();
         for table in &tables {
-            assert_eq!(
-                tenants_seen(&mut app, table).await,
-                BTreeSet::new(),
-                "{table} after the transaction"
-            );
+            assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} after the transaction");
         }
     }
 }
@@ -199,19 +163,13 @@ async fn as_tenant(app: &mut PgConnection, tenant_id: TenantId, statement: Strin
 async fn rows_of_another_tenant_cannot_be_written() {
     const NOT_ALLOWED: &str = "42501";
     let (index, raw, _database) = postgres_index().await;
-    let (mine, theirs) = (
-        place_with_everything(&index, &raw).await,
-        place_with_everything(&index, &raw).await,
-    );
+    let (mine, theirs) =
+        (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
     let (me, them) = (mine.tenant_id.uuid(), theirs.tenant_id.uuid());
     let mut app = index.app_session().await.unwrap();
     for table in tenant_tables(&raw).await {
         let is_append_only = table == "audit";
-        let untouched = if is_append_only {
-            Err(NOT_ALLOWED.to_owned())
-        } else {
-            Ok(0)
-        };
+        let untouched = if is_append_only { Err(NOT_ALLOWED.to_owned()) } else { Ok(0) };
         for statement in [
             format!("UPDATE {table} SET tenant_id = '{me}' WHERE tenant_id = '{them}'"),
             format!("DELETE FROM {table} WHERE tenant_id = '{them}'"),
@@ -222,24 +180,14 @@ async fn rows_of_another_tenant_cannot_be_written() {
                 "{statement}"
             );
         }
-        let give_away = format!(
-            "UPDATE {table} SET tenant_id = '{}' WHERE tenant_id = '{me}'",
-            next_uuid()
-        );
-        assert_eq!(
-            as_tenant(&mut app, mine.tenant_id, give_away.clone()).await,
-            Err(NOT_ALLOWED.to_owned())
-        );
+        let give_away = format!("UPDATE {table} SET tenant_id = '{}' WHERE tenant_id = '{me}'", next_uuid());
+        assert_eq!(as_tenant(&mut app, mine.tenant_id, give_away.clone()).await, Err(NOT_ALLOWED.to_owned()));
         let insert = format!(
             "INSERT INTO {table} SELECT (jsonb_populate_record(t, jsonb_build_object('tenant_id', '{}'))).* \
              FROM {table} t",
             next_uuid()
         );
-        assert_eq!(
-            as_tenant(&mut app, mine.tenant_id, insert).await,
-            Err(NOT_ALLOWED.to_owned()),
-            "{table}"
-        );
+        assert_eq!(as_tenant(&mut app, mine.tenant_id, insert).await, Err(NOT_ALLOWED.to_owned()), "{table}");
     }
 }
 
@@ -268,34 +216,15 @@ async fn roles_that_serve_are_bound_by_security() {
     .fetch_all(&raw)
     .await
     .unwrap();
-    assert_eq!(
-        roles,
-        [
-            ("keepsake_app".to_owned(), false),
-            ("keepsake_jobs".to_owned(), false)
-        ]
-    );
+    assert_eq!(roles, [("keepsake_app".to_owned(), false), ("keepsake_jobs".to_owned(), false)]);
     let mut app = index.app_session().await.unwrap();
-    let role: String = sqlx::query_scalar("SELECT CAST(current_user AS text)")
-        .fetch_one(&mut app)
-        .await
-        .unwrap();
+    let role: String =
+        sqlx::query_scalar("SELECT CAST(current_user AS text)").fetch_one(&mut app).await.unwrap();
     assert_eq!(role, "keepsake_app");
-    for table in [
-        "job",
-        "job_run",
-        "replica",
-        "redeemed_code",
-        "operator_audit",
-        "_sqlx_migrations",
-    ] {
+    for table in ["job", "job_run", "replica", "redeemed_code", "operator_audit", "_sqlx_migrations"] {
         let statement = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
         let refused = sqlx::query(statement).execute(&mut app).await.unwrap_err();
-        assert_eq!(
-            refused.as_database_error().unwrap().code().as_deref(),
-            Some("42501"),
-            "{table}"
-        );
+        assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("42501"), "{table}");
     }
 }
 
@@ -320,15 +249,8 @@ async fn audit_is_append_only() {
         let as_role = AssertSqlSafe(format!("SET LOCAL ROLE {role}"));
         sqlx::query(as_role).execute(&mut *transaction).await.unwrap();
         set_tenant(&mut transaction, place.tenant_id).await;
-        let refused = sqlx::query(AssertSqlSafe(statement))
-            .execute(&mut *transaction)
-            .await;
-        let refused = refused
-            .unwrap_err()
-            .as_database_error()
-            .unwrap()
-            .code()
-            .map(String::from);
+        let refused = sqlx::query(AssertSqlSafe(statement)).execute(&mut *transaction).await;
+        let refused = refused.unwrap_err().as_database_error().unwrap().code().map(String::from);
         assert_eq!(refused.as_deref(), Some("42501"), "{role}: {statement}");
     }
 }
@@ -344,10 +266,8 @@ impl Login {
 
     /// Named after the database through which the server is reached.
     async fn create(server: &OwnDatabase) -> Self {
-        let login = Self {
-            role: format!("{}_login", server.database.name()),
-            server_url: server.database.url(),
-        };
+        let login =
+            Self { role: format!("{}_login", server.database.name()), server_url: server.database.url() };
         let create = format!("CREATE ROLE {} LOGIN PASSWORD '{}'", login.role, Self::PASSWORD);
         execute(&login.server_url, create).await.unwrap();
         login
@@ -386,10 +306,7 @@ async fn login_without_the_roles_is_reported_as_unmigrated() {
     let login = Login::create(&server).await;
     let database = fresh_database().await;
     let refused = PostgresIndex::connect(&PostgresOptions::new(login.url(&database.url()))).await;
-    assert!(
-        matches!(refused, Err(IndexError::SchemaTooOld { found: 0, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(IndexError::SchemaTooOld { found: 0, .. })), "{refused:?}");
 }
 
 #[tokio::test]
@@ -422,9 +339,7 @@ async fn migration_retries_when_a_table_is_locked() {
     let (_index, raw, database) = postgres_index().await;
     let url = database.database.url();
     let mut dump = PgConnection::connect(&url).await.unwrap();
-    dump.execute("BEGIN; LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
-        .await
-        .unwrap();
+    dump.execute("BEGIN; LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE").await.unwrap();
     // Each try has its own connection: the second began when the first gave up.
     let in_use_until_it_tries_again = async {
         let mut waiting = BTreeSet::new();
@@ -450,12 +365,8 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let memory_id = place.create("/a", 1).await.memory_id;
     let watching = postgres_pool(&database.database.url()).await;
-    let waiting = async || -> i64 {
-        sqlx::query_scalar(WAITING_FOR_LOCKS)
-            .fetch_one(&watching)
-            .await
-            .unwrap()
-    };
+    let waiting =
+        async || -> i64 { sqlx::query_scalar(WAITING_FOR_LOCKS).fetch_one(&watching).await.unwrap() };
 
     // The flush finds the memory, and then waits for this uncommitted row.
     let mut in_the_way = raw.begin().await.unwrap();
@@ -469,40 +380,19 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     .execute(&mut *in_the_way)
     .await
     .unwrap();
-    let read = AccessRow {
-        tenant_id,
-        store_id,
-        memory_id,
-        read_at: NOW,
-        read_by: actor(),
-    };
+    let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
     let flushing = place.index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
     while waiting().await == 0 {}
-    assert!(
-        index
-            .store_deletions
-            .begin(tenant_id, store_id, &by_tenant(NOW))
-            .await
-            .unwrap()
-    );
+    assert!(index.store_deletions.begin(tenant_id, store_id, &by_tenant(NOW)).await.unwrap());
     let purging = index.clone();
     let purge = tokio::spawn(async move {
-        while !purging
-            .store_deletions
-            .purge(tenant_id, store_id, NOW, 100)
-            .await
-            .unwrap()
-            .is_done
-        {}
+        while !purging.store_deletions.purge(tenant_id, store_id, NOW, 100).await.unwrap().is_done {}
     });
     while waiting().await < 2 && !purge.is_finished() {}
     in_the_way.rollback().await.unwrap();
     flush.await.unwrap().unwrap();
     purge.await.unwrap();
-    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM memory_access")
-        .fetch_one(&raw)
-        .await
-        .unwrap();
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM memory_access").fetch_one(&raw).await.unwrap();
     assert_eq!(left, 0, "a row names who read a memory that is gone");
 }

@@ -40,10 +40,7 @@ async fn new_content_at_one_path_is_one_call_of_put() {
     };
     let named = call(1);
     let made = place.run(&named).await;
-    assert!(
-        matches!(made, CommitOutcome::Committed { seq: 6, .. }),
-        "{made:?}"
-    );
+    assert!(matches!(made, CommitOutcome::Committed { seq: 6, .. }), "{made:?}");
 
     // The other function handles other commits, and every refusal.
     let before = place.rows().await;
@@ -107,11 +104,7 @@ async fn put_writes_what_the_whole_commit_writes() {
     }
     let with_terms = |mut change: Change, length: u32| {
         let after = change.after.as_mut().unwrap();
-        after.search = Some(SearchRow {
-            analyser: 7,
-            length,
-            terms: vec![1, 2, 3],
-        });
+        after.search = Some(SearchRow { analyser: 7, length, terms: vec![1, 2, 3] });
         after.first_line = Some("The first line".to_owned());
         change
     };
@@ -132,10 +125,7 @@ async fn put_writes_what_the_whole_commit_writes() {
             });
             commit
         };
-        let guard = async || Guard {
-            directory: DirPath::root(),
-            files: place.directory("/", 0).await.files,
-        };
+        let guard = async || Guard { directory: DirPath::root(), files: place.directory("/", 0).await.files };
         for (secret, change) in (1..).zip(&same) {
             let mut commit = in_both(change, secret);
             if place.store_id == by_commit.store_id {
@@ -150,14 +140,7 @@ async fn put_writes_what_the_whole_commit_writes() {
             let claimed = place
                 .index
                 .memories
-                .claim_edit(
-                    place.tenant_id,
-                    place.store_id,
-                    head.memory_id,
-                    REPLICA,
-                    NOW,
-                    until,
-                )
+                .claim_edit(place.tenant_id, place.store_id, head.memory_id, REPLICA, NOW, until)
                 .await;
             assert!(claimed.unwrap());
             let mut change = with_terms(edited(&head, size_bytes), 6);
@@ -174,10 +157,7 @@ async fn put_writes_what_the_whole_commit_writes() {
             assert!(matches!(made, CommitOutcome::Committed { .. }), "{made:?}");
         }
     }
-    let (put, whole) = (
-        everything(&raw, &by_put).await,
-        everything(&raw, &by_commit).await,
-    );
+    let (put, whole) = (everything(&raw, &by_put).await, everything(&raw, &by_commit).await);
     assert!(put.len() > 15, "{put:?}");
     let same_ids = |rows: &[String]| -> Vec<String> {
         let same = rows.iter().filter(|row| !row.contains("/d/before"));

@@ -47,10 +47,7 @@ async fn assert_stale(place: &Place, commit: &Commit) {
 pub(crate) async fn commit_of_outdated_heads_or_counts_writes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     let guarded = |changes, files| Commit {
-        guard: Some(Guard {
-            directory: dir("/d/"),
-            files,
-        }),
+        guard: Some(Guard { directory: dir("/d/"), files }),
         ..place.commit_of(changes)
     };
     let good = place.create("/a", 1).await;
@@ -105,11 +102,7 @@ pub(crate) async fn created_at_decreases_only_after_a_clock_that_was_ahead(subje
 
 pub(crate) async fn late_terms_do_not_replace_newer_ones(subject: &Subject) {
     let place = Place::new(subject).await;
-    let row = |terms: &str, analyser| SearchRow {
-        analyser,
-        length: 3,
-        terms: terms.as_bytes().to_vec(),
-    };
+    let row = |terms: &str, analyser| SearchRow { analyser, length: 3, terms: terms.as_bytes().to_vec() };
     let head = place.create("/a", 5).await;
     let mut edit = edited(&head, 6);
     edit.after.as_mut().unwrap().search = Some(row("new", ANALYSER));
@@ -118,21 +111,15 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(subject: &Subject) {
     let search = &place.index.search;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let edited_meanwhile = (head.memory_id, head.blob_id, row("old", ANALYSER));
-    let never_there = (
-        MemoryId::from_uuid(next_uuid()),
-        VersionId::from_uuid(Uuid::nil()),
-        row("x", ANALYSER),
-    );
+    let never_there =
+        (MemoryId::from_uuid(next_uuid()), VersionId::from_uuid(Uuid::nil()), row("x", ANALYSER));
     let of_an_older_analyser = (current.memory_id, current.blob_id, row("older", ANALYSER - 1));
     let late = [edited_meanwhile, never_there, of_an_older_analyser];
     assert_eq!(search.put(tenant_id, store_id, &late).await.unwrap(), 0);
     let newer = [(current.memory_id, current.blob_id, row("newer", ANALYSER + 1))];
     assert_eq!(search.put(tenant_id, store_id, &newer).await.unwrap(), 1);
     let deletions = &place.index.store_deletions;
-    deletions
-        .begin(tenant_id, store_id, &by_tenant(NOW))
-        .await
-        .unwrap();
+    deletions.begin(tenant_id, store_id, &by_tenant(NOW)).await.unwrap();
     let newest = [(current.memory_id, current.blob_id, row("newest", ANALYSER + 2))];
     assert_eq!(search.put(tenant_id, store_id, &newest).await.unwrap(), 0);
 }

@@ -23,11 +23,8 @@ const ACROSS_TENANTS: (&str, &str) = ("tenant", "external_id");
 
 /// Columns that an index of SQLite contains only to avoid reading the table: table,
 /// keys, and the columns after them. Postgres has `INCLUDE` for this.
-const CARRIED_BY_SQLITE: [(&str, &str, &str); 1] = [(
-    "memory",
-    "tenant_id store_id parent name",
-    "size_bytes deleted_at",
-)];
+const CARRIED_BY_SQLITE: [(&str, &str, &str); 1] =
+    [("memory", "tenant_id store_id parent name", "size_bytes deleted_at")];
 
 const POSTGRES_COLUMNS: &str = "SELECT CAST(c.relname AS text), CAST(a.attname AS text), \
     CASE format_type(a.atttypid, a.atttypmod) WHEN 'uuid' THEN 'bytes' WHEN 'bytea' THEN 'bytes' \
@@ -70,18 +67,13 @@ const SQLITE_KEYS: &str = "SELECT t.name, CASE WHEN l.\"unique\" THEN 'unique' E
 /// Rows to compare, with predicates in one way of writing.
 async fn described(raw: &Raw, query: &str) -> BTreeSet<Vec<String>> {
     let as_written_once = |text: Option<String>| {
-        let text = text
-            .unwrap_or_default()
-            .replace(['(', ')'], "")
-            .replace("::text", "");
+        let text = text.unwrap_or_default().replace(['(', ')'], "").replace("::text", "");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let rows: Vec<TextRow> = raw.rows(query, &[]).await;
     let count = rows.len();
-    let described: BTreeSet<Vec<_>> = rows
-        .into_iter()
-        .map(|row| row.into_iter().map(as_written_once).collect())
-        .collect();
+    let described: BTreeSet<Vec<_>> =
+        rows.into_iter().map(|row| row.into_iter().map(as_written_once).collect()).collect();
     assert_eq!(described.len(), count, "two of one description");
     described
 }
@@ -118,10 +110,7 @@ async fn columns_of_both_databases_are_the_same() {
 #[tokio::test]
 async fn keys_and_indexes_of_both_databases_are_the_same() {
     let [postgres, mut sqlite] = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
-    assert!(
-        postgres.iter().any(|key| key[3] == "deleted_at IS NULL"),
-        "no partial index was found"
-    );
+    assert!(postgres.iter().any(|key| key[3] == "deleted_at IS NULL"), "no partial index was found");
     for (table, keys, carried) in CARRIED_BY_SQLITE {
         let whole = format!("{keys} {carried}");
         let of_keys = |mut index: Vec<String>| {
@@ -143,11 +132,7 @@ async fn tenant_leads_every_key_of_its_tables() {
         let (table, kind, columns) = (key[0].as_str(), key[1].as_str(), key[2].as_str());
         let is_exception = GLOBAL_TABLES.contains(&table) || (table, columns) == ACROSS_TENANTS;
         if kind != "plain" && !is_exception {
-            assert_eq!(
-                columns.split(' ').next(),
-                Some("tenant_id"),
-                "{kind} key of {table}: {columns}"
-            );
+            assert_eq!(columns.split(' ').next(), Some("tenant_id"), "{kind} key of {table}: {columns}");
             led += 1;
         }
     }

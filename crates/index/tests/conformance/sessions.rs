@@ -10,10 +10,7 @@ use serde_json::{Map, json};
 use crate::place::{NOW, PLENTY, Place, after_seconds, by_tenant, next_uuid};
 use crate::subject::Subject;
 
-const UNLIMITED: SessionLimits = SessionLimits {
-    sessions: PLENTY,
-    session_bytes: PLENTY,
-};
+const UNLIMITED: SessionLimits = SessionLimits { sessions: PLENTY, session_bytes: PLENTY };
 
 /// Makes a session with the store.
 async fn open(place: &Place) -> SessionId {
@@ -35,21 +32,15 @@ async fn open(place: &Place) -> SessionId {
         created_at: NOW,
     };
     let (index, by) = (&place.index, by_tenant(NOW));
-    let made = index
-        .sessions
-        .create(place.tenant_id, &new, &UNLIMITED, None, &by);
+    let made = index.sessions.create(place.tenant_id, &new, &UNLIMITED, None, &by);
     let made = made.await.unwrap();
     assert!(matches!(made, SessionCreation::Created(_)), "{made:?}");
     new.session_id
 }
 
 async fn change(place: &Place, session_id: SessionId, detail: Detail) {
-    let change = SessionChange {
-        detail,
-        only: None,
-        limits: UNLIMITED,
-        audited: by_tenant(after_seconds(1)),
-    };
+    let change =
+        SessionChange { detail, only: None, limits: UNLIMITED, audited: by_tenant(after_seconds(1)) };
     let sessions = &place.index.sessions;
     let changed = sessions.change(place.tenant_id, session_id, &change, None);
     let changed = changed.await.unwrap();
@@ -57,24 +48,15 @@ async fn change(place: &Place, session_id: SessionId, detail: Detail) {
 }
 
 async fn use_at(place: &Place, session_id: SessionId, seconds: i64) {
-    let used = SessionUse {
-        tenant_id: place.tenant_id,
-        session_id,
-        used_at: after_seconds(seconds),
-    };
+    let used = SessionUse { tenant_id: place.tenant_id, session_id, used_at: after_seconds(seconds) };
     place.index.sessions.flush_use(&[used]).await.unwrap();
 }
 
 pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
     let place = Place::new(subject).await;
     let session_id = open(&place).await;
-    let last_use = async |of: &Place| {
-        of.index
-            .unused
-            .last_session_use(of.tenant_id, of.store_id)
-            .await
-            .unwrap()
-    };
+    let last_use =
+        async |of: &Place| of.index.unused.last_session_use(of.tenant_id, of.store_id).await.unwrap();
     assert_eq!(last_use(&place).await, Some(NOW), "it was made then");
     for (seconds, expected) in [(5, 5), (3, 5), (9, 9)] {
         use_at(&place, session_id, seconds).await;
@@ -88,18 +70,11 @@ pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
     use_at(&place, other, 7).await;
     assert_eq!(last_use(&place).await, Some(after_seconds(9)));
     change(&place, session_id, Detail::Archive).await;
-    assert_eq!(
-        last_use(&place).await,
-        Some(after_seconds(7)),
-        "archived sessions do not count"
-    );
+    assert_eq!(last_use(&place).await, Some(after_seconds(7)), "archived sessions do not count");
     let detached = Detail::Detach(AttachmentName::Store(place.store_id));
     change(&place, other, detached).await;
     assert_eq!(last_use(&place).await, None);
     let stranger = Place::new(subject).await;
-    let theirs = place
-        .index
-        .unused
-        .last_session_use(stranger.tenant_id, place.store_id);
+    let theirs = place.index.unused.last_session_use(stranger.tenant_id, place.store_id);
     assert_eq!(theirs.await.unwrap(), None);
 }

@@ -20,26 +20,16 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
     let (index, raw, _folder) = sqlite_index().await;
     let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
     let there = place.create("/there", 1).await;
-    let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
-        .fetch_one(&raw)
-        .await
-        .unwrap();
+    let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&raw).await.unwrap();
     // Some commits fit, so that a transaction fails after it made others.
-    index
-        .limit_pages(u32::try_from(pages + 40).unwrap())
-        .await
-        .unwrap();
+    index.limit_pages(u32::try_from(pages + 40).unwrap()).await.unwrap();
 
     // The first takes the connection; the others share the next transaction.
     let commits: Vec<_> = (0..200)
         .map(|number| place.commit_of(vec![created(&format!("/new/{number}/{}", "x".repeat(900)), 1)]))
         .collect();
-    let outcomes = join_all(
-        commits
-            .iter()
-            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
-    )
-    .await;
+    let outcomes =
+        join_all(commits.iter().map(|commit| place.index.memories.commit(place.tenant_id, commit))).await;
     let (done, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     assert!(!refused.is_empty());
     for outcome in refused {
@@ -64,20 +54,10 @@ async fn audit_is_append_only() {
         "UPDATE operator_audit SET actor = 'nobody'",
         "DELETE FROM operator_audit",
     ] {
-        let refused = sqlx::query(statement)
-            .execute(&raw)
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            refused.contains("the audit is append-only"),
-            "{statement}: {refused}"
-        );
+        let refused = sqlx::query(statement).execute(&raw).await.unwrap_err().to_string();
+        assert!(refused.contains("the audit is append-only"), "{statement}: {refused}");
     }
-    let listing = keepsake_index::AuditListing {
-        limit: 10,
-        ..Default::default()
-    };
+    let listing = keepsake_index::AuditListing { limit: 10, ..Default::default() };
     let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
     assert_eq!(entries.len(), 2);
 }
@@ -133,10 +113,8 @@ async fn abandoned_reads_hold_no_snapshot() {
     }
     place.create("/d/last", 1).await;
     for _ in 0..1000 {
-        let is_held: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
-            .fetch_one(&raw)
-            .await
-            .unwrap();
+        let is_held: bool =
+            sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&raw).await.unwrap();
         if !is_held {
             assert_eq!(place.directory("/", 100).await.files, 13);
             return;
@@ -243,10 +221,7 @@ async fn refused_and_abandoned_commits_leave_look_ups_right() {
     let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
     let head = place.create("/file", 7).await;
     let refused = place.try_changes(vec![created("/file/below", 1)]).await;
-    assert!(
-        matches!(refused, CommitOutcome::Refused(Refusal::ParentIsFile { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, CommitOutcome::Refused(Refusal::ParentIsFile { .. })), "{refused:?}");
     assert_eq!(place.memory("/file").await, head);
 
     // Dropped at each of its steps, a commit was made or it was not; either way the
@@ -262,10 +237,7 @@ async fn refused_and_abandoned_commits_leave_look_ups_right() {
         place.create(&format!("/after/{polls}"), 1).await;
         let after = place.target(&at, 0).await;
         made += u64::from(matches!(after, Target::Memory(_)));
-        assert!(
-            before == after || before == Target::Missing,
-            "{before:?}, then {after:?}"
-        );
+        assert!(before == after || before == Target::Missing, "{before:?}, then {after:?}");
     }
     assert_eq!(place.directory("/", 0).await.files, 1 + 12 + made);
     place.assert_recount().await;

@@ -35,20 +35,12 @@ pub(crate) struct OwnDatabase {
 impl Subject {
     pub(crate) async fn sqlite() -> Self {
         let (index, raw, folder) = sqlite_index().await;
-        Self {
-            index: index.into(),
-            raw: Raw::Sqlite(raw),
-            _home: Home::Folder(folder),
-        }
+        Self { index: index.into(), raw: Raw::Sqlite(raw), _home: Home::Folder(folder) }
     }
 
     pub(crate) async fn postgres() -> Self {
         let (index, raw, database) = postgres_index().await;
-        Self {
-            index: index.into(),
-            raw: Raw::Postgres(raw),
-            _home: Home::Database(database),
-        }
+        Self { index: index.into(), raw: Raw::Postgres(raw), _home: Home::Database(database) }
     }
 }
 
@@ -57,11 +49,7 @@ pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let url = sqlite_url(&folder);
     let index = SqliteIndex::open(&url).await.unwrap();
-    let raw = SqlitePoolOptions::new()
-        .max_connections(1)
-        .connect(&url)
-        .await
-        .unwrap();
+    let raw = SqlitePoolOptions::new().max_connections(1).connect(&url).await.unwrap();
     (index, raw, folder)
 }
 
@@ -78,22 +66,11 @@ pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
     let options = PostgresOptions::new(database.url());
     let index = PostgresIndex::connect(&options).await.unwrap();
     let raw = postgres_pool(&database.url()).await;
-    (
-        index,
-        raw,
-        OwnDatabase {
-            database,
-            _template: template,
-        },
-    )
+    (index, raw, OwnDatabase { database, _template: template })
 }
 
 pub(crate) async fn postgres_pool(url: &str) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(1)
-        .connect(url)
-        .await
-        .unwrap()
+    PgPoolOptions::new().max_connections(1).connect(url).await.unwrap()
 }
 
 /// A migrated database to copy, shared by the tests that run at the same time
@@ -151,20 +128,13 @@ impl Raw {
         match self {
             Self::Sqlite(pool) => {
                 let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let texts = |row: &SqliteRow| {
-                    (0..row.len())
-                        .map(|column| row.try_get(column).unwrap())
-                        .collect()
-                };
+                let texts =
+                    |row: &SqliteRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
                 query.fetch_all(pool).await.unwrap().iter().map(texts).collect()
             }
             Self::Postgres(pool) => {
                 let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let texts = |row: &PgRow| {
-                    (0..row.len())
-                        .map(|column| row.try_get(column).unwrap())
-                        .collect()
-                };
+                let texts = |row: &PgRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
                 query.fetch_all(pool).await.unwrap().iter().map(texts).collect()
             }
         }
@@ -176,20 +146,14 @@ impl Raw {
         match self {
             Self::Sqlite(pool) => {
                 let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let numbers = |row: &SqliteRow| {
-                    (0..row.len())
-                        .map(|column| row.try_get(column).unwrap())
-                        .collect()
-                };
+                let numbers =
+                    |row: &SqliteRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
                 query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
             }
             Self::Postgres(pool) => {
                 let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let numbers = |row: &PgRow| {
-                    (0..row.len())
-                        .map(|column| row.try_get(column).unwrap())
-                        .collect()
-                };
+                let numbers =
+                    |row: &PgRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
                 query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
             }
         }

@@ -39,12 +39,8 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(subject: &Subject) 
         created("/4", 1),
     ]
     .map(|change| place.commit_of(vec![change]));
-    let outcomes = join_all(
-        commits
-            .iter()
-            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
-    )
-    .await;
+    let outcomes =
+        join_all(commits.iter().map(|commit| place.index.memories.commit(place.tenant_id, commit))).await;
     let expected = [
         Some(committed(4)),
         Some(committed(5)),
@@ -64,10 +60,7 @@ pub(crate) async fn batched_commits_do_not_affect_each_other(subject: &Subject) 
     ];
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::ok).collect();
     assert_eq!(outcomes, expected);
-    assert_eq!(
-        place.paths_below("/").await,
-        ["/0", "/1", "/2", "/3", "/4", "/old", "/there"]
-    );
+    assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/3", "/4", "/old", "/there"]);
     place.assert_recount().await;
 }
 
@@ -83,12 +76,7 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
     let rounds = (0..20).map(|_| async {
         let found_at = |place: &Place, store_id, at, max_entries| {
             let tenant_id = place.tenant_id;
-            async move {
-                memories
-                    .head(tenant_id, store_id, Some(at), max_entries)
-                    .await
-                    .unwrap()
-            }
+            async move { memories.head(tenant_id, store_id, Some(at), max_entries).await.unwrap() }
         };
         let head = |place, store_id, at| found_at(place, store_id, at, 0);
         let listing = |place, store_id, at| found_at(place, store_id, at, 10);
@@ -118,11 +106,8 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
             let Target::Directory(directory) = found.unwrap().target else {
                 panic!("/same is a directory");
             };
-            let entries: Vec<_> = directory
-                .entries
-                .iter()
-                .map(|entry| (&*entry.path, entry.size_bytes))
-                .collect();
+            let entries: Vec<_> =
+                directory.entries.iter().map(|entry| (&*entry.path, entry.size_bytes)).collect();
             assert_eq!(entries, [("/same/path", size_bytes)]);
         }
         assert_eq!(no_directory.unwrap().target, Target::Missing);
@@ -145,9 +130,7 @@ pub(crate) async fn batched_lookups_see_only_their_tenant(subject: &Subject) {
         assert!(matches!(not_mine.unwrap().target, MemoryTarget::Missing));
         assert_eq!(other_tenants, None);
     });
-    timeout(FOR_EVER, join_all(rounds))
-        .await
-        .expect("a look-up is never answered");
+    timeout(FOR_EVER, join_all(rounds)).await.expect("a look-up is never answered");
 }
 
 /// Anybody may name the id of a store; a batch must not lend the tenant of another commit.
@@ -173,12 +156,8 @@ pub(crate) async fn batched_commits_of_tenants_and_stores_do_not_mix(subject: &S
         // The last tenant names the store of the first one.
         .chain([(places[3].tenant_id, first.commit_of(vec![created("/foreign", 1)]))])
         .collect();
-    let calls = calls
-        .iter()
-        .map(|(tenant_id, commit)| first.index.memories.commit(*tenant_id, commit));
-    let outcomes = timeout(FOR_EVER, join_all(calls))
-        .await
-        .expect("a commit is never answered");
+    let calls = calls.iter().map(|(tenant_id, commit)| first.index.memories.commit(*tenant_id, commit));
+    let outcomes = timeout(FOR_EVER, join_all(calls)).await.expect("a commit is never answered");
     for (number, outcome) in outcomes.into_iter().enumerate() {
         let outcome = outcome.unwrap();
         let is_expected = match number {
@@ -189,10 +168,7 @@ pub(crate) async fn batched_commits_of_tenants_and_stores_do_not_mix(subject: &S
         assert!(is_expected, "{number}: {outcome:?}");
     }
     for place in &places {
-        assert_eq!(
-            place.paths_below("/").await,
-            ["/a/0", "/a/1", "/a/2", "/a/3", "/a/4", "/there"]
-        );
+        assert_eq!(place.paths_below("/").await, ["/a/0", "/a/1", "/a/2", "/a/3", "/a/4", "/there"]);
         assert_eq!(place.memory("/there").await.size_bytes, 3);
         place.assert_recount().await;
     }
@@ -219,10 +195,8 @@ async fn note_durability(raw: &PgPool) {
 
 /// The transactions of noted versions, each of which was flushed.
 async fn durable_transactions(raw: &PgPool, versions: usize) -> usize {
-    let noted: Vec<(String, String)> = sqlx::query_as("SELECT setting, xid FROM durability")
-        .fetch_all(raw)
-        .await
-        .unwrap();
+    let noted: Vec<(String, String)> =
+        sqlx::query_as("SELECT setting, xid FROM durability").fetch_all(raw).await.unwrap();
     assert_eq!(noted.len(), versions);
     assert!(noted.iter().all(|(setting, _)| setting == "on"), "{noted:?}");
     let transactions: HashSet<_> = noted.into_iter().map(|(_, xid)| xid).collect();
@@ -241,20 +215,14 @@ async fn commits_of_one_store_share_a_transaction() {
         place.commit_of(vec![edited(&there, 2)])
     };
     raw.execute("DELETE FROM durability").await.unwrap();
-    let mut commits: Vec<_> = (0..20)
-        .map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)]))
-        .collect();
+    let mut commits: Vec<_> =
+        (0..20).map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)])).collect();
     // Refused in the middle and at the end: the others are durable nevertheless.
     commits[7] = stale.clone();
     commits[19] = stale;
-    let outcomes = join_all(
-        commits
-            .iter()
-            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
-    );
-    let outcomes = timeout(FOR_EVER, outcomes)
-        .await
-        .expect("a commit is never answered");
+    let outcomes =
+        join_all(commits.iter().map(|commit| place.index.memories.commit(place.tenant_id, commit)));
+    let outcomes = timeout(FOR_EVER, outcomes).await.expect("a commit is never answered");
     for (number, outcome) in outcomes.into_iter().enumerate() {
         let outcome = outcome.unwrap();
         if matches!(number, 7 | 19) {
@@ -279,17 +247,10 @@ async fn puts_of_several_tenants_share_a_transaction() {
     }
     let index = &places[0].index;
     note_durability(&raw).await;
-    let commits: Vec<_> = places
-        .iter()
-        .map(|place| place.commit_of(vec![created("/new", 1)]))
-        .collect();
-    let calls = commits
-        .iter()
-        .zip(&places)
-        .map(|(commit, place)| index.memories.commit(place.tenant_id, commit));
-    let outcomes = timeout(FOR_EVER, join_all(calls))
-        .await
-        .expect("a commit is never answered");
+    let commits: Vec<_> = places.iter().map(|place| place.commit_of(vec![created("/new", 1)])).collect();
+    let calls =
+        commits.iter().zip(&places).map(|(commit, place)| index.memories.commit(place.tenant_id, commit));
+    let outcomes = timeout(FOR_EVER, join_all(calls)).await.expect("a commit is never answered");
     for outcome in outcomes {
         assert_eq!(outcome.unwrap(), committed(2));
     }
@@ -317,11 +278,8 @@ async fn put_of_a_locked_store_holds_up_no_other_store() {
         .unwrap();
     let waiting = ["/0", "/1", "/2"].map(|at| locked.commit_of(vec![created(at, 1)]));
     let free = ["/0", "/1", "/2"].map(|at| other.commit_of(vec![created(at, 1)]));
-    let mut waiting = Box::pin(join_all(
-        waiting
-            .iter()
-            .map(|commit| memories.commit(locked.tenant_id, commit)),
-    ));
+    let mut waiting =
+        Box::pin(join_all(waiting.iter().map(|commit| memories.commit(locked.tenant_id, commit))));
     // The first of the locked store goes at once, and the others share a batch.
     assert!(poll_immediate(&mut waiting).await.is_none());
     let free = join_all(free.iter().map(|commit| memories.commit(other.tenant_id, commit)));
@@ -336,9 +294,7 @@ async fn put_of_a_locked_store_holds_up_no_other_store() {
         assert_eq!(outcome.unwrap(), committed(seq));
     }
     transaction.rollback().await.unwrap();
-    let outcomes = timeout(FOR_EVER, waiting)
-        .await
-        .expect("a commit is never answered");
+    let outcomes = timeout(FOR_EVER, waiting).await.expect("a commit is never answered");
     let mut made: Vec<_> = outcomes
         .into_iter()
         .map(|outcome| match outcome.unwrap() {

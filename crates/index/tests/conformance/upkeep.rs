@@ -13,9 +13,7 @@ const ONE: Uuid = Uuid::from_u128(1);
 
 /// Whether a recount finds the store, and its tenant, as they are recorded.
 async fn is_true_to_itself(place: &Place) -> bool {
-    let store = place
-        .upkeep()
-        .recount_store(place.tenant_id, place.store_id, false);
+    let store = place.upkeep().recount_store(place.tenant_id, place.store_id, false);
     let store = store.await.unwrap().unwrap();
     let tenant = place.upkeep().recount_tenant(place.tenant_id, false);
     let tenant = tenant.await.unwrap().unwrap();
@@ -23,9 +21,7 @@ async fn is_true_to_itself(place: &Place) -> bool {
 }
 
 async fn mend(place: &Place) {
-    let store = place
-        .upkeep()
-        .recount_store(place.tenant_id, place.store_id, true);
+    let store = place.upkeep().recount_store(place.tenant_id, place.store_id, true);
     store.await.unwrap().unwrap();
     let tenant = place.upkeep().recount_tenant(place.tenant_id, true);
     tenant.await.unwrap().unwrap();
@@ -39,9 +35,7 @@ pub(crate) async fn drift_is_corrected_during_commits(subject: &Subject) {
         let place = place.clone();
         async move {
             for number in 0..10 {
-                place
-                    .change(vec![created(&format!("/{writer}/{number}.md"), 10)])
-                    .await;
+                place.change(vec![created(&format!("/{writer}/{number}.md"), 10)]).await;
             }
         }
     });
@@ -57,17 +51,8 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     }
     let index = &subject.index;
     let gone = places.pop().unwrap();
-    assert!(
-        index
-            .store_deletions
-            .begin(gone.tenant_id, gone.store_id, &by_tenant(NOW))
-            .await
-            .unwrap()
-    );
-    let mut expected: Vec<_> = places
-        .iter()
-        .map(|place| (place.tenant_id, place.store_id))
-        .collect();
+    assert!(index.store_deletions.begin(gone.tenant_id, gone.store_id, &by_tenant(NOW)).await.unwrap());
+    let mut expected: Vec<_> = places.iter().map(|place| (place.tenant_id, place.store_id)).collect();
     expected.sort_unstable();
     let mut found = Vec::new();
     loop {
@@ -81,37 +66,17 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     let first = index.upkeep.counters_after(None, 1).await.unwrap();
     let rest = index.upkeep.counters_after(expected.first().copied(), 100);
     let counted = [first, rest.await.unwrap()].concat();
-    let stores: Vec<_> = counted
-        .iter()
-        .map(|store| (store.tenant_id, store.store_id))
-        .collect();
+    let stores: Vec<_> = counted.iter().map(|store| (store.tenant_id, store.store_id)).collect();
     assert_eq!(stores, expected);
     let leaving = new_tenant(subject).await;
     let audited = audited_by(Auditor::OperatorCli, NOW);
-    assert!(
-        index
-            .tenant_deletions
-            .begin(leaving, &audited)
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(index.tenant_deletions.begin(leaving, &audited).await.unwrap().is_some());
     let tenants = index.upkeep.tenants_after(None, 100).await.unwrap();
     assert!(tenants.is_sorted() && tenants.len() == 5, "{tenants:?}");
     assert!(!tenants.contains(&leaving));
-    assert_eq!(
-        index.upkeep.tenants_after(Some(tenants[2]), 100).await.unwrap(),
-        tenants[3..]
-    );
+    assert_eq!(index.upkeep.tenants_after(Some(tenants[2]), 100).await.unwrap(), tenants[3..]);
     assert_eq!(index.upkeep.recount_tenant(leaving, false).await.unwrap(), None);
-    assert_eq!(
-        index
-            .upkeep
-            .recount_store(gone.tenant_id, gone.store_id, true)
-            .await
-            .unwrap(),
-        None
-    );
+    assert_eq!(index.upkeep.recount_store(gone.tenant_id, gone.store_id, true).await.unwrap(), None);
 }
 
 async fn run(index: &Index, slot: i64, at: i64) -> Option<i64> {

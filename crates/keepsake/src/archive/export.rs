@@ -115,10 +115,7 @@ pub(super) async fn write_to(
     };
     folder.write(MANIFEST, manifest.to_text().as_bytes())?;
     finish(&folder, target, manifest.versions_sha256.is_some(), &files)?;
-    Ok(Exported {
-        manifest,
-        refused: memories.refused.len(),
-    })
+    Ok(Exported { manifest, refused: memories.refused.len() })
 }
 
 /// Whether a folder is an export that was stopped.
@@ -149,12 +146,8 @@ fn open_partial(target: &Path, partial: &Path, store_id: &str, access: Access) -
         made => made.map_err(failed())?,
     }
     let is_folder = fs::symlink_metadata(partial).map_err(failed())?.is_dir();
-    let taken = || {
-        format!(
-            "{} exists and is not an unfinished export: choose another name",
-            partial.display()
-        )
-    };
+    let taken =
+        || format!("{} exists and is not an unfinished export: choose another name", partial.display());
     if !is_folder {
         return conflict(taken());
     }
@@ -234,12 +227,7 @@ impl Reader for Reading<'_> {
 impl Memories {
     /// Lists the store, and reads the contents that are not in the folder yet.
     async fn read(connection: &StoreConnection, folder: &mut Folder, total: u64) -> Result<Self, Failure> {
-        let mut reading = Reading {
-            connection,
-            folder,
-            total,
-            memories: Self::default(),
-        };
+        let mut reading = Reading { connection, folder, total, memories: Self::default() };
         whole_store::read_all(&connection.client, &connection.path(&[]), &mut reading).await?;
         Ok(reading.memories)
     }
@@ -361,10 +349,7 @@ async fn fetch(
 ) -> Result<Option<Fetched>, Failure> {
     let store = connection.path(&[]);
     let memory = whole_store::read(&connection.client, &store, &listed.id, "full").await?;
-    Ok(memory.map(|memory| Fetched {
-        memory,
-        listed: (listed.path, name),
-    }))
+    Ok(memory.map(|memory| Fetched { memory, listed: (listed.path, name) }))
 }
 
 /// Writes a file of JSON lines; returns its hash.
@@ -405,22 +390,13 @@ fn finish(
     if packed::is_packed(target) {
         let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
         let lists = lists.into_iter().flatten().map(|name| (name, 0));
-        let contents = files
-            .iter()
-            .map(|(name, modified_at)| (name.as_str(), *modified_at));
-        let packed_files = lists
-            .chain(contents)
-            .map(|(name, modified_at)| Packed { name, modified_at });
+        let contents = files.iter().map(|(name, modified_at)| (name.as_str(), *modified_at));
+        let packed_files = lists.chain(contents).map(|(name, modified_at)| Packed { name, modified_at });
         packed::pack(folder, packed_files, target)?;
-        return fs::remove_dir_all(partial).map_err(Failure::of(format_args!(
-            "{} cannot be removed",
-            partial.display()
-        )));
+        return fs::remove_dir_all(partial)
+            .map_err(Failure::of(format_args!("{} cannot be removed", partial.display())));
     }
     fs::rename(partial, target)
         .and_then(|()| fs::remove_file(target.join(MARKER)))
-        .map_err(Failure::of(format_args!(
-            "{} cannot be written",
-            target.display()
-        )))
+        .map_err(Failure::of(format_args!("{} cannot be written", target.display())))
 }

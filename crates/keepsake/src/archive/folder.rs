@@ -47,10 +47,8 @@ impl Folder {
     /// Writes a whole file, in place of one that is there.
     pub(super) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         self.make_parents(name)?;
-        self.replace(name, bytes).map_err(Failure::of(format_args!(
-            "{} cannot be written",
-            self.root.join(name).display()
-        )))
+        self.replace(name, bytes)
+            .map_err(Failure::of(format_args!("{} cannot be written", self.root.join(name).display())))
     }
 
     /// A new name is taken by `rename`, which replaces a symbolic link and follows none.
@@ -96,10 +94,7 @@ impl Folder {
     /// Removes a file.
     pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
         let removed = self.opened.entry(name).and_then(|entry| entry.remove_file());
-        removed.map_err(Failure::of(format_args!(
-            "{} cannot be removed",
-            self.root.join(name).display()
-        )))
+        removed.map_err(Failure::of(format_args!("{} cannot be removed", self.root.join(name).display())))
     }
 
     /// As [`Folder::name`], for a file of the folder; returns the hash of its content.
@@ -152,11 +147,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Err("is missing".to_owned()),
                 Err(error) => return Err(format!("cannot be read: {error}")),
             };
-            let is_expected = if parts.peek().is_some() {
-                found.is_dir()
-            } else {
-                found.is_file()
-            };
+            let is_expected = if parts.peek().is_some() { found.is_dir() } else { found.is_file() };
             if !is_expected {
                 return Err(describe(&found).to_owned());
             }

@@ -67,11 +67,7 @@ pub(super) async fn read(
     drop(list);
     let sha256 = reading.write_oldest_first(folder).map_err(failed())?;
     folder.remove(NEWEST_FIRST)?;
-    Ok(Versions {
-        count: reading.lengths.len() as u64,
-        sha256,
-        blobs: reading.blobs,
-    })
+    Ok(Versions { count: reading.lengths.len() as u64, sha256, blobs: reading.blobs })
 }
 
 /// The state of a listing of versions.
@@ -97,9 +93,8 @@ impl Reading {
         if current.contains(sha256) {
             return Ok(None);
         }
-        let hash: ContentHash = sha256
-            .parse()
-            .map_err(Failure::of(format_args!("content_sha256 of {id}")))?;
+        let hash: ContentHash =
+            sha256.parse().map_err(Failure::of(format_args!("content_sha256 of {id}")))?;
         let is_new = self.blobs.insert(blob_file(hash));
         Ok((is_new && !folder.has(&blob_file(hash), hash)).then_some(id))
     }
@@ -124,10 +119,7 @@ impl Reading {
 /// Reads a version with its content.
 async fn fetch(connection: &StoreConnection, id: String) -> Result<Value, Failure> {
     let path = connection.path(&["memory_versions", &id]);
-    let version = connection
-        .client
-        .get::<Value>(&path, &[("view", Some("full"))])
-        .await;
+    let version = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
     version.map_err(failure_of(format_args!("{id} cannot be read")))
 }
 

@@ -79,10 +79,7 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
     let store = connection.path(&[]);
     let listed = whole_store::list(&connection.client, &store, |listed: &Listed| listed.id.clone()).await?;
     for listed in listed.into_values() {
-        let existing = Existing {
-            id: listed.id,
-            sha256: listed.content_sha256,
-        };
+        let existing = Existing { id: listed.id, sha256: listed.content_sha256 };
         match MemoryPath::parse(&listed.path) {
             Ok(path) => destination.add(&path, existing),
             Err(error) => {
@@ -108,11 +105,7 @@ async fn import_history(
         (None, Some(url)) => {
             let parent = TemporaryFolder::new()?;
             let (client, store_id) = other_store(url, &args.from).await?;
-            let other = StoreConnection {
-                client,
-                printer: connection.printer.clone(),
-                store_id,
-            };
+            let other = StoreConnection { client, printer: connection.printer.clone(), store_id };
             let target = parent.path().join("archive");
             let written = export::write_to(&other, &target, true, Access::OwnerOnly).await;
             left_out = written.map_err(|failure| failure.within(url))?.result();

@@ -14,15 +14,11 @@ use super::temporary::TemporaryFolder;
 use crate::open_folder::Access;
 
 /// A temporary folder may take so much, and a large archive more.
-const LIMIT: UnpackLimit = UnpackLimit {
-    bytes: 1 << 30,
-    ratio: 1_000,
-};
+const LIMIT: UnpackLimit = UnpackLimit { bytes: 1 << 30, ratio: 1_000 };
 
 /// Whether an archive of this name is one file.
 pub(super) fn is_packed(path: &Path) -> bool {
-    path.file_name()
-        .is_some_and(|name| name.to_string_lossy().ends_with(EXTENSION))
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(EXTENSION))
 }
 
 /// A file of an archive and the time that it gets, in seconds.
@@ -94,9 +90,8 @@ pub(super) fn unpack(archive: &Path) -> Result<TemporaryFolder, Failure> {
     match read {
         Ok(()) => Ok(unpacked),
         Err(Stopped::Failed(failure)) => Err(failure),
-        Err(Stopped::Damaged(damage)) => Err(Failure::new(format!(
-            "{} is damaged: {damage}",
-            archive.display()
-        ))),
+        Err(Stopped::Damaged(damage)) => {
+            Err(Failure::new(format!("{} is damaged: {damage}", archive.display())))
+        }
     }
 }

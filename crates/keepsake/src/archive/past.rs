@@ -120,11 +120,7 @@ fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64
                 left_out += 1;
                 continue;
             }
-            history.push(Past {
-                line,
-                path: None,
-                content: None,
-            });
+            history.push(Past { line, path: None, content: None });
             continue;
         }
         let content = match &line.content_sha256 {
@@ -141,11 +137,7 @@ fn history_of(lines: Vec<VersionLine>, items: &[Item]) -> Result<(Vec<Past>, u64
             (None, None) => format!("/.redacted-{}", history.len() + 1),
         };
         paths.insert(line.memory_id.clone(), path.clone());
-        history.push(Past {
-            line,
-            path: Some(path),
-            content: Some(content),
-        });
+        history.push(Past { line, path: Some(path), content: Some(content) });
     }
     Ok((history, left_out))
 }

@@ -27,11 +27,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_message(done);
-        Self {
-            bar,
-            done,
-            position: 0,
-        }
+        Self { bar, done, position: 0 }
     }
 
     /// Counts further parts.
@@ -42,12 +38,7 @@ impl Progress {
         self.position += parts;
         self.bar.set_position(self.position);
         if self.bar.is_hidden() && total >= MIN_LINES_TOTAL && tenth(self.position) > before {
-            notice(&format!(
-                "{} {} of {}",
-                self.done,
-                HumanCount(self.position),
-                HumanCount(total)
-            ));
+            notice(&format!("{} {} of {}", self.done, HumanCount(self.position), HumanCount(total)));
         }
     }
 }

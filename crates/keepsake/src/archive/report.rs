@@ -19,11 +19,8 @@ pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) ->
         .filter(|(_, outcome)| shown(outcome))
         .map(|(path, outcome)| json!({"path": path, "result": outcome.name(), "reason": outcome.reason()}))
         .collect();
-    let columns = [
-        Column::text("RESULT", "/result"),
-        Column::text("PATH", "/path"),
-        Column::text("REASON", "/reason"),
-    ];
+    let columns =
+        [Column::text("RESULT", "/result"), Column::text("PATH", "/path"), Column::text("REASON", "/reason")];
     if !printer.is_table() || !items.is_empty() {
         printer.items(&items, &columns, "")?;
     }
@@ -50,11 +47,7 @@ pub(super) fn result(report: &Report) -> Result<(), Failure> {
     if conflicts + rules == 0 {
         return Ok(());
     }
-    let class = if rules == 0 {
-        FailureClass::Conflict
-    } else {
-        FailureClass::Failed
-    };
+    let class = if rules == 0 { FailureClass::Conflict } else { FailureClass::Failed };
     let text = format!("{} files were refused", conflicts + rules);
     Err(Failure::of_class(class, text))
 }

@@ -69,9 +69,7 @@ impl Source {
                 ));
             }
         };
-        let root = unpacked
-            .as_ref()
-            .map_or_else(|| path.to_owned(), TemporaryFolder::path);
+        let root = unpacked.as_ref().map_or_else(|| path.to_owned(), TemporaryFolder::path);
         let folder = Folder::open(&root, Access::OwnerOnly)?;
         let found = if unpacked.is_some() || folder.root().join(MANIFEST).exists() {
             read_archive(&folder, path, prefix)?
@@ -83,10 +81,7 @@ impl Source {
         } else {
             read_texts(&folder, prefix)?
         };
-        let source = Self::Files {
-            folder,
-            _unpacked: unpacked,
-        };
+        let source = Self::Files { folder, _unpacked: unpacked };
         Ok((source, found))
     }
 
@@ -107,10 +102,10 @@ impl Source {
         let mut listed: Vec<_> = listed.into_values().collect();
         listed.sort_by(|a, b| a.path.cmp(&b.path));
         for listed in listed {
-            let sha256 = listed.content_sha256.parse().map_err(Failure::of(format_args!(
-                "{url}: content_sha256 of {}",
-                listed.id
-            )))?;
+            let sha256 = listed
+                .content_sha256
+                .parse()
+                .map_err(Failure::of(format_args!("{url}: content_sha256 of {}", listed.id)))?;
             let origin = Origin::Memory(listed.id);
             let is_pinned = listed.pinned.unwrap_or_default();
             found.place(prefix, &listed.path, |path| Item {
@@ -130,13 +125,13 @@ impl Source {
     /// [`Failure`] of the request to another store.
     pub(super) async fn content(&self, item: &Item) -> Result<Result<String, String>, Failure> {
         match (self, &item.origin) {
-            (Self::Files { folder, .. }, Origin::File(name)) => Ok(read_text(folder, name)
-                .map_err(|(_, reason)| reason)
-                .and_then(|text| {
+            (Self::Files { folder, .. }, Origin::File(name)) => {
+                Ok(read_text(folder, name).map_err(|(_, reason)| reason).and_then(|text| {
                     let is_same = ContentHash::of(text.as_bytes()) == item.sha256;
                     let changed = || "changed during the import".to_owned();
                     is_same.then_some(text).ok_or_else(changed)
-                })),
+                }))
+            }
             (Self::Store { client, store_id }, Origin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
                 let Some(memory) = whole_store::read::<Listed>(client, &store, id, "full").await? else {
@@ -164,9 +159,7 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
     let client = Client::of_compatible(url, &api_key.into())
         .map_err(|error| Failure::of_class(FailureClass::Usage, format!("--from-{error}")))?;
     let store = args.from_store.as_deref().unwrap_or_default();
-    let store_id = find_store(&client, store)
-        .await
-        .map_err(|failure| failure.within(url))?;
+    let store_id = find_store(&client, store).await.map_err(|failure| failure.within(url))?;
     Ok((client, store_id))
 }
 
@@ -174,9 +167,7 @@ pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, S
 fn read_archive(folder: &Folder, shown: &Path, prefix: &Prefix) -> Result<Found, Failure> {
     let mut shown_progress = None;
     let found = verify(folder, prefix, |memories| {
-        shown_progress
-            .get_or_insert_with(|| Progress::new("verified", memories))
-            .add(1);
+        shown_progress.get_or_insert_with(|| Progress::new("verified", memories)).add(1);
     });
     found.map_err(|damage| Failure::new(format!("{} is damaged: {damage}", shown.display())))
 }
@@ -235,13 +226,7 @@ fn add_text(
     if let (_, Ok(path)) = prefix.place(&format!("/{name}"))
         && !taken.insert(path)
     {
-        return refuse(
-            found,
-            prefix,
-            name,
-            Class::Rule,
-            "another file has the same path in NFC",
-        );
+        return refuse(found, prefix, name, Class::Rule, "another file has the same path in NFC");
     }
     found.place(prefix, &format!("/{name}"), |path| Item {
         path,
@@ -254,9 +239,7 @@ fn add_text(
 
 /// Reads a text file; the error is the reason why it is not valid text.
 fn read_text(folder: &Folder, name: &str) -> Result<String, (Class, String)> {
-    let bytes = folder
-        .read(name, MAX_CONTENT_BYTES)
-        .map_err(|reason| (Class::Rule, reason))?;
+    let bytes = folder.read(name, MAX_CONTENT_BYTES).map_err(|reason| (Class::Rule, reason))?;
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok(text),
         _ => Err((Class::NotText, "is not text".to_owned())),

@@ -195,10 +195,7 @@ async fn send_singly<'a>(
         }
         let id = step.replaces.as_ref().map(|existing| existing.id.as_str());
         let path: Vec<_> = ["memories"].into_iter().chain(id).collect();
-        let answer = connection
-            .client
-            .post::<Value>(&connection.path(&path), &body)
-            .await;
+        let answer = connection.client.post::<Value>(&connection.path(&path), &body).await;
         let outcome = match answer {
             Ok(memory) => {
                 if step.item.is_pinned && id.is_none() {

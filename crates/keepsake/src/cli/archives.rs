@@ -73,12 +73,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "URL", conflicts_with = "source", requires_all = ["from_api_key", "from_store"])]
     pub(crate) from_url: Option<String>,
     /// An API key of the other server; prefer the variable, other users can see arguments
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "KEEPSAKE_FROM_API_KEY",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "KEY", env = "KEEPSAKE_FROM_API_KEY", hide_env_values = true)]
     pub(crate) from_api_key: Option<String>,
     /// The memory store on the other server: its id or its name
     #[arg(long, value_name = "STORE", requires = "from_url")]

@@ -27,11 +27,7 @@ pub(crate) struct MoveBlobsArgs {
         help = "The current storage of content: index: or s3://bucket/prefix [default: blobs.url]"
     )]
     pub(crate) from: Option<BlobUrl>,
-    #[arg(
-        long,
-        value_name = "URL",
-        help = "The new storage of content: index: or s3://bucket/prefix"
-    )]
+    #[arg(long, value_name = "URL", help = "The new storage of content: index: or s3://bucket/prefix")]
     pub(crate) to: BlobUrl,
     /// Keeps the originals; only then may servers run meanwhile
     #[arg(long)]

@@ -60,10 +60,9 @@ impl ServerArgs {
             .into_iter()
             .find(|(_, variable, value)| value.is_some() && std::env::var(variable).ok() != **value);
         match of_argument {
-            Some((argument, ..)) => Err(Failure::of_class(
-                FailureClass::Usage,
-                format!("{argument} cannot be used with {other}"),
-            )),
+            Some((argument, ..)) => {
+                Err(Failure::of_class(FailureClass::Usage, format!("{argument} cannot be used with {other}")))
+            }
             None => Ok(()),
         }
     }
@@ -90,14 +89,7 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {
     /// The format
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "table",
-        help_heading = "Output"
-    )]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "table", help_heading = "Output")]
     pub(crate) output: OutputFormat,
 }
 

@@ -261,12 +261,7 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 /// Examples, and the names of all limits.
 fn limits_after(examples: &str) -> String {
     let limits = serde_json::to_value(Limits::default()).unwrap_or_default();
-    let mut names: Vec<_> = limits
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let mut names: Vec<_> = limits.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     names.push("expires_unused_after");
     format!("{examples}\n\nLimits:\n  {}", names.join("\n  "))
 }

@@ -143,9 +143,7 @@ pub(crate) fn parse_period(text: &str) -> Result<Period, String> {
     }
     let rule = || "a period is a whole number and s, m, h, d or w, such as 90d; or `never`".to_owned();
     let unit = text.chars().next_back().ok_or_else(rule)?;
-    let number = text
-        .strip_suffix(unit)
-        .and_then(|number| number.parse::<u64>().ok());
+    let number = text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
     let unit_seconds = match unit {
         's' => 1,
         'm' => 60,
@@ -154,9 +152,7 @@ pub(crate) fn parse_period(text: &str) -> Result<Period, String> {
         'w' => 7 * 24 * 60 * 60,
         _ => return Err(rule()),
     };
-    let seconds = number
-        .and_then(|number| number.checked_mul(unit_seconds))
-        .ok_or_else(rule)?;
+    let seconds = number.and_then(|number| number.checked_mul(unit_seconds)).ok_or_else(rule)?;
     Ok(Period(seconds))
 }
 

@@ -17,11 +17,8 @@ const GATHERED_FOR: Duration = Duration::from_millis(5);
 /// waits for stderr.
 const MAX_WAITING_BYTES: usize = 1 << 20;
 
-static LINES: Lines = Lines {
-    waiting: Mutex::new(Vec::new()),
-    arrived: Condvar::new(),
-    writing: Mutex::new(()),
-};
+static LINES: Lines =
+    Lines { waiting: Mutex::new(Vec::new()), arrived: Condvar::new(), writing: Mutex::new(()) };
 
 struct Lines {
     waiting: Mutex<Vec<u8>>,
@@ -49,10 +46,7 @@ pub(super) fn start() -> Gathered {
         loop {
             let mut waiting = LINES.waiting();
             while waiting.is_empty() {
-                waiting = LINES
-                    .arrived
-                    .wait(waiting)
-                    .unwrap_or_else(PoisonError::into_inner);
+                waiting = LINES.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             }
             drop(waiting);
             thread::sleep(GATHERED_FOR);
@@ -61,9 +55,7 @@ pub(super) fn start() -> Gathered {
         }
     };
     let thread = thread::Builder::new().name("log".to_owned()).spawn(write);
-    Gathered {
-        is_started: thread.is_ok(),
-    }
+    Gathered { is_started: thread.is_ok() }
 }
 
 /// Writes the lines that wait; called before the process ends.
@@ -80,16 +72,12 @@ impl MakeWriter<'_> for Gathered {
     type Writer = Line;
 
     fn make_writer(&self) -> Line {
-        Line {
-            is_urgent: !self.is_started,
-        }
+        Line { is_urgent: !self.is_started }
     }
 
     /// A warning may be the last line of the process, and is written at once.
     fn make_writer_for(&self, metadata: &Metadata<'_>) -> Line {
-        Line {
-            is_urgent: !self.is_started || *metadata.level() <= Level::WARN,
-        }
+        Line { is_urgent: !self.is_started || *metadata.level() <= Level::WARN }
     }
 }
 

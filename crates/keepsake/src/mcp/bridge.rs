@@ -69,9 +69,7 @@ pub(super) async fn run(args: &McpArgs) -> Result<(), Failure> {
 fn forwarding_result(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
         Ok(written) => written.map_err(Failure::of("stdout failed")),
-        Err(_) => Err(Failure::new(
-            "a message was not forwarded: this is a bug".to_owned(),
-        )),
+        Err(_) => Err(Failure::new("a message was not forwarded: this is a bug".to_owned())),
     }
 }
 
@@ -88,9 +86,7 @@ impl Bridge {
     async fn carry(&self, line: String) -> std::io::Result<()> {
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
             let error = json!({"code": -32_700, "message": "not JSON"});
-            return self
-                .write(&json!({"jsonrpc": "2.0", "id": null, "error": error}))
-                .await;
+            return self.write(&json!({"jsonrpc": "2.0", "id": null, "error": error})).await;
         };
         let answer = self.ask(&message, line).await;
         // A notification has no answer, even if it failed.
@@ -138,9 +134,7 @@ impl Bridge {
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }
-        let why = answer["error"]["message"]
-            .as_str()
-            .unwrap_or("no reason is given");
+        let why = answer["error"]["message"].as_str().unwrap_or("no reason is given");
         Err(format!("the server answered {status}: {why}"))
     }
 
@@ -159,14 +153,8 @@ fn failed(id: &Value, why: &str) -> Value {
 /// The headers that MCP over HTTP requires for a message.
 fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::from_iter([
-        (
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        ),
-        (
-            reqwest::header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        ),
+        (ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
+        (reqwest::header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
     ]);
     let method = message["method"].as_str().unwrap_or_default();
     let of_request = message.pointer(VERSION_OF_REQUEST).and_then(Value::as_str);

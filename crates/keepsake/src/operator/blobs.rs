@@ -92,11 +92,7 @@ fn unfinished(moved: &Moved, error: &MoveError) -> Failure {
 }
 
 fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
-    let problems: Vec<_> = moved
-        .problems
-        .iter()
-        .map(|problem| described(problem, None, false))
-        .collect();
+    let problems: Vec<_> = moved.problems.iter().map(|problem| described(problem, None, false)).collect();
     let printer = Printer::new(args.output.output);
     if printer.is_table() {
         print_problems(&printer, &problems)?;
@@ -112,13 +108,10 @@ fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
     printer.done(&report, || sentences_of(moved))?;
     match problems.len() {
         0 if args.keep || !printer.is_table() => Ok(()),
-        0 => print(&format!(
-            "set blobs.url = \"{}\" before you start a server\n",
-            args.to
-        )),
-        many => Err(Failure::new(format!(
-            "{many} contents are missing or damaged, and the originals were kept"
-        ))),
+        0 => print(&format!("set blobs.url = \"{}\" before you start a server\n", args.to)),
+        many => {
+            Err(Failure::new(format!("{many} contents are missing or damaged, and the originals were kept")))
+        }
     }
 }
 
@@ -150,31 +143,15 @@ mod tests {
             refused.ends_with("all originals were kept: stop the servers first, or copy with --keep"),
             "{refused}"
         );
-        let copying = Moved {
-            copied: 7,
-            ..Moved::default()
-        };
+        let copying = Moved { copied: 7, ..Moved::default() };
         let failed = MoveError::Failed(EngineError::Internal("a store failed"));
         let text = unfinished(&copying, &failed).to_string();
-        assert!(
-            text.ends_with("all originals were kept: run the command again to continue"),
-            "{text}"
-        );
-        let removing = Moved {
-            removed: 3,
-            has_begun_removal: true,
-            ..copying
-        };
+        assert!(text.ends_with("all originals were kept: run the command again to continue"), "{text}");
+        let removing = Moved { removed: 3, has_begun_removal: true, ..copying };
         for error in [failed, MoveError::ServerStarted, MoveError::ContentWritten] {
             let text = unfinished(&removing, &error).to_string();
-            assert!(
-                text.starts_with(&format!("{error}. The move is not finished; ")),
-                "{text}"
-            );
-            assert!(
-                text.contains("3 originals removed, perhaps one more; the others were kept"),
-                "{text}"
-            );
+            assert!(text.starts_with(&format!("{error}. The move is not finished; ")), "{text}");
+            assert!(text.contains("3 originals removed, perhaps one more; the others were kept"), "{text}");
             assert!(text.contains("run the command again before you start"), "{text}");
         }
     }

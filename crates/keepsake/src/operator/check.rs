@@ -50,9 +50,7 @@ pub(crate) async fn run(args: CheckArgs) -> Result<(), Failure> {
 fn document(merged: &Merged, report: &Report) -> Value {
     let keys = merged.values().map(|(key, value, origin)| {
         let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"));
-        let value = parsed
-            .ok()
-            .and_then(|table| serde_json::to_value(table.get("value")).ok());
+        let value = parsed.ok().and_then(|table| serde_json::to_value(table.get("value")).ok());
         json!({"key": key, "value": value, "origin": origin})
     });
     json!({"configuration": keys.collect::<Vec<_>>(), "steps": report.steps})
@@ -130,14 +128,12 @@ impl Report {
             Err(error) => ("failed", Some(error.to_string())),
         };
         self.failed += usize::from(error.is_some());
-        self.steps
-            .push(json!({"key": key, "step": step, "result": result, "error": error}));
+        self.steps.push(json!({"key": key, "step": step, "result": result, "error": error}));
         outcome.is_ok()
     }
 
     fn skipped(&mut self, key: &str, step: &str) {
-        self.steps
-            .push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
+        self.steps.push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
     }
 
     fn print(&self, printer: &Printer) -> Result<(), Failure> {

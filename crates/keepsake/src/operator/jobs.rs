@@ -45,10 +45,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
         JobCommand::List(args) => list_jobs(args).await,
         JobCommand::Run(args) => run_job(args).await,
         JobCommand::History(args) => {
-            let (path, shown) = (
-                ["jobs", &args.job, "runs"],
-                (&RUNS[..], "the job has not run yet"),
-            );
+            let (path, shown) = (["jobs", &args.job, "runs"], (&RUNS[..], "the job has not run yet"));
             let failed = "the runs cannot be listed";
             list(args.target, failed, &path, &[], args.page, shown).await
         }
@@ -73,11 +70,7 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
         status => Err(Failure::new(format!(
             "the run of {} {}",
             args.job,
-            if status == Some("failed") {
-                "failed"
-            } else {
-                "was interrupted"
-            }
+            if status == Some("failed") { "failed" } else { "was interrupted" }
         ))),
     }
 }
@@ -86,9 +79,7 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 /// database, the job runs in this process.
 async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
     let path = ["jobs", job, "run"];
-    let begun = target
-        .call(&Request::post(&path).with(json!({ "dry_run": dry_run })))
-        .await?;
+    let begun = target.call(&Request::post(&path).with(json!({ "dry_run": dry_run }))).await?;
     let (path, query) = (["jobs", job, "runs"], [("limit", Some("100"))]);
     let runs = Request::get(&path).of(&query);
     loop {

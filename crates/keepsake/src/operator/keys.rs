@@ -33,10 +33,7 @@ pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List(args) => {
             let tenant = args.tenant.to_string();
-            let (path, shown) = (
-                ["tenants", &tenant, "api_keys"],
-                (&COLUMNS[..], "there is no API key"),
-            );
+            let (path, shown) = (["tenants", &tenant, "api_keys"], (&COLUMNS[..], "there is no API key"));
             let failed = "the API keys cannot be listed";
             list(args.target, failed, &path, &[], args.page, shown).await
         }
@@ -47,14 +44,8 @@ pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
 
 /// Creates an API key and prints its secret, once.
 async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
-    let scopes = if args.scopes.is_empty() {
-        DEFAULT_SCOPES.to_vec()
-    } else {
-        args.scopes
-    };
-    let expires_at = args
-        .expires_in_days
-        .map(|days| SystemClock.now().plus(DAY * days));
+    let scopes = if args.scopes.is_empty() { DEFAULT_SCOPES.to_vec() } else { args.scopes };
+    let expires_at = args.expires_in_days.map(|days| SystemClock.now().plus(DAY * days));
     let body = json!({
         "name": args.name,
         "scopes": scopes,

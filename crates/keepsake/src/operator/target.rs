@@ -37,12 +37,7 @@ pub(super) struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub(super) const fn new(method: Method, path: &'a [&'a str]) -> Self {
-        Self {
-            method,
-            path,
-            query: &[],
-            body: None,
-        }
+        Self { method, path, query: &[], body: None }
     }
 
     pub(super) const fn get(path: &'a [&'a str]) -> Self {
@@ -77,14 +72,10 @@ impl OperatorApi {
         };
         let usage = |text: String| Failure::of_class(FailureClass::Usage, text);
         let token = match &args.token_file {
-            Some(file) => std::fs::read_to_string(file).map_err(Failure::of(format_args!(
-                "the token file {} cannot be read",
-                file.display()
-            )))?,
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(Failure::of(format_args!("the token file {} cannot be read", file.display())))?,
             None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
-                usage(format!(
-                    "--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"
-                ))
+                usage(format!("--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"))
             })?,
         };
         if token.trim().is_empty() {
@@ -99,12 +90,7 @@ impl OperatorApi {
     /// # Errors
     /// [`Failure`] with the error in the answer.
     pub(super) async fn call(&self, request: &Request<'_>) -> Result<Value, Failure> {
-        let Request {
-            method,
-            path,
-            query,
-            body,
-        } = request;
+        let Request { method, path, query, body } = request;
         match self {
             Self::Database { engine, .. } => {
                 let place =

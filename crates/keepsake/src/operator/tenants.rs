@@ -83,10 +83,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
 
 async fn list_tenants(args: ListTenantsArgs) -> Result<(), Failure> {
     let filters = [("external_id", args.external_id.as_deref())];
-    let shown = (
-        &COLUMNS[..],
-        "there is no tenant: `keepsake tenant create` makes one",
-    );
+    let shown = (&COLUMNS[..], "there is no tenant: `keepsake tenant create` makes one");
     let failed = "the tenants cannot be listed";
     list(args.target, failed, &["tenants"], &filters, args.page, shown).await
 }
@@ -174,8 +171,5 @@ async fn audit(args: AuditArgs) -> Result<(), Failure> {
 }
 
 fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
-    limits
-        .into_iter()
-        .map(|(name, value)| (name, Value::from(value)))
-        .collect()
+    limits.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }

@@ -43,10 +43,9 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
 fn refuse_to_make_an_index(args: &VerifyArgs) -> Result<(), Failure> {
     let settings = args.sources.clone().into_sources().merge().settings()?;
     match &settings.index.url {
-        IndexUrl::Sqlite { file, .. } if !Path::new(file).exists() => Err(Failure::new(format!(
-            "there is no index to verify: {} does not exist",
-            file.display()
-        ))),
+        IndexUrl::Sqlite { file, .. } if !Path::new(file).exists() => {
+            Err(Failure::new(format!("there is no index to verify: {} does not exist", file.display())))
+        }
         IndexUrl::Sqlite { .. } | IndexUrl::Postgres(_) => Ok(()),
     }
 }
@@ -85,38 +84,20 @@ pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: boo
     let mut described = match problem {
         Problem::DamagedIndex { message } => of("damaged_index", &[("message", json!(message))]),
         Problem::NotVerified { message } => of("not_verified", &[("message", json!(message))]),
-        Problem::DamagedSearchTerms {
-            tenant_id,
-            store_id,
-            memory_id,
-        } => of(
+        Problem::DamagedSearchTerms { tenant_id, store_id, memory_id } => of(
             "damaged_search_terms",
-            &[
-                ("tenant", json!(tenant_id)),
-                ("memory_store", json!(store_id)),
-                ("memory", json!(memory_id)),
-            ],
+            &[("tenant", json!(tenant_id)), ("memory_store", json!(store_id)), ("memory", json!(memory_id))],
         ),
         Problem::MissingBlob { key } => of_blob("missing_blob", key),
-        Problem::DamagedBlob {
-            key,
-            expected_bytes,
-            found_bytes,
-        } => {
+        Problem::DamagedBlob { key, expected_bytes, found_bytes } => {
             let mut described = of_blob("damaged_blob", key);
             described.insert("expected_bytes".to_owned(), json!(expected_bytes));
             described.insert("found_bytes".to_owned(), json!(found_bytes));
             described
         }
-        Problem::Store {
-            tenant_id,
-            store_id,
-            count,
-        } => {
-            let mut described = of(
-                "store_count",
-                &[("tenant", json!(tenant_id)), ("memory_store", json!(store_id))],
-            );
+        Problem::Store { tenant_id, store_id, count } => {
+            let mut described =
+                of("store_count", &[("tenant", json!(tenant_id)), ("memory_store", json!(store_id))]);
             let counters = [
                 ("memory_count", count.memory_count),
                 ("live_bytes", count.live_bytes),
@@ -137,10 +118,7 @@ pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: boo
         }
         Problem::Tenant { tenant_id, count } => {
             let mut described = of("tenant_count", &[("tenant", json!(tenant_id))]);
-            let counters = [
-                ("store_count", count.store_count),
-                ("granted_bytes", count.granted_bytes),
-            ];
+            let counters = [("store_count", count.store_count), ("granted_bytes", count.granted_bytes)];
             insert_drifted(&mut described, &counters);
             described
         }
@@ -273,12 +251,7 @@ mod tests {
         assert_eq!(details_of(&problem), "path=/a.md");
         let drifted = json!({"problem": "store_count", "memory_count": {"recorded": 7, "counted": 3}});
         assert_eq!(details_of(&drifted), "memory_count=7 (counted 3)");
-        let found = Verification {
-            problem_count: 1,
-            blobs: 3,
-            bytes: 2_048,
-            ..Verification::default()
-        };
+        let found = Verification { problem_count: 1, blobs: 3, bytes: 2_048, ..Verification::default() };
         assert_eq!(
             totals_of(&found),
             "3 blobs of 2.00 KiB, 0 versions, 0 memory stores, 0 tenants: 1 problem\n"

@@ -56,10 +56,7 @@ mod tests {
             ("\u{9b}31m\u{90}", "\\u009b31m\\u0090"),
             ("\u{202a}\u{202e}\u{2066}\u{2069}", "\\u202a\\u202e\\u2066\\u2069"),
             ("\u{200e}\u{200f}\u{61c}", "\\u200e\\u200f\\u061c"),
-            (
-                "\u{200d}\u{2029}\u{2065}\u{202f}",
-                "\u{200d}\u{2029}\u{2065}\u{202f}",
-            ),
+            ("\u{200d}\u{2029}\u{2065}\u{202f}", "\u{200d}\u{2029}\u{2065}\u{202f}"),
         ] {
             assert_eq!(escaped(text), shown);
             assert_eq!(escaped(shown), shown, "escaping again changes nothing");
@@ -76,10 +73,7 @@ mod tests {
         let value = json!({"\u{202e}": ["\u{9b}x\u{7f}\n\u{1b}", 1]});
         for text in [value.to_string(), format!("{value:#}")] {
             let shown = escaped(&text);
-            assert!(
-                !shown.contains(|char| controls(char) && char != '\n'),
-                "{shown:?}"
-            );
+            assert!(!shown.contains(|char| controls(char) && char != '\n'), "{shown:?}");
             assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
         }
     }

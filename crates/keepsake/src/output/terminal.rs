@@ -25,11 +25,7 @@ impl Stream {
             Self::Stdout => std::io::stdout().is_terminal(),
             Self::Stderr => std::io::stderr().is_terminal(),
         };
-        if is_terminal {
-            escaped(text)
-        } else {
-            Cow::Borrowed(text)
-        }
+        if is_terminal { escaped(text) } else { Cow::Borrowed(text) }
     }
 }
 

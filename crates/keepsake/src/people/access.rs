@@ -26,9 +26,7 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
     let api_key = read_key(&args.url)?;
     let client = Client::new(&args.url, &api_key.as_str().into())
         .map_err(|error| Failure::of_class(FailureClass::Usage, error.to_string()))?;
-    let probed = client
-        .get::<Value>(&["memory_stores"], &[("limit", Some("1"))])
-        .await;
+    let probed = client.get::<Value>(&["memory_stores"], &[("limit", Some("1"))]).await;
     match probed {
         // A key without the scope to list stores is valid nevertheless.
         Err(error) if error.status().is_none_or(|status| status.as_u16() != 403) => {
@@ -40,18 +38,11 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
         find_store(&client, store).await?;
     }
     let name = args.name.unwrap_or_else(|| client.host().to_owned());
-    let context = Context {
-        url: client.url().to_owned(),
-        api_key,
-        store: args.store,
-    };
+    let context = Context { url: client.url().to_owned(), api_key, store: args.store };
     contexts.insert(&name, context);
     contexts.current = Some(name.clone());
     contexts.write(&path)?;
-    print(&format!(
-        "logged in to {}; the current context is {name}\n",
-        client.url()
-    ))
+    print(&format!("logged in to {}; the current context is {name}\n", client.url()))
 }
 
 /// Reads the API key from the terminal, or from stdin.
@@ -60,18 +51,15 @@ fn read_key(url: &str) -> Result<String, Failure> {
     let mut key = String::new();
     if std::io::stdin().is_terminal() {
         let terminal = Term::stderr();
-        terminal
-            .write_str(&Stream::Stderr.shown(&format!("API key for {url}: ")))
-            .map_err(failed())?;
+        terminal.write_str(&Stream::Stderr.shown(&format!("API key for {url}: "))).map_err(failed())?;
         key = terminal.read_secure_line().map_err(failed())?;
     } else {
         std::io::stdin().read_to_string(&mut key).map_err(failed())?;
     }
     match key.trim() {
-        "" => Err(Failure::of_class(
-            FailureClass::Usage,
-            "no API key was given: type it, or send it to stdin",
-        )),
+        "" => {
+            Err(Failure::of_class(FailureClass::Usage, "no API key was given: type it, or send it to stdin"))
+        }
         key => Ok(key.to_owned()),
     }
 }

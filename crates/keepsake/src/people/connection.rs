@@ -35,11 +35,7 @@ impl Connection {
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
         let (client, store) = connect(&args.server)?;
         let printer = Printer::new(args.output.output);
-        Ok(Self {
-            client,
-            printer,
-            store,
-        })
+        Ok(Self { client, printer, store })
     }
 }
 
@@ -51,13 +47,10 @@ impl Connection {
 pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
     let path = contexts::default_file(|name| std::env::var_os(name))?;
     let contexts = Contexts::read(&path)?;
-    let context = contexts
-        .find(args.context.as_deref())?
-        .map(|(_, context)| context);
+    let context = contexts.find(args.context.as_deref())?.map(|(_, context)| context);
     let (url, api_key) = credential(args, context)?;
-    let store = context
-        .filter(|context| is_same_server(&context.url, url))
-        .and_then(|context| context.store.clone());
+    let store =
+        context.filter(|context| is_same_server(&context.url, url)).and_then(|context| context.store.clone());
     let client = Client::new(url, &api_key.into()).map_err(of_client)?;
     Ok((client, store))
 }
@@ -76,20 +69,12 @@ impl StoreConnection {
 
     /// As [`StoreConnection::open`], for a store that is not given by `--store`.
     pub(crate) async fn open_store(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
-        let Connection {
-            client,
-            printer,
-            store: of_context,
-        } = Connection::open(args)?;
+        let Connection { client, printer, store: of_context } = Connection::open(args)?;
         let store_id = match store.map(str::to_owned).or(of_context) {
             Some(store) => find_store(&client, &store).await?,
             None => only_store(&client).await?,
         };
-        Ok(Self {
-            client,
-            printer,
-            store_id,
-        })
+        Ok(Self { client, printer, store_id })
     }
 
     /// A path of the API below the store.
@@ -100,10 +85,7 @@ impl StoreConnection {
 
 /// The URL and the API key. The key of a context is sent to its own server only.
 fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str), Failure> {
-    let url = args
-        .url
-        .as_deref()
-        .or(context.map(|context| context.url.as_str()));
+    let url = args.url.as_deref().or(context.map(|context| context.url.as_str()));
     let url = url.ok_or_else(|| {
         Failure::of_class(
             FailureClass::Usage,
@@ -111,9 +93,8 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
              and `keepsake serve --dev` starts one",
         )
     })?;
-    let key_of_context = context
-        .filter(|context| is_same_server(&context.url, url))
-        .map(|context| context.api_key.as_str());
+    let key_of_context =
+        context.filter(|context| is_same_server(&context.url, url)).map(|context| context.api_key.as_str());
     let api_key = args.api_key.as_deref().or(key_of_context);
     let api_key = api_key.ok_or_else(|| {
         Failure::of_class(
@@ -139,11 +120,7 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
     let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
     let mut found: Vec<String> = Vec::new();
     let mut stores = client.pages(&["memory_stores"], archived);
-    while let Some(item) = stores
-        .next::<Value>()
-        .await
-        .map_err(failure_of("the stores cannot be listed"))?
-    {
+    while let Some(item) = stores.next::<Value>().await.map_err(failure_of("the stores cannot be listed"))? {
         if item["name"] == store {
             found.push(item["id"].as_str().unwrap_or_default().to_owned());
         }
@@ -170,10 +147,7 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
 /// The id of the only store that the credential may read.
 async fn only_store(client: &Client) -> Result<String, Failure> {
     let mut stores = client.pages(&["memory_stores"], &[]);
-    let found = stores
-        .take::<Value>(2)
-        .await
-        .map_err(failure_of("the stores cannot be listed"))?;
+    let found = stores.take::<Value>(2).await.map_err(failure_of("the stores cannot be listed"))?;
     match found.as_slice() {
         [store] => Ok(store["id"].as_str().unwrap_or_default().to_owned()),
         [] => Err(Failure::of_class(
@@ -192,38 +166,18 @@ mod tests {
     use super::*;
 
     fn args(url: Option<&str>, api_key: Option<&str>) -> ServerArgs {
-        ServerArgs {
-            context: None,
-            url: url.map(str::to_owned),
-            api_key: api_key.map(str::to_owned),
-        }
+        ServerArgs { context: None, url: url.map(str::to_owned), api_key: api_key.map(str::to_owned) }
     }
 
     #[test]
     fn key_of_a_context_is_sent_to_its_server_only() {
-        let context = Context {
-            url: "http://a".to_owned(),
-            api_key: "context-key".to_owned(),
-            store: None,
-        };
+        let context = Context { url: "http://a".to_owned(), api_key: "context-key".to_owned(), store: None };
         let context = Some(&context);
-        assert_eq!(
-            credential(&args(None, None), context).unwrap(),
-            ("http://a", "context-key")
-        );
-        assert_eq!(
-            credential(&args(Some("http://a/"), None), context).unwrap().1,
-            "context-key"
-        );
-        assert_eq!(
-            credential(&args(Some("http://b"), Some("k")), context).unwrap(),
-            ("http://b", "k")
-        );
+        assert_eq!(credential(&args(None, None), context).unwrap(), ("http://a", "context-key"));
+        assert_eq!(credential(&args(Some("http://a/"), None), context).unwrap().1, "context-key");
+        assert_eq!(credential(&args(Some("http://b"), Some("k")), context).unwrap(), ("http://b", "k"));
         let refused = credential(&args(Some("http://b"), None), context).unwrap_err();
-        assert!(
-            refused.to_string().contains("no API key is known for http://b"),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains("no API key is known for http://b"), "{refused}");
         assert!(credential(&args(None, Some("k")), None).is_err());
     }
 }

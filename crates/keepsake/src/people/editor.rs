@@ -43,10 +43,7 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
                 Err(failure) => return Err(draft.keep(failure)),
             };
             let difference = |title: &str, text: &str| {
-                let before = Titled {
-                    title: "before",
-                    text: &base.content,
-                };
+                let before = Titled { title: "before", text: &base.content };
                 notice_styled(&unified_diff(Stream::Stderr, before, Titled { title, text }));
             };
             notice(&format!("Somebody else changed {} meanwhile:", agent_path(&path)));
@@ -83,10 +80,7 @@ impl Base {
     async fn read(connection: &StoreConnection, path: &str) -> Result<Self, Failure> {
         let memory = find(connection, path, "full").await?;
         Ok(Self {
-            content: memory
-                .as_ref()
-                .map_or("", |memory| text_of(memory, "content"))
-                .to_owned(),
+            content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),
             expected: memory.as_ref().map(|memory| Expected {
                 memory_id: text_of(memory, "id").to_owned(),
                 content_sha256: text_of(memory, "content_sha256").to_owned(),
@@ -104,19 +98,12 @@ impl Draft {
     /// A file that only its owner can read, with the memory's extension.
     fn new(path: &str, content: &str) -> Result<Self, Failure> {
         let failed = || Failure::of("the file for the editor cannot be written");
-        let extension = Path::new(path)
-            .extension()
-            .and_then(|extension| extension.to_str());
+        let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
         let suffix = extension.map_or_else(String::new, |extension| format!(".{extension}"));
-        let made = tempfile::Builder::new()
-            .prefix("keepsake-")
-            .suffix(&suffix)
-            .tempfile();
+        let made = tempfile::Builder::new().prefix("keepsake-").suffix(&suffix).tempfile();
         let mut file = made.map_err(failed())?;
         file.write_all(content.as_bytes()).map_err(failed())?;
-        Ok(Self {
-            path: file.into_temp_path(),
-        })
+        Ok(Self { path: file.into_temp_path() })
     }
 
     /// Runs the editor; returns the text that it saved.
@@ -152,18 +139,14 @@ impl Draft {
     }
 
     fn discard(self) -> Result<(), Failure> {
-        self.path
-            .close()
-            .map_err(Failure::of("the editor's file cannot be removed"))
+        self.path.close().map_err(Failure::of("the editor's file cannot be removed"))
     }
 }
 
 /// The user's editor.
 fn editor(variable: impl Fn(&str) -> Option<OsString>) -> OsString {
     let given = |name| variable(name).filter(|value| !value.is_empty());
-    given("VISUAL")
-        .or_else(|| given("EDITOR"))
-        .unwrap_or_else(|| "vi".into())
+    given("VISUAL").or_else(|| given("EDITOR")).unwrap_or_else(|| "vi".into())
 }
 
 #[cfg(test)]

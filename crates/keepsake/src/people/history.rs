@@ -38,9 +38,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
         Column::actor("BY", "/created_by"),
         Column::text("PATH", "/path"),
     ];
-    connection
-        .printer
-        .items(&versions, &columns, "there are no versions")
+    connection.printer.items(&versions, &columns, "there are no versions")
 }
 
 /// The versions of a memory or of the store, newest first.
@@ -88,10 +86,7 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
             title: &older_title,
             text: older.as_ref().map_or("", |older| text_of(older, "content")),
         };
-        let newer = Titled {
-            title: &title(&newer),
-            text: text_of(&newer, "content"),
-        };
+        let newer = Titled { title: &title(&newer), text: text_of(&newer, "content") };
         unified_diff(Stream::Stdout, older, newer)
     })
 }
@@ -102,9 +97,7 @@ async fn previous(
     memory_id: &str,
     version_id: &str,
 ) -> Result<Option<String>, Failure> {
-    let mut versions = versions(connection, Some(memory_id), usize::MAX)
-        .await?
-        .into_iter();
+    let mut versions = versions(connection, Some(memory_id), usize::MAX).await?.into_iter();
     versions.find(|version| version["id"] == version_id);
     Ok(versions.next().map(|version| text_of(&version, "id").to_owned()))
 }
@@ -112,10 +105,7 @@ async fn previous(
 /// A version of the memory with its content.
 async fn version(connection: &StoreConnection, memory_id: &str, id: &str) -> Result<Value, Failure> {
     let path = connection.path(&["memory_versions", id]);
-    let found = connection
-        .client
-        .get::<Value>(&path, &[("view", Some("full"))])
-        .await;
+    let found = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
     let found = found.map_err(failure_of(format_args!("{id} cannot be read")))?;
     let refuse = |reason: &str| Err(Failure::of_class(FailureClass::Usage, format!("{id} {reason}")));
     if found["memory_id"] != memory_id {
@@ -171,29 +161,21 @@ pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let path = connection.path(&["memory_versions", &version, "restore"]);
     let restored = connection.client.post::<Value>(&path, &json!({})).await;
     let restored = restored.map_err(failure_of(format_args!("{version} was not restored")))?;
-    connection.printer.done(&restored, || {
-        format!(
-            "restored {} from {version}\n",
-            agent_path(text_of(&restored, "path"))
-        )
-    })
+    connection
+        .printer
+        .done(&restored, || format!("restored {} from {version}\n", agent_path(text_of(&restored, "path"))))
 }
 
 pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
     let version = args.version.to_string();
-    confirm(
-        &format!("Remove the content and the path of {version}, permanently?"),
-        args.yes,
-    )?;
+    confirm(&format!("Remove the content and the path of {version}, permanently?"), args.yes)?;
     let path = connection.path(&["memory_versions", &version, "redact"]);
     let redacted = connection.client.post::<Value>(&path, &json!({})).await;
     let redacted = redacted.map_err(failure_of(format_args!("{version} was not redacted")))?;
     connection.printer.done(&redacted, || {
         let mut text = format!("redacted {version}\n");
-        let same = redacted["content_also_in"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
+        let same = redacted["content_also_in"].as_array().map_or(&[][..], Vec::as_slice);
         for other in same {
             let other = other.as_str().unwrap_or_default();
             let _ = writeln!(text, "the same content is also in {other}");

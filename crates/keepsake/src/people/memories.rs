@@ -59,10 +59,7 @@ pub(super) async fn find(
     view: &str,
 ) -> Result<Option<Value>, Failure> {
     let query = [("path", Some(path)), ("view", Some(view))];
-    let found = connection
-        .client
-        .get::<Value>(&connection.path(&["memories"]), &query)
-        .await;
+    let found = connection.client.get::<Value>(&connection.path(&["memories"]), &query).await;
     let found = found.map_err(failure_of(format_args!("{} cannot be read", agent_path(path))))?;
     Ok(found["data"].as_array().and_then(|found| found.first()).cloned())
 }
@@ -79,18 +76,11 @@ fn missing(path: &str) -> Failure {
 
 /// Lists the entries of a directory.
 async fn below(connection: &StoreConnection, directory: &str, depth: &str) -> Result<Vec<Value>, Failure> {
-    let prefix = if directory == "/" {
-        "/".to_owned()
-    } else {
-        format!("{directory}/")
-    };
+    let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth))];
     let path = connection.path(&["memories"]);
     let found = connection.client.pages(&path, &query).take(usize::MAX).await;
-    found.map_err(failure_of(format_args!(
-        "{} cannot be listed",
-        agent_path(directory)
-    )))
+    found.map_err(failure_of(format_args!("{} cannot be listed", agent_path(directory))))
 }
 
 async fn list(args: LsArgs) -> Result<(), Failure> {
@@ -116,9 +106,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
         Column::flag("PINNED", "/pinned"),
         Column::text("PATH", "/path"),
     ];
-    connection
-        .printer
-        .items(&items, &columns, "the memory store is empty")
+    connection.printer.items(&items, &columns, "the memory store is empty")
 }
 
 /// A directory of a tree: names with a directory or a memory's line.
@@ -134,10 +122,7 @@ fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> 
     let mut root = Directory::default();
     for item in items {
         let path = text_of(item, "path");
-        let below = path
-            .strip_prefix(directory)
-            .unwrap_or(path)
-            .trim_start_matches('/');
+        let below = path.strip_prefix(directory).unwrap_or(path).trim_start_matches('/');
         let about = format!(
             "{}, {}",
             HumanBytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
@@ -157,10 +142,7 @@ impl<'a> Directory<'a> {
                 self.0.insert(path, Node::Memory(about));
             }
             Some((name, rest)) => {
-                let node = self
-                    .0
-                    .entry(name)
-                    .or_insert_with(|| Node::Directory(Self::default()));
+                let node = self.0.entry(name).or_insert_with(|| Node::Directory(Self::default()));
                 if let Node::Directory(directory) = node {
                     directory.insert(rest, about);
                 }
@@ -170,11 +152,8 @@ impl<'a> Directory<'a> {
 
     fn write(&self, text: &mut String, indent: &str) {
         for (place, (name, node)) in self.0.iter().enumerate() {
-            let (branch, below) = if place + 1 == self.0.len() {
-                ("└── ", "    ")
-            } else {
-                ("├── ", "│   ")
-            };
+            let (branch, below) =
+                if place + 1 == self.0.len() { ("└── ", "    ") } else { ("├── ", "│   ") };
             let name = printable(name);
             match node {
                 Node::Memory(about) => {
@@ -191,17 +170,11 @@ impl<'a> Directory<'a> {
 }
 
 async fn cat(args: CatArgs) -> Result<(), Failure> {
-    let paths: Vec<_> = args
-        .paths
-        .iter()
-        .map(|path| api_path(path))
-        .collect::<Result<_, _>>()?;
+    let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
     let connection = StoreConnection::open(&args.store).await?;
     for path in paths {
         let memory = get(&connection, &path, "full").await?;
-        connection
-            .printer
-            .done(&memory, || text_of(&memory, "content").to_owned())?;
+        connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?;
     }
     Ok(())
 }
@@ -212,11 +185,7 @@ async fn put(args: PutArgs) -> Result<(), Failure> {
     let expires_at = expires_at.as_deref();
     let content = read_content(args.file.as_deref())?;
     let connection = StoreConnection::open(&args.store).await?;
-    let existing = if args.create_only {
-        None
-    } else {
-        find(&connection, &path, "basic").await?
-    };
+    let existing = if args.create_only { None } else { find(&connection, &path, "basic").await? };
     match existing {
         Some(memory) => {
             let expected = Expected {
@@ -247,10 +216,7 @@ pub(super) async fn save(
             let body = json!({
                 "path": path, "content": content, "expires_at": expires_at, "precondition": precondition,
             });
-            connection
-                .client
-                .post::<Value>(&connection.path(&["memories"]), &body)
-                .await
+            connection.client.post::<Value>(&connection.path(&["memories"]), &body).await
         }
         Some(expected) => {
             let precondition = json!({"type": "content_sha256", "content_sha256": expected.content_sha256});
@@ -291,14 +257,9 @@ async fn rename(args: MvArgs) -> Result<(), Failure> {
         return rename_directory(&connection, &from, &to, &what_failed).await;
     };
     let path = connection.path(&["memories", text_of(&memory, "id")]);
-    let moved = connection
-        .client
-        .post::<Value>(&path, &json!({ "path": to }))
-        .await;
+    let moved = connection.client.post::<Value>(&path, &json!({ "path": to })).await;
     let moved = moved.map_err(failure_of(what_failed))?;
-    connection.printer.done(&moved, || {
-        format!("moved {} to {}\n", agent_path(&from), agent_path(&to))
-    })
+    connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.
@@ -313,29 +274,17 @@ async fn rename_directory(
     }
     let agent_path_of = |path: &str| format!("{AGENT_ROOT}{path}");
     let call = json!({"command": "rename", "old_path": agent_path_of(from), "new_path": agent_path_of(to)});
-    let answer = connection
-        .client
-        .post::<Value>(&connection.path(&["tool_calls"]), &call)
-        .await;
+    let answer = connection.client.post::<Value>(&connection.path(&["tool_calls"]), &call).await;
     let answer = answer.map_err(failure_of(what_failed))?;
     if answer["is_error"] == true {
         let reason = printable(text_of(&answer, "content"));
-        return Err(Failure::of_class(
-            FailureClass::Conflict,
-            format!("{what_failed}: {reason}"),
-        ));
+        return Err(Failure::of_class(FailureClass::Conflict, format!("{what_failed}: {reason}")));
     }
-    connection.printer.done(&answer, || {
-        format!("moved {} to {}\n", agent_path(from), agent_path(to))
-    })
+    connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
 }
 
 async fn remove(args: RmArgs) -> Result<(), Failure> {
-    let paths: Vec<_> = args
-        .paths
-        .iter()
-        .map(|path| api_path(path))
-        .collect::<Result<_, _>>()?;
+    let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
     let connection = StoreConnection::open(&args.store).await?;
     let mut memories = Vec::new();
     for path in &paths {
@@ -364,9 +313,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
         let deleted = connection.client.delete::<Value>(&path, &expected).await;
         let shown = agent_path(text_of(memory, "path"));
         let deleted = deleted.map_err(failure_of(format_args!("{shown} was not deleted")))?;
-        connection
-            .printer
-            .done(&deleted, || format!("deleted {shown}\n"))?;
+        connection.printer.done(&deleted, || format!("deleted {shown}\n"))?;
     }
     Ok(())
 }
@@ -376,15 +323,11 @@ async fn pin(args: PinArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
     let memory = get(&connection, &path, "basic").await?;
     let body = json!({ "pinned": !args.off });
-    let pinned = connection
-        .client
-        .post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body)
-        .await;
+    let pinned =
+        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
     let pinned = pinned.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
     let done = if args.off { "unpinned" } else { "pinned" };
-    connection
-        .printer
-        .done(&pinned, || format!("{done} {}\n", agent_path(&path)))
+    connection.printer.done(&pinned, || format!("{done} {}\n", agent_path(&path)))
 }
 
 async fn expire(args: ExpireArgs) -> Result<(), Failure> {
@@ -394,20 +337,16 @@ async fn expire(args: ExpireArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
     let memory = get(&connection, &path, "basic").await?;
     let body = json!({ "expires_at": expires_at.as_deref().unwrap_or(NEVER) });
-    let changed = connection
-        .client
-        .post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body)
-        .await;
+    let changed =
+        connection.client.post::<Value>(&connection.path(&["memories", text_of(&memory, "id")]), &body).await;
     let changed = changed.map_err(failure_of(format_args!("{} was not changed", agent_path(&path))))?;
-    connection
-        .printer
-        .done(&changed, || match changed["expires_at"].as_str() {
-            Some(time) => {
-                let relative = connection.printer.relative(time);
-                format!("{} expires {relative}, at {time}\n", agent_path(&path))
-            }
-            None => format!("{} never expires\n", agent_path(&path)),
-        })
+    connection.printer.done(&changed, || match changed["expires_at"].as_str() {
+        Some(time) => {
+            let relative = connection.printer.relative(time);
+            format!("{} expires {relative}, at {time}\n", agent_path(&path))
+        }
+        None => format!("{} never expires\n", agent_path(&path)),
+    })
 }
 
 /// The time at the end of a period that begins now, in the form of the API.
@@ -437,11 +376,7 @@ async fn search(args: SearchArgs) -> Result<(), Failure> {
         (store.client, store.printer, Some(store.store_id))
     };
     let found = match &store_id {
-        Some(store_id) => {
-            client
-                .get::<Value>(&["memory_stores", store_id, "search"], &query)
-                .await
-        }
+        Some(store_id) => client.get::<Value>(&["memory_stores", store_id, "search"], &query).await,
         None => client.get::<Value>(&["search"], &query).await,
     };
     let found = found.map_err(failure_of("the search failed"))?;
@@ -449,20 +384,12 @@ async fn search(args: SearchArgs) -> Result<(), Failure> {
     if !printer.is_table() || hits.is_empty() {
         return printer.items(&hits, &[], "nothing was found");
     }
-    let names = if args.all_stores {
-        store_names(&client).await?
-    } else {
-        BTreeMap::new()
-    };
+    let names = if args.all_stores { store_names(&client).await? } else { BTreeMap::new() };
     let hits = hits.iter().map(|hit| {
         let place = printable(&format!("{}:{}", agent_path(text_of(hit, "path")), hit["line"]));
         let store_id = text_of(hit, "memory_store_id");
         let store = names.get(store_id).map_or(store_id, String::as_str);
-        let store = if args.all_stores {
-            format!("{}  ", printable(store))
-        } else {
-            String::new()
-        };
+        let store = if args.all_stores { format!("{}  ", printable(store)) } else { String::new() };
         format!(
             "{store}{}\n    {}\n",
             Style::new().bold().apply_to(place),

@@ -11,11 +11,8 @@ use super::failure_of;
 use crate::cli::{AuditLogArgs, ListSessionsArgs, SessionArgs, SessionCommand, SessionEventsArgs, UsageArgs};
 use crate::output::{Column, print, printable};
 
-const EVENTS: [Column; 3] = [
-    Column::time("TIME", "/processed_at"),
-    Column::text("TOOL", "/name"),
-    Column::text("INPUT", "/input"),
-];
+const EVENTS: [Column; 3] =
+    [Column::time("TIME", "/processed_at"), Column::text("TOOL", "/name"), Column::text("INPUT", "/input")];
 
 /// Runs a `session` command.
 ///
@@ -32,10 +29,7 @@ pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
 async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
     let Connection { client, printer, .. } = Connection::open(&args.connection)?;
     let query = [("include_archived", args.all.then_some("true"))];
-    let sessions = client
-        .pages(&["sessions"], &query)
-        .take::<Value>(args.limit)
-        .await;
+    let sessions = client.pages(&["sessions"], &query).take::<Value>(args.limit).await;
     let sessions = sessions.map_err(failure_of("the sessions cannot be listed"))?;
     let columns = [
         Column::text("ID", "/id"),
@@ -141,17 +135,9 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
 pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
     let Connection { client, printer, .. } = Connection::open(&args.connection)?;
     let query = [("include_archived", Some("true"))];
-    let stores = client
-        .pages(&["memory_stores"], &query)
-        .take::<Value>(usize::MAX)
-        .await;
+    let stores = client.pages(&["memory_stores"], &query).take::<Value>(usize::MAX).await;
     let mut stores = stores.map_err(failure_of("the memory stores cannot be listed"))?;
-    let sum = |field: &str| {
-        stores
-            .iter()
-            .filter_map(|store| store[field].as_u64())
-            .sum::<u64>()
-    };
+    let sum = |field: &str| stores.iter().filter_map(|store| store[field].as_u64()).sum::<u64>();
     let total = json!({
         "name": "total",
         "memory_count": sum("memory_count"),

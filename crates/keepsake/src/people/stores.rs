@@ -87,28 +87,18 @@ async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
     if let Some(name) = args.name {
         body.insert("name".to_owned(), name.into());
     }
-    let changed = connection
-        .client
-        .post::<Value>(&connection.path(&[]), &body)
-        .await;
+    let changed = connection.client.post::<Value>(&connection.path(&[]), &body).await;
     let changed = changed.map_err(failure_of("the memory store was not changed"))?;
-    connection
-        .printer
-        .done(&changed, || sentence("changed", &changed))
+    connection.printer.done(&changed, || sentence("changed", &changed))
 }
 
 async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open_store(&args.connection, Some(&args.store)).await?;
     let question = format!("Make {} read-only, permanently?", connection.store_id);
     confirm(&question, args.yes)?;
-    let archived = connection
-        .client
-        .post::<Value>(&connection.path(&["archive"]), &json!({}))
-        .await;
+    let archived = connection.client.post::<Value>(&connection.path(&["archive"]), &json!({})).await;
     let archived = archived.map_err(failure_of("the memory store was not archived"))?;
-    connection
-        .printer
-        .done(&archived, || sentence("archived", &archived))
+    connection.printer.done(&archived, || sentence("archived", &archived))
 }
 
 async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
@@ -121,20 +111,14 @@ async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
         store["memory_count"]
     );
     confirm(&question, args.yes)?;
-    let deleted = connection
-        .client
-        .delete::<Value>(&connection.path(&[]), &[])
-        .await;
+    let deleted = connection.client.delete::<Value>(&connection.path(&[]), &[]).await;
     let deleted = deleted.map_err(failure_of("the memory store was not deleted"))?;
     connection.printer.done(&deleted, || sentence("deleted", &store))
 }
 
 async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open_store(&args.connection, args.store.as_deref()).await?;
-    let usage = connection
-        .client
-        .get::<Value>(&connection.path(&["usage"]), &[])
-        .await;
+    let usage = connection.client.get::<Value>(&connection.path(&["usage"]), &[]).await;
     let usage = usage.map_err(failure_of("the usage cannot be shown"))?;
     let fields = [
         Column::count("memories", "/memory_count"),
@@ -166,10 +150,7 @@ fn body_of(fields: StoreFields, remove_metadata: &[String]) -> Map<String, Value
         body.insert("description".to_owned(), description.into());
     }
     let removed = remove_metadata.iter().map(|key| (key.clone(), Value::Null));
-    let set = fields
-        .metadata
-        .into_iter()
-        .map(|(key, value)| (key, value.into()));
+    let set = fields.metadata.into_iter().map(|(key, value)| (key, value.into()));
     let metadata: Map<_, _> = removed.chain(set).collect();
     if !metadata.is_empty() {
         body.insert("metadata".to_owned(), metadata.into());

@@ -67,21 +67,13 @@ impl Gone {
                 continue;
             };
             replaced.insert(to.clone(), *memory);
-            *action = Action::MoveRemote {
-                from: path.clone(),
-                to,
-                memory: *memory,
-            };
+            *action = Action::MoveRemote { from: path.clone(), to, memory: *memory };
         }
         for action in &mut actions {
             if let Action::Create { path, hash } = action
                 && let Some(memory) = replaced.remove(path)
             {
-                *action = Action::Replace {
-                    path: path.clone(),
-                    memory,
-                    hash: *hash,
-                };
+                *action = Action::Replace { path: path.clone(), memory, hash: *hash };
             }
         }
         actions
@@ -126,28 +118,17 @@ mod tests {
     #[test]
     fn moved_file_that_is_edited_stays_one_memory() {
         let (mut gone, start, memory) = (Gone::default(), Instant::now(), memory());
-        let moved = Action::MoveRemote {
-            from: path("/a.md"),
-            to: path("/b.md"),
-            memory,
-        };
+        let moved = Action::MoveRemote { from: path("/a.md"), to: path("/b.md"), memory };
         let both = BTreeSet::from(["/a.md", "/b.md"].map(path));
         assert_eq!(gone.must_wait(std::slice::from_ref(&moved), start), both);
         let hash = ContentHash::of(b"2");
         let (path, new) = (path("/a.md"), path("/b.md"));
         let deleted = Action::DeleteRemote { path, memory };
-        let created = Action::Create {
-            path: new.clone(),
-            hash,
-        };
+        let created = Action::Create { path: new.clone(), hash };
         let edited = [deleted, created];
         assert_eq!(gone.must_wait(&edited, start), both);
         assert_eq!(gone.must_wait(&edited, start + GONE_FOR), BTreeSet::new());
-        let replaced = Action::Replace {
-            path: new,
-            memory,
-            hash,
-        };
+        let replaced = Action::Replace { path: new, memory, hash };
         assert_eq!(gone.follow(edited.to_vec()), [moved, replaced]);
         // The new file is gone too.
         gone.must_wait(&edited[..1], start + GONE_FOR);
@@ -157,15 +138,8 @@ mod tests {
     #[test]
     fn file_must_be_gone_for_some_time_without_a_break() {
         let memory = memory();
-        let moved = Action::MoveRemote {
-            from: path("/a.md"),
-            to: path("/a.md~"),
-            memory,
-        };
-        let deleted = Action::DeleteRemote {
-            path: path("/b.md"),
-            memory,
-        };
+        let moved = Action::MoveRemote { from: path("/a.md"), to: path("/a.md~"), memory };
+        let deleted = Action::DeleteRemote { path: path("/b.md"), memory };
         let (mut gone, start) = (Gone::default(), Instant::now());
         let both = [moved, deleted];
         let all = BTreeSet::from(["/a.md", "/a.md~", "/b.md"].map(path));
@@ -174,10 +148,7 @@ mod tests {
         let almost = start + GONE_FOR - Duration::from_millis(1);
         assert_eq!(gone.must_wait(&both, almost), all);
         // The moved file was back in between.
-        assert_eq!(
-            gone.must_wait(&both[1..], almost),
-            BTreeSet::from([path("/b.md")])
-        );
+        assert_eq!(gone.must_wait(&both[1..], almost), BTreeSet::from([path("/b.md")]));
         let end = start + GONE_FOR;
         let waiting = BTreeSet::from(["/a.md", "/a.md~"].map(path));
         assert_eq!(gone.must_wait(&both, end), waiting);

@@ -111,12 +111,8 @@ impl Sync {
             }
             return Ok(true);
         }
-        let seen = Seen {
-            paths: remote.into_keys().collect(),
-            newest: self.state.newest_version(),
-            scope,
-            listing,
-        };
+        let seen =
+            Seen { paths: remote.into_keys().collect(), newest: self.state.newest_version(), scope, listing };
         let lost = self.carry_out(&plan.actions, &seen).await?;
         Ok(lost == 0 && !seen.listing.is_unsettled)
     }
@@ -124,9 +120,8 @@ impl Sync {
     /// The base without paths that are not synchronised any more.
     fn base_in(&mut self, scope: &Scope) -> Base {
         let base = self.state.base().clone();
-        let (kept, excluded): (Base, Base) = base
-            .into_iter()
-            .partition(|(path, _)| scope.excludes(path).is_none());
+        let (kept, excluded): (Base, Base) =
+            base.into_iter().partition(|(path, _)| scope.excludes(path).is_none());
         for path in excluded.keys() {
             self.state.forget(path);
         }
@@ -134,10 +129,7 @@ impl Sync {
     }
 
     fn plan(&mut self, base: &Base, local: &Local, remote: &Remote) -> Result<Plan, Stop> {
-        let settings = Settings {
-            time: &time(),
-            ignores_case: self.folder.ignores_case,
-        };
+        let settings = Settings { time: &time(), ignores_case: self.folder.ignores_case };
         let mut plan = plan::plan(base, local, remote, settings);
         if let Some(gone) = &mut self.gone {
             let waiting = gone.must_wait(&plan.actions, Instant::now());
@@ -186,12 +178,7 @@ impl Sync {
     }
 
     async fn step(&mut self, action: &Action, seen: &Seen) -> Result<Attempt<()>, Failure> {
-        let Seen {
-            scope,
-            listing,
-            paths,
-            newest,
-        } = seen;
+        let Seen { scope, listing, paths, newest } = seen;
         match action {
             Action::MoveBase { from, to } => {
                 self.state.rename(from, to);
@@ -217,12 +204,7 @@ impl Sync {
                 Ok(moved.map(|moved| {
                     self.state.rename(from, to);
                     // The move made a version.
-                    if self
-                        .state
-                        .base()
-                        .get(to)
-                        .is_some_and(|base| base.hash == moved.hash)
-                    {
+                    if self.state.base().get(to).is_some_and(|base| base.hash == moved.hash) {
                         self.state.record(to, moved, None);
                     }
                 }))
@@ -257,11 +239,9 @@ impl Sync {
                 self.state.save()?;
                 Ok(self.folder.rename(path, kept_as))
             }
-            Action::Download {
-                path,
-                memory,
-                replaces,
-            } => self.download(path, *memory, *replaces, *newest).await,
+            Action::Download { path, memory, replaces } => {
+                self.download(path, *memory, *replaces, *newest).await
+            }
             Action::Create { path, hash } => self.upload(path, None, *hash, listing).await,
             Action::Replace { path, memory, hash } => self.upload(path, Some(*memory), *hash, listing).await,
         }

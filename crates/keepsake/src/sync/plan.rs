@@ -61,17 +61,9 @@ pub(super) enum Action {
     /// The base of a path moves, because both sides moved.
     MoveBase { from: MemoryPath, to: MemoryPath },
     /// Moves a file, because its memory was moved.
-    MoveLocal {
-        from: MemoryPath,
-        to: MemoryPath,
-        hash: ContentHash,
-    },
+    MoveLocal { from: MemoryPath, to: MemoryPath, hash: ContentHash },
     /// Moves a memory, because its file was moved.
-    MoveRemote {
-        from: MemoryPath,
-        to: MemoryPath,
-        memory: Known,
-    },
+    MoveRemote { from: MemoryPath, to: MemoryPath, memory: Known },
     /// Neither side has the path any more.
     Forget { path: MemoryPath },
     /// Deletes a file, because its memory was deleted.
@@ -90,11 +82,7 @@ pub(super) enum Action {
     /// Creates a memory.
     Create { path: MemoryPath, hash: ContentHash },
     /// Replaces a memory's content.
-    Replace {
-        path: MemoryPath,
-        memory: Known,
-        hash: ContentHash,
-    },
+    Replace { path: MemoryPath, memory: Known, hash: ContentHash },
     /// Both sides are equal, which the base does not say yet.
     Record { path: MemoryPath, memory: Known },
 }
@@ -166,13 +154,8 @@ struct Steps {
 impl Planner<'_> {
     fn compare(&mut self) {
         let mut steps = Steps::default();
-        let paths: BTreeSet<_> = self
-            .base
-            .keys()
-            .chain(self.local.keys())
-            .chain(self.remote.keys())
-            .cloned()
-            .collect();
+        let paths: BTreeSet<_> =
+            self.base.keys().chain(self.local.keys()).chain(self.remote.keys()).cloned().collect();
         let blocked_local = Names::blocked(&self.local);
         let blocked_remote = Names::blocked(&self.remote);
         let is_blocked = |path: &MemoryPath| blocked_local.covers(path) || blocked_remote.covers(path);
@@ -192,14 +175,7 @@ impl Planner<'_> {
         }
         self.plan.emptied = self.emptied(&steps, gone_local, gone_remote);
         self.clear_the_way(&mut steps);
-        let Steps {
-            forget,
-            delete,
-            keep,
-            download,
-            upload,
-            record,
-        } = steps;
+        let Steps { forget, delete, keep, download, upload, record } = steps;
         for steps in [forget, delete, keep, download, upload, record] {
             self.plan.actions.extend(steps);
         }
@@ -259,10 +235,7 @@ impl Planner<'_> {
                 *kept_as = conflict_path(path, path, self.settings.time, &taken);
                 taken.insert(kept_as.clone());
                 if let Some(hash) = self.local.get(path).and_then(Side::present) {
-                    kept_both.push(Action::Create {
-                        path: kept_as.clone(),
-                        hash,
-                    });
+                    kept_both.push(Action::Create { path: kept_as.clone(), hash });
                 }
             }
         }
@@ -314,22 +287,11 @@ fn compare_path(
         }
         (Some(base), Some(local), Some(memory)) if local == base.hash => {
             let replaces = Some(local);
-            steps.download.push(Action::Download {
-                path,
-                memory,
-                replaces,
-            });
+            steps.download.push(Action::Download { path, memory, replaces });
         }
         (_, Some(_), Some(memory)) => {
-            steps.keep.push(Action::KeepBoth {
-                kept_as: path.clone(),
-                path: path.clone(),
-            });
-            steps.download.push(Action::Download {
-                path,
-                memory,
-                replaces: None,
-            });
+            steps.keep.push(Action::KeepBoth { kept_as: path.clone(), path: path.clone() });
+            steps.download.push(Action::Download { path, memory, replaces: None });
         }
         (Some(base), Some(local), None) if local == base.hash => {
             steps.delete.push(Action::DeleteLocal { path, memory: base });
@@ -339,11 +301,7 @@ fn compare_path(
         (Some(base), None, Some(remote)) if remote.is_as(&base) => {
             steps.delete.push(Action::DeleteRemote { path, memory: remote });
         }
-        (_, None, Some(memory)) => steps.download.push(Action::Download {
-            path,
-            memory,
-            replaces: None,
-        }),
+        (_, None, Some(memory)) => steps.download.push(Action::Download { path, memory, replaces: None }),
     }
 }
 

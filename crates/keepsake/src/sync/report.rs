@@ -152,11 +152,7 @@ fn shown(action: &Action) -> Option<Shown<'_>> {
         Action::Download { .. } => ("download", None),
         Action::Create { .. } | Action::Replace { .. } => ("upload", None),
     };
-    Some(Shown {
-        name,
-        path: action.path().as_str(),
-        to: to.map(MemoryPath::as_str),
-    })
+    Some(Shown { name, path: action.path().as_str(), to: to.map(MemoryPath::as_str) })
 }
 
 /// The path as a file's name relative to the folder.
@@ -173,17 +169,9 @@ fn sentence(step: &Shown<'_>, is_dry_run: bool) -> String {
         "delete_in_store" => ("deleted", "delete", " in the store".to_owned()),
         "move_in_folder" => ("moved", "move", format!(" to {to} in the folder")),
         "move_in_store" => ("moved", "move", format!(" to {to} in the store")),
-        _ => (
-            "conflict:",
-            "find the conflict",
-            format!(", whose content in the folder is kept as {to}"),
-        ),
+        _ => ("conflict:", "find the conflict", format!(", whose content in the folder is kept as {to}")),
     };
-    if is_dry_run {
-        format!("would {planned} {path}{rest}\n")
-    } else {
-        format!("{done} {path}{rest}\n")
-    }
+    if is_dry_run { format!("would {planned} {path}{rest}\n") } else { format!("{done} {path}{rest}\n") }
 }
 
 fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize) -> String {
@@ -215,19 +203,12 @@ mod tests {
     fn summary_counts_what_was_done() {
         assert_eq!(summary(&BTreeMap::new(), 3, 0), "nothing to do; 3 synchronised\n");
         let counts = BTreeMap::from([("upload", 2), ("move_in_store", 1), ("conflict", 1)]);
-        assert_eq!(
-            summary(&counts, 9, 1),
-            "2 uploaded, 1 moved, 1 in conflict, 1 skipped; 9 synchronised\n"
-        );
+        assert_eq!(summary(&counts, 9, 1), "2 uploaded, 1 moved, 1 in conflict, 1 skipped; 9 synchronised\n");
     }
 
     #[test]
     fn names_cannot_control_the_terminal() {
-        let step = Shown {
-            name: "upload",
-            path: "/a\u{1b}.md",
-            to: None,
-        };
+        let step = Shown { name: "upload", path: "/a\u{1b}.md", to: None };
         assert_eq!(sentence(&step, false), "uploaded a\\u001b.md\n");
         assert_eq!(sentence(&step, true), "would upload a\\u001b.md\n");
     }

@@ -287,11 +287,7 @@ mod tests {
     #[test]
     fn damaged_state_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        for text in [
-            "",
-            "{}",
-            r#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#,
-        ] {
+        for text in ["", "{}", r#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#] {
             std::fs::write(folder.path().join("state.json"), text).unwrap();
             assert!(state(&folder).unwrap_err().to_string().contains("state.json"));
         }

@@ -133,11 +133,7 @@ impl Store {
     /// [`Failure`] if the pass cannot go on.
     pub(super) async fn content(&self, path: &MemoryPath, memory: Known) -> Result<Attempt<String>, Failure> {
         let id = memory.memory_id.to_string();
-        let read = attempt(
-            self.client
-                .get::<Memory>(&self.path(&["memories", &id]), &[])
-                .await,
-        )?;
+        let read = attempt(self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await)?;
         let read = match read {
             Attempt::Done(read) => read,
             Attempt::Lost => return Ok(Attempt::Lost),
@@ -157,10 +153,7 @@ impl Store {
     pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Attempt<Option<MemoryPath>>, Failure> {
         let id = memory_id.to_string();
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
-        let read = self
-            .client
-            .get::<Memory>(&self.path(&["memories", &id]), view)
-            .await;
+        let read = self.client.get::<Memory>(&self.path(&["memories", &id]), view).await;
         match read {
             Ok(memory) => Ok(match MemoryPath::parse(&memory.path) {
                 Ok(path) => Attempt::Done(Some(path)),
@@ -208,8 +201,7 @@ impl Store {
     pub(super) async fn replace(&self, memory: Known, content: &str) -> Result<Attempt<Known>, Failure> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"content": content, "precondition": precondition});
-        self.write(&["memories", &memory.memory_id.to_string()], &body)
-            .await
+        self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
     /// Moves a memory that still has the expected content.
@@ -219,8 +211,7 @@ impl Store {
     pub(super) async fn rename(&self, memory: Known, to: &MemoryPath) -> Result<Attempt<Known>, Failure> {
         let precondition = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
         let body = json!({"path": to.as_str(), "precondition": precondition});
-        self.write(&["memories", &memory.memory_id.to_string()], &body)
-            .await
+        self.write(&["memories", &memory.memory_id.to_string()], &body).await
     }
 
     async fn write(&self, path: &[&str], body: &Value) -> Result<Attempt<Known>, Failure> {
@@ -239,10 +230,7 @@ impl Store {
     pub(super) async fn delete(&self, memory: Known) -> Result<Attempt<()>, Failure> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
         let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
-        let deleted = self
-            .client
-            .delete::<Value>(&self.path(&["memories", &id]), expected)
-            .await;
+        let deleted = self.client.delete::<Value>(&self.path(&["memories", &id]), expected).await;
         attempt(deleted.map(drop))
     }
 }

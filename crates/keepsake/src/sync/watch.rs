@@ -123,10 +123,7 @@ impl FolderEvents {
                 SAFETY_INTERVAL.as_secs()
             ));
         });
-        Self {
-            changed,
-            _watcher: watcher.ok(),
-        }
+        Self { changed, _watcher: watcher.ok() }
     }
 
     fn watcher(root: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
@@ -197,19 +194,13 @@ mod tests {
         let created = EventKind::Create(CreateKind::File);
         assert!(is_change(&event(created, "/d/a.md"), private));
         assert!(!is_change(&event(created, "/d/.keepsake/swap/x"), private));
-        assert!(!is_change(
-            &event(EventKind::Access(AccessKind::Any), "/d/a.md"),
-            private
-        ));
+        assert!(!is_change(&event(EventKind::Access(AccessKind::Any), "/d/a.md"), private));
     }
 
     #[tokio::test(start_paused = true)]
     async fn burst_of_changes_causes_one_pass() {
         let changed = Arc::new(Notify::new());
-        let events = FolderEvents {
-            changed: Arc::clone(&changed),
-            _watcher: None,
-        };
+        let events = FolderEvents { changed: Arc::clone(&changed), _watcher: None };
         let burst = async {
             for _ in 0..5 {
                 changed.notify_one();
@@ -226,10 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn folder_that_is_never_quiet_does_not_wait_for_ever() {
         let changed = Arc::new(Notify::new());
-        let events = FolderEvents {
-            changed: Arc::clone(&changed),
-            _watcher: None,
-        };
+        let events = FolderEvents { changed: Arc::clone(&changed), _watcher: None };
         let noise = async {
             loop {
                 changed.notify_one();

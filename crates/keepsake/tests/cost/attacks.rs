@@ -68,10 +68,7 @@ pub(super) async fn fill_with_sessions(client: &Client) {
     let is_taken = post_text(client, "/v1/sessions", hostile.clone()).await.unwrap() == 200;
     let body = if is_taken { hostile } else { modest };
     for _ in 0..SESSIONS {
-        assert_eq!(
-            post_text(client, "/v1/sessions", body.clone()).await.unwrap(),
-            200
-        );
+        assert_eq!(post_text(client, "/v1/sessions", body.clone()).await.unwrap(), 200);
     }
 }
 
@@ -100,12 +97,8 @@ pub(super) async fn post_many_values(client: Client, store_id: StoreId, stop: Ar
         )
     };
     let (calls, mcp) = (tool_calls(store_id), format!("/mcp/{store_id}"));
-    let bodies = [
-        (&calls, call(&values)),
-        (&mcp, message(&values)),
-        (&calls, call(&few)),
-        (&mcp, message(&few)),
-    ];
+    let bodies =
+        [(&calls, call(&values)), (&mcp, message(&values)), (&calls, call(&few)), (&mcp, message(&few))];
     let posts = (0..CONNECTIONS).map(|number| {
         let (path, body) = &bodies[number % bodies.len()];
         let (client, stop) = (&client, &stop);
@@ -176,18 +169,12 @@ pub(super) async fn send_slow_bodies(port: u16, tenant: Tenant, stop: Arc<Atomic
 pub(super) async fn fill_stores(client: &Client) -> Vec<String> {
     let mut stores = Vec::new();
     for number in 0..STORES {
-        let made = client
-            .post("/v1/memory_stores", &json!({"name": format!("s{number}")}))
-            .await;
+        let made = client.post("/v1/memory_stores", &json!({"name": format!("s{number}")})).await;
         let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
         for memory in 0..MEMORIES {
             let mut content = String::new();
             for word in 0..WORDS {
-                let _ = write!(
-                    content,
-                    "w{:x} ",
-                    (word * 7_919 + memory * 104_729 + number) % 1_000_003
-                );
+                let _ = write!(content, "w{:x} ", (word * 7_919 + memory * 104_729 + number) % 1_000_003);
             }
             let body = json!({"path": format!("/{memory}"), "content": content});
             let made = client.post(&format!("{store}/memories"), &body).await;
@@ -287,9 +274,7 @@ impl HostileTexts {
             "|a".repeat(40 << 10),
         ] {
             let path = format!("/{}.md", memory_ids.len());
-            let made = client
-                .post(&memories, &json!({"path": path, "content": text}))
-                .await;
+            let made = client.post(&memories, &json!({"path": path, "content": text})).await;
             assert_eq!(made.status, 200, "{}", made.text);
             memory_ids.push(made.json()["id"].as_str().unwrap().to_owned());
         }
@@ -300,11 +285,7 @@ impl HostileTexts {
         let edited = client.post(&memory, &edit).await.json();
         let version = |memory: &Value| memory["memory_version_id"].as_str().unwrap().to_owned();
         let (from, to) = (version(&made), version(&edited));
-        Self {
-            memory_ids,
-            compare: format!("from={from}&to={to}"),
-            version_id: to,
-        }
+        Self { memory_ids, compare: format!("from={from}&to={to}"), version_id: to }
     }
 
     /// The pages with these texts.

@@ -9,10 +9,7 @@
 //! The tests are a separate target and run one after the other, because other tests
 //! would disturb their measurements.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking, as the test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
 mod attacks;
 #[path = "../e2e/console/browser.rs"]
@@ -91,9 +88,7 @@ impl Neighbours {
         client.tool_ok(&victim, &notes).await;
         let mut searched = Vec::new();
         for _ in 0..SEARCHED_STORES {
-            let made = client
-                .post("/v1/memory_stores", &json!({"name": "searched"}))
-                .await;
+            let made = client.post("/v1/memory_stores", &json!({"name": "searched"})).await;
             let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
             let memory = json!({"path": "/notes.md", "content": "a quiet evening\n"});
             let made = client.post(&format!("{store}/memories"), &memory).await;
@@ -156,10 +151,8 @@ impl Neighbours {
             self.client.call(self.victim.store_id, &input).await
         };
         let turn = self.next_search.fetch_add(1, Ordering::Relaxed) % self.searched.len();
-        let (search, list) = (
-            format!("{}/search?query=evening", self.searched[turn]),
-            format!("{store}/memories?depth=1"),
-        );
+        let (search, list) =
+            (format!("{}/search?query=evening", self.searched[turn]), format!("{store}/memories?depth=1"));
         let mut took = [Duration::ZERO; 3];
         let mut time = async |place: usize, call: &mut (dyn Future<Output = _> + Unpin)| {
             let begun = Instant::now();
@@ -177,11 +170,7 @@ impl Neighbours {
     fn assert_memory(&self, name: &str) {
         let peak = self.peak_bytes();
         println!("{name}: peak memory {} MiB", peak >> 20);
-        assert!(
-            peak < self.max_bytes,
-            "{name}: the server used {} MiB",
-            peak >> 20
-        );
+        assert!(peak < self.max_bytes, "{name}: the server used {} MiB", peak >> 20);
     }
 
     /// The most physical memory that the server ever had.
@@ -255,10 +244,7 @@ async fn pages_and_forms_of_the_console_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let mut neighbours = Neighbours::start(pair, "").await;
         neighbours.max_bytes = MAX_BYTES_OF_PAGES;
-        let (client, attacker) = (
-            neighbours.server.client(&neighbours.attacker),
-            &neighbours.attacker,
-        );
+        let (client, attacker) = (neighbours.server.client(&neighbours.attacker), &neighbours.attacker);
         let texts = attacks::HostileTexts::fill(&client, attacker).await;
         let url = neighbours.server.url();
         let browser = Browser::signed_in(&url, &attacker.key).await;
@@ -279,20 +265,13 @@ async fn invalid_calls_evict_no_event_of_another_tenant() {
     let victim = attacks::open_session(&neighbours.client, neighbours.victim.store_id).await;
     for _ in 0..5 {
         let input = json!({"command": "view", "path": "/memories"});
-        let answer = neighbours
-            .client
-            .post(&format!("{victim}/tool_calls"), &input)
-            .await;
+        let answer = neighbours.client.post(&format!("{victim}/tool_calls"), &input).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
     }
     let client = neighbours.server.client(&neighbours.attacker);
     let attacker = attacks::open_session(&client, neighbours.attacker.store_id).await;
     attacks::post_invalid_calls(&client, &attacker).await;
-    let listed = neighbours
-        .client
-        .get(&format!("{victim}/events?limit=100"))
-        .await
-        .json();
+    let listed = neighbours.client.get(&format!("{victim}/events?limit=100")).await.json();
     let events = listed["data"].as_array().unwrap().len();
     assert_eq!(events, 5, "{listed}");
     neighbours.assert_memory("invalid calls");

@@ -76,19 +76,11 @@ impl Console {
             ("{memory_store_id}", tenant.store_id.to_string()),
             ("{memory_id}", texts.memory_ids[0].clone()),
             ("{memory_version_id}", texts.version_id.clone()),
-            (
-                "{session_id}",
-                session.trim_start_matches("/v1/sessions/").to_owned(),
-            ),
+            ("{session_id}", session.trim_start_matches("/v1/sessions/").to_owned()),
             ("{api_key_id}", id(&keys["data"][0])),
             ("{erasure_id}", id(&erasure)),
         ];
-        Self {
-            browser,
-            token,
-            ids,
-            compare: texts.compare.clone(),
-        }
+        Self { browser, token, ids, compare: texts.compare.clone() }
     }
 
     fn path(&self, route: &str) -> String {
@@ -122,19 +114,10 @@ impl Console {
         let name = route.replace("/console", "");
         let name = name.replace("/stores/{memory_store_id}", "{store}");
         match name.replace("/memories/{memory_id}", "{memory}").as_str() {
-            "{store}" => vec![
-                String::new(),
-                format!("?path={}", encoded(&format!("{DIRECTORY}/"))),
-            ],
-            "{store}/compare" => vec![
-                format!("?{}", self.compare),
-                format!("?{}&view=inline", self.compare),
-            ],
+            "{store}" => vec![String::new(), format!("?path={}", encoded(&format!("{DIRECTORY}/")))],
+            "{store}/compare" => vec![format!("?{}", self.compare), format!("?{}&view=inline", self.compare)],
             "{store}{memory}" => vec![String::new(), "?raw=1".to_owned()],
-            "/search" => vec![
-                format!("?q={}", encoded(&"b ".repeat(500))),
-                "?q=b&prefix=%2Fd".to_owned(),
-            ],
+            "/search" => vec![format!("?q={}", encoded(&"b ".repeat(500))), "?q=b&prefix=%2Fd".to_owned()],
             "/erasures/preview" => vec![format!("?store={}&prefix=%2F", self.ids[0].1)],
             "/audit/export" => vec!["?format=csv".to_owned()],
             ""
@@ -176,10 +159,9 @@ impl Console {
             "{store}/new" => Body::Valid(vec![("path", "/0.md".to_owned()), ("content", text)]),
             "{store}{memory}/rename" => Body::Valid(vec![("path", "/0.md".to_owned())]),
             "{store}{memory}/expiry" => Body::Valid(vec![("action", "pin".to_owned())]),
-            "{store}/settings" => Body::Valid(vec![
-                ("name", "x".repeat(100)),
-                ("description", "<".repeat(1_000)),
-            ]),
+            "{store}/settings" => {
+                Body::Valid(vec![("name", "x".repeat(100)), ("description", "<".repeat(1_000))])
+            }
             "/transfer" => {
                 let fields = [("token", self.token.as_str()), ("name", "x")];
                 // Not an archive, as large as a form may be.

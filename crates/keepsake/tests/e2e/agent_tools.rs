@@ -20,18 +20,13 @@ async fn agent_tools_answer() {
     offered.sort_unstable();
     assert_eq!(used, offered, "every offered tool can be called");
 
-    let model = Model {
-        client: &client,
-        tenant: &tenant,
-    };
+    let model = Model { client: &client, tenant: &tenant };
     model.listing_shows_first_lines_and_pages_repeat_no_file().await;
     model.changes_tell_hash_and_size().await;
     model.preconditions_are_checked_against_the_stored_content().await;
     model.errors_name_the_path_and_what_is_there().await;
     model.long_file_is_read_in_parts().await;
-    model
-        .search_stays_below_its_prefix_and_pages_repeat_no_hit()
-        .await;
+    model.search_stays_below_its_prefix_and_pages_repeat_no_hit().await;
     model.secret_that_is_there_already_is_not_refused().await;
 }
 
@@ -66,11 +61,7 @@ async fn every_tool_works_on_the_files_of_the_others(client: &Client, tenant: &T
         "Here's the content of PATH with line numbers:\n     1\t# Day\n     2\t1\n     3\t2\n     4\tthree";
     let calls = [
         ("memory_write", write, "File PATH has been created (10 bytes"),
-        (
-            "memory_append",
-            append,
-            "The text has been added at the end of PATH",
-        ),
+        ("memory_append", append, "The text has been added at the end of PATH"),
         ("memory", insert, "The file PATH has been edited."),
         ("memory_edit", edits, "The file PATH has been edited, 2 edits"),
         ("memory_read", of.clone(), "PATH: 16 bytes"),
@@ -142,12 +133,10 @@ impl Model<'_> {
         let mut all = vec!["/memories/.hidden 0B ".to_owned()];
         for number in 0..7 {
             let path = format!("/memories/d/{number}.md");
-            self.done("memory_write", write(&path, &format!("# {number}\nmore")))
-                .await;
+            self.done("memory_write", write(&path, &format!("# {number}\nmore"))).await;
             all.push(format!("{path} 8B # {number}"));
         }
-        self.done("memory_write", write("/memories/d/deep/x.md", "x"))
-            .await;
+        self.done("memory_write", write("/memories/d/deep/x.md", "x")).await;
         self.done("memory_write", write("/memories/.hidden", "")).await;
         all.push("/memories/d/deep/x.md 1B x".to_owned());
         let (mut told, mut page) = (Vec::new(), None);
@@ -161,17 +150,13 @@ impl Model<'_> {
             }
         }
         assert_eq!(told, all);
-        let (shallow, _) = self
-            .entries(json!({"path_prefix": "/memories", "depth": 1}))
-            .await;
+        let (shallow, _) = self.entries(json!({"path_prefix": "/memories", "depth": 1})).await;
         assert_eq!(shallow, ["/memories/.hidden 0B ", "/memories/d/"]);
         let (deep, _) = self.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
         assert_eq!(deep, ["/memories/d/deep/x.md 1B x"]);
         // A cursor is valid only for its own listing.
         let (_, next) = self.entries(json!({"limit": 1})).await;
-        let text = self
-            .not_done("memory_list", json!({"page": next.unwrap(), "depth": 1}))
-            .await;
+        let text = self.not_done("memory_list", json!({"page": next.unwrap(), "depth": 1})).await;
         let why = "Error: Field `page` must be the `next_page` of a response to the same query";
         assert_eq!(text, why);
     }
@@ -183,22 +168,14 @@ impl Model<'_> {
             (write_tool, "one\n", "File PATH has been created", "one\n"),
             (write_tool, "two", "The content of PATH has been replaced", "two"),
             // The appended text is whole lines.
-            (
-                append,
-                "3\n\n",
-                "The text has been added at the end of PATH",
-                "two\n3\n",
-            ),
+            (append, "3\n\n", "The text has been added at the end of PATH", "two\n3\n"),
         ] {
             let begins = begins.replace("PATH", path);
             let told = self.done(tool, write(path, content)).await;
             let state = format!("{} bytes, content_sha256 {}", after.len(), sha256(after));
             assert_eq!(told, format!("{begins} ({state})."));
             let read = self.done("memory_read", json!({"path": path})).await;
-            assert_eq!(
-                read,
-                format!("{path}: {state}, the whole content follows:\n{after}")
-            );
+            assert_eq!(read, format!("{path}: {state}, the whole content follows:\n{after}"));
         }
     }
 
@@ -222,11 +199,7 @@ impl Model<'_> {
             ("memory_list", below("/memories/d/0.md"), file),
             ("memory_read", of("/memories/d"), directory),
             ("memory_write", write("/memories/d", "x"), directory),
-            (
-                "memory_append",
-                write("/memories", "x"),
-                "/memories is a directory, not a file.",
-            ),
+            ("memory_append", write("/memories", "x"), "/memories is a directory, not a file."),
             ("memory_write", write("/memories/d/0.md/b", "x"), above),
             ("memory_write", write("/memories/d/0.md", "a\0"), nul),
             ("memory_delete", of("/memories"), root),
@@ -252,10 +225,7 @@ impl Model<'_> {
         let hash = sha256("one");
         for tool in ["memory_write", "memory_append"] {
             let told = self.not_done(tool, write("x", &not_exists)).await;
-            assert!(
-                told.contains(&format!("exists, with content_sha256 {hash}")),
-                "{told}"
-            );
+            assert!(told.contains(&format!("exists, with content_sha256 {hash}")), "{told}");
             let told = self.not_done(tool, write("x", &holds("other"))).await;
             assert!(told.contains(&format!("has content_sha256 {hash}")), "{told}");
         }
@@ -265,8 +235,7 @@ impl Model<'_> {
         self.done("memory_append", write("three", &holds("two"))).await;
         // The second write finds that it was made already.
         for _ in 0..2 {
-            self.done("memory_write", write("four", &holds("two\nthree\n")))
-                .await;
+            self.done("memory_write", write("four", &holds("two\nthree\n"))).await;
         }
         let delete =
             |path: &str, expected: &str| json!({"path": path, "expected_content_sha256": sha256(expected)});
@@ -303,17 +272,15 @@ impl Model<'_> {
         let found = async |input: Value| {
             let told = self.done("memory_search", input).await;
             let hits = told.lines().filter(|line| line.contains(", score "));
-            let mut hits: Vec<_> = hits
-                .map(|line| line.split(", score ").next().unwrap().to_owned())
-                .collect();
+            let mut hits: Vec<_> =
+                hits.map(|line| line.split(", score ").next().unwrap().to_owned()).collect();
             hits.sort();
             (hits, page_in(told.lines().last().unwrap()))
         };
         let tea = "# Drinks\nGreen tea at four.\n";
         self.done("memory_write", write("/memories/tea.md", tea)).await;
         let herbs = "Mint makes a fine tea too.\n";
-        self.done("memory_write", write("/memories/garden/herbs.md", herbs))
-            .await;
+        self.done("memory_write", write("/memories/garden/herbs.md", herbs)).await;
         let (herbs, tea) = ("/memories/garden/herbs.md, line 1", "/memories/tea.md, line 2");
         assert_eq!(found(json!({"query": "tea"})).await.0, [herbs, tea]);
         let below = json!({"query": "tea", "path_prefix": "/memories/garden"});
@@ -334,16 +301,13 @@ impl Model<'_> {
     async fn secret_that_is_there_already_is_not_refused(&self) {
         let token = format!("ghp_{}", "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu");
         let path = "/memories/old";
-        self.done("memory_write", write(path, &format!("{token}\n")))
-            .await;
+        self.done("memory_write", write(path, &format!("{token}\n"))).await;
         let store = format!("/v1/memory_stores/{}", self.tenant.store_id);
         let policy = json!({"sensitive_data_policy": "reject"});
         assert_eq!(self.client.post(&store, &policy).await.status, 200);
         self.done("memory_append", write(path, "more")).await;
-        self.done("memory_write", write(path, &format!("before\n{token}\n")))
-            .await;
-        self.not_done("memory_write", write("/memories/new", &token))
-            .await;
+        self.done("memory_write", write(path, &format!("before\n{token}\n"))).await;
+        self.not_done("memory_write", write("/memories/new", &token)).await;
     }
 }
 

@@ -130,29 +130,17 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     let call = match step {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
         Step::Tool(tool) => Call::Tool(tool),
-        Step::Erase(path) => Call::Erase {
-            prefix: format!("{path}/"),
-        },
+        Step::Erase(path) => Call::Erase { prefix: format!("{path}/") },
         Step::Batched(step, is_atomic) => {
             let call = Box::new(call_of(*step, model)?);
             let beside = format!("{}/beside-{}", model.directory_left_by(&call), model.batches);
-            Call::Batched {
-                call,
-                is_atomic,
-                beside,
-            }
+            Call::Batched { call, is_atomic, beside }
         }
         Step::Update(memory, content, path, pinned, guess) if memories > 0 => {
             let memory = memory.index(memories);
             let precondition =
                 precondition(guess, memory).filter(|it| *it != Precondition::NotExists || path.is_some());
-            Call::Update {
-                memory,
-                content,
-                path,
-                pinned,
-                precondition,
-            }
+            Call::Update { memory, content, path, pinned, precondition }
         }
         Step::Delete(memory, guess) if memories > 0 => {
             let memory = memory.index(memories);
@@ -162,15 +150,10 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
             };
             Call::Delete { memory, expected }
         }
-        Step::Redact(version) if versions > 0 => Call::Redact {
-            version: version.index(versions),
-        },
+        Step::Redact(version) if versions > 0 => Call::Redact { version: version.index(versions) },
         Step::Restore(version, guess) if versions > 0 => {
             let version = version.index(versions);
-            Call::Restore {
-                version,
-                precondition: precondition(guess, model.versions[version].memory),
-            }
+            Call::Restore { version, precondition: precondition(guess, model.versions[version].memory) }
         }
         Step::Again | Step::Update(..) | Step::Delete(..) | Step::Redact(_) | Step::Restore(..) => {
             return None;
@@ -194,10 +177,7 @@ fn assert_is_replay(first: &Value, again: &Value, told: &str) {
         "updated_at",
     ];
     for field in lasting {
-        assert_eq!(
-            again[field], first[field],
-            "`{field}` of the first answer {first}, again {told}"
-        );
+        assert_eq!(again[field], first[field], "`{field}` of the first answer {first}, again {told}");
     }
 }
 
@@ -219,9 +199,7 @@ struct History {
 
 impl History {
     async fn begin(clients: &[Client; 2]) -> Self {
-        let made = clients[0]
-            .post("/v1/memory_stores", &json!({"name": "any history"}))
-            .await;
+        let made = clients[0].post("/v1/memory_stores", &json!({"name": "any history"})).await;
         assert_eq!(made.status, 200, "{}", made.text);
         Self {
             clients: clients.clone(),
@@ -249,10 +227,7 @@ impl History {
         };
         let (method, path, body) = self.request_of(&call);
         let mut request = self.clients[by].request(method.clone(), &path);
-        if let Call::Create {
-            mode: Mode::Upsert, ..
-        } = call
-        {
+        if let Call::Create { mode: Mode::Upsert, .. } = call {
             request = request.header("anthropic-beta", "managed-agents-2026-04-01");
         }
         if let Some(body) = &body {
@@ -327,13 +302,7 @@ impl History {
                     json!({"path": path, "content": content, "precondition": condition(&precondition)});
                 (Method::POST, format!("{store}/memories?view=full"), Some(body))
             }
-            Call::Update {
-                memory,
-                content,
-                path,
-                pinned,
-                precondition,
-            } => {
+            Call::Update { memory, content, path, pinned, precondition } => {
                 let at = format!("{store}/memories/{}?view=full", self.memory_ids[*memory]);
                 let body = json!({
                     "content": content, "path": path, "pinned": pinned, "precondition": condition(precondition),
@@ -341,9 +310,7 @@ impl History {
                 (Method::POST, at, Some(body))
             }
             Call::Delete { memory, expected } => {
-                let query = expected
-                    .as_ref()
-                    .map(|expected| format!("?expected_content_sha256={expected}"));
+                let query = expected.as_ref().map(|expected| format!("?expected_content_sha256={expected}"));
                 let id = &self.memory_ids[*memory];
                 let at = format!("{store}/memories/{id}{}", query.unwrap_or_default());
                 (Method::DELETE, at, None)
@@ -352,25 +319,11 @@ impl History {
                 let id = &self.version_ids[*version];
                 (Method::POST, format!("{store}/memory_versions/{id}/redact"), None)
             }
-            Call::Restore {
-                version,
-                precondition,
-            } => {
-                let at = format!(
-                    "{store}/memory_versions/{}/restore?view=full",
-                    self.version_ids[*version]
-                );
-                (
-                    Method::POST,
-                    at,
-                    Some(json!({"precondition": condition(precondition)})),
-                )
+            Call::Restore { version, precondition } => {
+                let at = format!("{store}/memory_versions/{}/restore?view=full", self.version_ids[*version]);
+                (Method::POST, at, Some(json!({"precondition": condition(precondition)})))
             }
-            Call::Batched {
-                call,
-                is_atomic,
-                beside,
-            } => {
+            Call::Batched { call, is_atomic, beside } => {
                 let body = batched::body_of(call, beside, *is_atomic, &self.memory_ids);
                 (Method::POST, format!("{store}/memories/batch"), Some(body))
             }
@@ -410,16 +363,8 @@ impl History {
                 assert_eq!(body["content_sha256"], sha256(&it.content), "{told}");
                 assert_eq!(body["content_size_bytes"], it.content.len(), "{told}");
                 assert_eq!(body["pinned"], it.is_pinned, "{told}");
-                let newest = self
-                    .model
-                    .versions
-                    .iter()
-                    .rposition(|version| version.memory == *memory);
-                assert_eq!(
-                    body["memory_version_id"],
-                    self.version_ids[newest.unwrap()],
-                    "{told}"
-                );
+                let newest = self.model.versions.iter().rposition(|version| version.memory == *memory);
+                assert_eq!(body["memory_version_id"], self.version_ids[newest.unwrap()], "{told}");
             }
             Answer::Deleted(memory) => {
                 assert_eq!(
@@ -430,15 +375,9 @@ impl History {
             }
             Answer::Redacted(version, also_in) => {
                 assert_eq!(body["id"], self.version_ids[*version], "{told}");
-                assert!(
-                    body["content"].is_null() && body["redacted_at"].is_string(),
-                    "{told}"
-                );
+                assert!(body["content"].is_null() && body["redacted_at"].is_string(), "{told}");
                 let also_in = also_in.as_ref().map(|versions| {
-                    versions
-                        .iter()
-                        .map(|version| &self.version_ids[*version])
-                        .collect::<Vec<_>>()
+                    versions.iter().map(|version| &self.version_ids[*version]).collect::<Vec<_>>()
                 });
                 assert_eq!(body["content_also_in"], json!(also_in), "{told}");
             }
@@ -460,10 +399,7 @@ impl History {
                 refused("memory_path_conflict_error");
                 let id = &self.memory_ids[*memory];
                 assert_eq!(body["error"]["conflicting_memory_id"], *id, "{told}");
-                assert_eq!(
-                    body["error"]["conflicting_path"], self.model.memories[*memory].path,
-                    "{told}"
-                );
+                assert_eq!(body["error"]["conflicting_path"], self.model.memories[*memory].path, "{told}");
             }
         }
     }
@@ -499,29 +435,15 @@ impl History {
             assert_eq!(author, known, "{at}");
         }
         let shown = self.all("memories?limit=100").await;
-        let live = self
-            .model
-            .memories
-            .iter()
-            .enumerate()
-            .filter(|(_, memory)| memory.is_live);
-        let live: BTreeMap<_, _> = live
-            .map(|(number, memory)| (&memory.path, (number, memory)))
-            .collect();
+        let live = self.model.memories.iter().enumerate().filter(|(_, memory)| memory.is_live);
+        let live: BTreeMap<_, _> = live.map(|(number, memory)| (&memory.path, (number, memory))).collect();
         let shown: Vec<_> = shown
             .iter()
             .map(|it| json!([it["id"], it["path"], it["content_sha256"], it["pinned"]]))
             .collect();
         let expected: Vec<_> = live
             .values()
-            .map(|(number, it)| {
-                json!([
-                    self.memory_ids[*number],
-                    it.path,
-                    sha256(&it.content),
-                    it.is_pinned
-                ])
-            })
+            .map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content), it.is_pinned]))
             .collect();
         assert_eq!(shown, expected, "memories after {told}");
         for word in ["one", "two"] {
@@ -554,21 +476,13 @@ impl History {
         let directory = changed.filter(|_| self.model.versions.len().is_multiple_of(2));
         let directory = directory.unwrap_or_default();
         let view = json!({"command": "view", "path": format!("/memories{directory}")});
-        let shown = self.clients[0]
-            .post(&format!("{}/tool_calls", self.store), &view)
-            .await;
+        let shown = self.clients[0].post(&format!("{}/tool_calls", self.store), &view).await;
         let shown = shown.tool_result().content;
         let (_, shown) = shown.split_once(":\n").unwrap_or(("", shown.as_str()));
         assert_eq!(shown, self.model.view(directory), "{directory:?} after {told}");
-        let listed = self
-            .all(&format!("memories?depth=1&limit=100&path_prefix={directory}/"))
-            .await;
+        let listed = self.all(&format!("memories?depth=1&limit=100&path_prefix={directory}/")).await;
         let listed: Vec<_> = listed.iter().map(|item| item["path"].as_str().unwrap()).collect();
-        assert_eq!(
-            listed,
-            self.model.listing(directory),
-            "{directory:?} after {told}"
-        );
+        assert_eq!(listed, self.model.listing(directory), "{directory:?} after {told}");
     }
 
     /// Every item of a listing, page after page.
@@ -576,9 +490,7 @@ impl History {
         let mut items = Vec::new();
         let mut page = String::new();
         loop {
-            let answer = self.clients[0]
-                .get(&format!("{}/{listing}{page}", self.store))
-                .await;
+            let answer = self.clients[0].get(&format!("{}/{listing}{page}", self.store)).await;
             assert_eq!(answer.status, 200, "{}", answer.text);
             let mut body = answer.json();
             items.append(body["data"].as_array_mut().unwrap());
@@ -613,9 +525,7 @@ fn any_history_is_that_of_the_model(pair: Pair) {
     let (deployment, mut server, clients) = runtime.block_on(async {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision
-            .tenant(keepsake_core::limits::LimitOverrides::default())
-            .await;
+        let tenant = provision.tenant(keepsake_core::limits::LimitOverrides::default()).await;
         let second_key = provision.key(tenant.id, &keepsake_index::Scope::ALL, None).await;
         provision.close().await;
         let server = deployment.start().await;
@@ -625,20 +535,14 @@ fn any_history_is_that_of_the_model(pair: Pair) {
     });
     let step = (any_step(), 0_usize..2, prop::option::of(0_u64..u64::MAX));
     let histories = prop::collection::vec(step, STEPS);
-    let config = Config {
-        cases: CASES,
-        failure_persistence: None,
-        max_shrink_iters: 200,
-        ..Config::default()
-    };
+    let config =
+        Config { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let seed = Seed::new();
     let tried = seed.runner(config).run(&histories, |steps| {
         runtime.block_on(async {
             let mut history = History::begin(&clients).await;
             for (step, client, key) in steps {
-                history
-                    .step(step, client, key.map(|key| format!("key {key}")))
-                    .await;
+                history.step(step, client, key.map(|key| format!("key {key}"))).await;
             }
         });
         Ok(())
@@ -647,9 +551,7 @@ fn any_history_is_that_of_the_model(pair: Pair) {
         runtime.block_on(async {
             server.end().await;
             let config = server.config_file();
-            let verified = keepsake(&["verify", "--config", config.to_str().unwrap()])
-                .await
-                .ok();
+            let verified = keepsake(&["verify", "--config", config.to_str().unwrap()]).await.ok();
             assert!(verified.ends_with("all is well\n"), "{verified}");
         });
     }

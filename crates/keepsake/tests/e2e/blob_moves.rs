@@ -38,9 +38,7 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
     let reason = if with_s3.has_postgres() { running } else { locked };
     assert!(refused.stderr.contains(reason), "{}", refused.stderr);
     if with_s3.has_postgres() {
-        let kept = move_content(&server, &["--to", "index:", "--keep", "-o", "json"])
-            .await
-            .json();
+        let kept = move_content(&server, &["--to", "index:", "--keep", "-o", "json"]).await.json();
         assert_eq!((&kept["copied"], &kept["removed"]), (&json!(2), &json!(0)));
     }
     let command = json!({"command": "create", "path": "/memories/c.txt", "file_text": "three\n"});
@@ -56,27 +54,18 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
     deployment.pair = with_index;
     let mut moved_server = deployment.start().await;
     for (path, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
-        let lines = moved_server
-            .client(&tenant)
-            .lines(&tenant, &format!("/memories/{path}.txt"))
-            .await;
+        let lines = moved_server.client(&tenant).lines(&tenant, &format!("/memories/{path}.txt")).await;
         assert_eq!(lines, [text, ""]);
     }
     moved_server.end().await;
 
     let s3_url = url_in(&std::fs::read_to_string(s3_config).unwrap());
-    let back = move_content(&server, &["--from", "index:", "--to", &s3_url, "-o", "json"])
-        .await
-        .json();
+    let back = move_content(&server, &["--from", "index:", "--to", &s3_url, "-o", "json"]).await.json();
     assert_eq!((&back["copied"], &back["removed"]), (&json!(3), &json!(3)));
     let verified = keepsake(&["verify", "--config", server.config_file().to_str().unwrap()]).await;
     assert!(verified.ok().contains("3 blobs of 14 B"));
     let same = move_content(&server, &["--to", &s3_url]).await;
-    assert!(
-        same.stderr.contains("--from and --to are both s3://"),
-        "{}",
-        same.stderr
-    );
+    assert!(same.stderr.contains("--from and --to are both s3://"), "{}", same.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,9 +78,7 @@ async fn server_does_not_start_during_a_move() {
     server.end().await;
 
     let index = deployment.index().await;
-    let fence = MoveFence::put_up(index.clone(), Arc::new(SystemClock))
-        .await
-        .unwrap();
+    let fence = MoveFence::put_up(index.clone(), Arc::new(SystemClock)).await.unwrap();
     let config = server.config_file();
     let start = ["serve", "--config", config.to_str().unwrap()];
     let refused = keepsake(&start).await;
@@ -102,11 +89,7 @@ async fn server_does_not_start_during_a_move() {
     assert_eq!(second.code, Some(1), "{second:?}");
     let reason = "another `keepsake blobs move` is running";
     assert!(second.stderr.contains(reason), "{}", second.stderr);
-    assert!(
-        second.stderr.contains("all originals were kept"),
-        "{}",
-        second.stderr
-    );
+    assert!(second.stderr.contains("all originals were kept"), "{}", second.stderr);
     fence.hold().await.expect("the refused server left a heartbeat");
     fence.take_down(&Value::Null, None).await;
     index.close().await;
@@ -139,11 +122,7 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     let mut deployment = Deployment::new(Pair::SqliteS3).await;
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
-    let texts = [
-        ("/memories/a", "one\n"),
-        ("/memories/b", "two\n"),
-        ("/memories/c", "three\n"),
-    ];
+    let texts = [("/memories/a", "one\n"), ("/memories/b", "two\n"), ("/memories/c", "three\n")];
     for (path, text) in texts {
         write(&server.client(&tenant), &tenant, path, text).await;
     }
@@ -172,14 +151,8 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     for (key, content) in [damaged, missing].iter().zip(contents) {
         replace(&*bucket, key, content).await;
     }
-    let leftover = BlobKey {
-        blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
-        ..sound
-    };
-    let foreign = BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
-        ..sound
-    };
+    let leftover = BlobKey { blob_id: VersionId::from_uuid(Uuid::from_u128(3)), ..sound };
+    let foreign = BlobKey { tenant_id: TenantId::from_uuid(Uuid::from_u128(1)), ..sound };
     for key in [leftover, foreign] {
         bucket.put(&key, Bytes::from_static(b"x")).await.unwrap();
     }
@@ -187,9 +160,7 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     let copies = deployment.blobs().await;
     replace(&*copies, &sound, Bytes::from_static(b"x")).await;
     drop(copies);
-    let moved = move_content(&server, &["--to", "index:", "-o", "json"])
-        .await
-        .json();
+    let moved = move_content(&server, &["--to", "index:", "-o", "json"]).await.json();
     for (count, expected) in [("copied", 3), ("present", 0), ("removed", 4), ("foreign", 1)] {
         assert_eq!(moved[count], expected, "{count} of {moved}");
     }
@@ -198,10 +169,7 @@ async fn damage_keeps_the_originals_and_leftovers_are_removed() {
     // A server with the old configuration logs that the content is elsewhere.
     server.restart().await;
     let said = "content of this index is not at blobs.url";
-    eventually("the log says so", Duration::from_secs(10), async || {
-        server.output().contains(said)
-    })
-    .await;
+    eventually("the log says so", Duration::from_secs(10), async || server.output().contains(said)).await;
     server.end().await;
     let mut server = deployment.start().await;
     for (path, text) in texts {
@@ -245,9 +213,7 @@ async fn content_redacted_between_two_passes_is_removed_from_the_copy() {
     let versions = format!("/v1/memory_stores/{}/memory_versions", tenant.store_id);
     let history = client.get(&versions).await.json();
     let first = history["data"][1]["id"].as_str().unwrap();
-    let redacted = client
-        .post(&format!("{versions}/{first}/redact"), &json!({}))
-        .await;
+    let redacted = client.post(&format!("{versions}/{first}/redact"), &json!({})).await;
     assert_eq!(redacted.status, 200, "{}", redacted.text);
     server.end().await;
     let moved = keepsake(&arguments).await.json();

@@ -61,16 +61,8 @@ async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
     }
     main_job(&gateways, &stores.token).await;
     stores.some_job_ran().await;
-    assert!(
-        !gateway.output().contains("runs the scheduled jobs"),
-        "{}",
-        gateway.output()
-    );
-    assert!(
-        worker.output().contains("runs the scheduled jobs"),
-        "{}",
-        worker.output()
-    );
+    assert!(!gateway.output().contains("runs the scheduled jobs"), "{}", gateway.output());
+    assert!(worker.output().contains("runs the scheduled jobs"), "{}", worker.output());
 
     // An upgrade migrates again while the old processes run.
     for migration in gateways.run_hooks("pre-upgrade").await {
@@ -79,11 +71,7 @@ async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
     main_job(&gateways, &stores.token).await;
     gateway.end().await;
     worker.end().await;
-    assert_ne!(
-        gateways.run_hooks("test").await[0].code,
-        Some(0),
-        "nobody answers"
-    );
+    assert_ne!(gateways.run_hooks("test").await[0].code, Some(0), "nobody answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,9 +99,7 @@ async fn one_pod_of_the_chart_runs_the_product_on_its_volume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
     let folders = [suite().join("values"), examples::folder()];
-    let files = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     for file in files.map(|file| file.unwrap().path()) {
         // Added to the values of an installation, which are in this list.
         if file.ends_with("sync-sidecar.yaml") {
@@ -121,14 +107,7 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
         }
         let chart = Chart::render_set(&file).await;
         let shown = chart.check_config().await;
-        assert_eq!(
-            shown.code,
-            Some(0),
-            "{}: {}{}",
-            file.display(),
-            shown.stderr,
-            shown.stdout
-        );
+        assert_eq!(shown.code, Some(0), "{}: {}{}", file.display(), shown.stderr, shown.stdout);
         if file.ends_with("every-value.yaml") {
             for line in [
                 "bytes_per_tenant = 109951162777600 ",
@@ -160,16 +139,11 @@ async fn memory_limit_of_the_chart_is_the_bound_of_the_binarys_defaults() {
         + 36 * 1024 * key("server", "max_connections")
         + 96 * MIB;
     assert_eq!(bound, 872 * MIB, "docs/operations.md says so");
-    let chart = Chart::render(
-        &json!({"index": {"kind": "sqlite"}, "operator": {"enabled": false},
-        "gateway": {"replicas": 1, "autoscaling": {"enabled": false}}}),
-    )
+    let chart = Chart::render(&json!({"index": {"kind": "sqlite"}, "operator": {"enabled": false},
+        "gateway": {"replicas": 1, "autoscaling": {"enabled": false}}}))
     .await;
     let limit = chart.memory_limit_mib() * MIB;
-    assert!(
-        limit >= bound * 7 / 6 && limit < bound * 7 / 6 + 64 * MIB,
-        "{limit} for {bound}"
-    );
+    assert!(limit >= bound * 7 / 6 && limit < bound * 7 / 6 + 64 * MIB, "{limit} for {bound}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,10 +180,7 @@ async fn compose_file_is_a_configuration_that_the_binary_takes() {
     let mut command = Command::new(script::from_environment(CHART_PYTHON));
     command.arg("-B").arg(suite().join("compose.py"));
     let variables: BTreeMap<String, String> = serde_json::from_str(&script::run(&mut command).await).unwrap();
-    let variables: Vec<_> = variables
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let shown = keepsake_with(&["config", "check"], &variables).await.ok();
     assert!(shown.contains("endpoint = \"http://minio:9000\""), "{shown}");
 }
@@ -217,9 +188,7 @@ async fn compose_file_is_a_configuration_that_the_binary_takes() {
 /// Runs a module of the chart's suite, which must pass.
 async fn suite_passes(module: &str) {
     let mut command = Command::new(script::from_environment(CHART_PYTHON));
-    command
-        .args(["-B", "-m", "unittest", "--verbose", module])
-        .current_dir(suite());
+    command.args(["-B", "-m", "unittest", "--verbose", module]).current_dir(suite());
     let output = script::run(&mut command).await;
     assert!(!output.contains("Ran 0 tests"), "{output}");
 }
@@ -267,9 +236,7 @@ async fn use_memory(client: &Client, store: &str) {
     call(&json!({"command": "str_replace", "path": path, "old_str": " me.", "new_str": " us."})).await;
     let shown = call(&json!({"command": "view", "path": path})).await;
     assert!(shown.contains("Remember us."), "{shown}");
-    let listed = ok(&client
-        .get(&format!("/v1/memory_stores/{store}/memories?view=full"))
-        .await);
+    let listed = ok(&client.get(&format!("/v1/memory_stores/{store}/memories?view=full")).await);
     assert_eq!(listed["data"][0]["content"], "Remember us.\n", "{listed}");
 }
 
@@ -282,11 +249,7 @@ struct ChartStores {
 
 impl ChartStores {
     async fn new() -> Self {
-        Self {
-            database: fresh_database().await,
-            prefix: s3::unique_prefix(),
-            token: operator_token(),
-        }
+        Self { database: fresh_database().await, prefix: s3::unique_prefix(), token: operator_token() }
     }
 
     /// Values for these stores, on unused ports.

@@ -55,9 +55,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
     let server = Server::start(command).await;
     for key in [key, bound] {
         let client = Client::new(&server.url(), key["api_key"].as_str().unwrap());
-        let answer = client
-            .call(&store_id, &json!({"command": "view", "path": "/memories"}))
-            .await;
+        let answer = client.call(&store_id, &json!({"command": "view", "path": "/memories"})).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(answer.header("anthropic-workspace-id"), tenant_id);
         let long = json!({"command": "create", "path": "/memories/a", "file_text": "x".repeat(11)});
@@ -112,10 +110,7 @@ async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
 
     assert_refused(&command, 1, "run `keepsake migrate`").await;
 
-    for (start, end) in [
-        ("created the schema in ", ""),
-        ("the schema in ", " is up to date"),
-    ] {
+    for (start, end) in [("created the schema in ", ""), ("the schema in ", " is up to date")] {
         let run = keepsake(&["migrate", "--config", &file]).await;
         secrets::assert_none_in(&(run.stderr.clone() + &run.stdout), "keepsake migrate");
         let told = run.ok();
@@ -151,10 +146,7 @@ async fn unreachable_database_ends_a_start_without_its_password() {
     secrets::remember("hunter2hunter2", "the database's password");
     let command = ServerCommand::new(binary(), &config);
     assert_refused(&command, 6, "the database is not available").await;
-    for url in [
-        "postgres://user:hunter2hunter2@host:port/x",
-        "mysql://user:hunter2hunter2@host/x",
-    ] {
+    for url in ["postgres://user:hunter2hunter2@host:port/x", "mysql://user:hunter2hunter2@host/x"] {
         let command = ServerCommand::new(binary(), &config_of(url));
         assert_refused(&command, 1, "index.url").await;
     }
@@ -196,16 +188,9 @@ async fn clients_variables_stop_neither_a_server_nor_the_operators_commands() {
     run("migrate").await;
     let tenant = run("tenant create --name t -o json").await.json();
     let tenant = tenant["id"].as_str().unwrap();
-    let key = run(&format!("key create --tenant {tenant} --name k -o json"))
-        .await
-        .json();
+    let key = run(&format!("key create --tenant {tenant} --name k -o json")).await.json();
     secrets::remember(key["api_key"].as_str().unwrap(), "an API key");
-    for line in [
-        "job list",
-        "verify",
-        "token-key rotate",
-        &format!("store create notes --tenant {tenant}"),
-    ] {
+    for line in ["job list", "verify", "token-key rotate", &format!("store create notes --tenant {tenant}")] {
         run(line).await;
     }
     for (name, value) in CLIENT_VARIABLES {

@@ -23,10 +23,7 @@ impl Client {
     /// The program of its tests.
     fn program(self) -> (String, &'static str) {
         match self {
-            Self::Python => (
-                script::from_environment(PYTHON_CLIENT_PYTHON),
-                "clients/python/tests/run.py",
-            ),
+            Self::Python => (script::from_environment(PYTHON_CLIENT_PYTHON), "clients/python/tests/run.py"),
             Self::TypeScript => ("node".to_owned(), "clients/typescript/tests/run.js"),
         }
     }
@@ -56,9 +53,8 @@ async fn npm_package_is_reproducible_and_typed() {
 
 /// On one pair: the clients do not see which one the server has.
 async fn suite_passes(client: Client) {
-    let (names, limits): (Vec<String>, Vec<LimitOverrides>) = conformance::limits()
-        .flat_map(|sequence| std::iter::repeat_n(sequence, CONFORMANCE_TESTS))
-        .unzip();
+    let (names, limits): (Vec<String>, Vec<LimitOverrides>) =
+        conformance::limits().flat_map(|sequence| std::iter::repeat_n(sequence, CONFORMANCE_TESTS)).unzip();
     let (server, tenants) = SdkServer::with_tenants(Pair::Sqlite, limits).await;
     let mut of_sequences = Map::new();
     for (name, tenant) in names.into_iter().zip(tenants) {
@@ -68,10 +64,7 @@ async fn suite_passes(client: Client) {
     }
     let (program, tests) = client.program();
     let mut command = server.command(program);
-    command.env(
-        "KEEPSAKE_CONFORMANCE_TENANTS",
-        Value::Object(of_sequences).to_string(),
-    );
+    command.env("KEEPSAKE_CONFORMANCE_TENANTS", Value::Object(of_sequences).to_string());
     let output = run(&mut command, tests, "suite").await;
     for none in ["# tests 0\n", "Ran 0 tests"] {
         assert!(!output.contains(none), "{output}");
@@ -81,9 +74,6 @@ async fn suite_passes(client: Client) {
 /// Runs a part of a client's tests, which must pass.
 async fn run(command: &mut Command, tests: &str, part: &str) -> String {
     let packages = script::from_environment(TYPESCRIPT_CLIENT_NODE_MODULES);
-    command
-        .arg(repository().join(tests))
-        .arg(part)
-        .env(TYPESCRIPT_CLIENT_NODE_MODULES, packages);
+    command.arg(repository().join(tests)).arg(part).env(TYPESCRIPT_CLIENT_NODE_MODULES, packages);
     script::run(command).await
 }

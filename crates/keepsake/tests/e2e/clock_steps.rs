@@ -42,18 +42,12 @@ async fn upkeep_goes_on_after_the_clock_was_ahead() {
         u64::try_from(Timestamp::parse(&created_at).unwrap().as_micros()).unwrap() / 1_000_000
     };
     let database = deployment.database().await;
-    let heartbeat = async || {
-        database
-            .number("SELECT max(heartbeat_at) / 1000000 FROM replica")
-            .await
-    };
+    let heartbeat = async || database.number("SELECT max(heartbeat_at) / 1000000 FROM replica").await;
     let heartbeat = async || u64::try_from(heartbeat().await).unwrap();
 
     clock.set(ahead_before_tick(AHEAD_SECS));
-    eventually("a heartbeat of the wrong time", SOON, async || {
-        heartbeat().await >= now_secs() + AHEAD_SECS
-    })
-    .await;
+    eventually("a heartbeat of the wrong time", SOON, async || heartbeat().await >= now_secs() + AHEAD_SECS)
+        .await;
     assert!(create("/ahead.md").await >= now_secs() + AHEAD_SECS);
     // Jobs of a clock that is wrong for a moment would remove what is not due.
     let of_the_wrong_time = format!(

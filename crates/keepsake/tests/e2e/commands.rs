@@ -41,13 +41,7 @@ impl Person {
         let tenant = provision.tenant(<_>::default()).await;
         let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
         provision.close().await;
-        Self {
-            home: TempDir::new().unwrap(),
-            server: deployment.start().await,
-            deployment,
-            tenant,
-            reader,
-        }
+        Self { home: TempDir::new().unwrap(), server: deployment.start().await, deployment, tenant, reader }
     }
 
     /// The variables that name the server, the key, the store and the home folder.

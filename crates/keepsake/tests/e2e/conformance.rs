@@ -81,17 +81,9 @@ async fn run(pair: Pair) {
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    let failures: Vec<_> = outcomes
-        .iter()
-        .filter_map(|outcome| outcome.as_ref().err())
-        .map(String::as_str)
-        .collect();
-    assert!(
-        failures.is_empty(),
-        "{} sequences fail:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    let failures: Vec<_> =
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{} sequences fail:\n{}", failures.len(), failures.join("\n"));
     let steps_run: usize = outcomes.iter().flatten().sum();
     assert!(steps_run >= 1000, "only {steps_run} steps were run");
 }
@@ -99,15 +91,10 @@ async fn run(pair: Pair) {
 /// Runs the steps until one fails; returns their number.
 async fn run_sequence(client: Client, sequence: &Sequence, tenant: Tenant) -> Result<usize, String> {
     for (position, step) in sequence.steps.iter().enumerate() {
-        run_step(&client, &tenant, step)
-            .await
-            .map_err(|(expected, got)| {
-                let sent = step.block.as_ref().or(step.input.as_ref()).unwrap();
-                format!(
-                    "{}, step {position}: {sent}\n  expected {expected}\n       got {got}",
-                    sequence.name
-                )
-            })?;
+        run_step(&client, &tenant, step).await.map_err(|(expected, got)| {
+            let sent = step.block.as_ref().or(step.input.as_ref()).unwrap();
+            format!("{}, step {position}: {sent}\n  expected {expected}\n       got {got}", sequence.name)
+        })?;
     }
     Ok(sequence.steps.len())
 }
@@ -149,10 +136,8 @@ async fn run_step(client: &Client, tenant: &Tenant, step: &Step) -> Result<(), (
     if is_as_expected {
         return Ok(());
     }
-    let expected = format!(
-        "is_error {}, tool_use_id {tool_use_id:?}, containing {:?}",
-        step.is_error, step.contains
-    );
+    let expected =
+        format!("is_error {}, tool_use_id {tool_use_id:?}, containing {:?}", step.is_error, step.contains);
     Err((expected, block.to_string()))
 }
 
@@ -163,10 +148,7 @@ fn expand(value: &Value) -> Value {
             let pieces = fields["$concat"].as_array().unwrap();
             pieces.iter().map(expand_piece).collect::<String>().into()
         }
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| (name.clone(), expand(value)))
-            .collect(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), expand(value))).collect(),
         Value::Array(values) => values.iter().map(expand).collect(),
         other => other.clone(),
     }

@@ -26,11 +26,9 @@ async fn key_is_taken_from_either_header_and_no_other_one_is_good() {
 
     let store = format!("{STORES}/{}", tenant.store_id);
     let (x, bearer) = ("x-api-key", "authorization");
-    for (header, value) in [
-        (x, key.clone()),
-        (bearer, format!("Bearer {key}")),
-        (bearer, format!("bearer {key}")),
-    ] {
+    for (header, value) in
+        [(x, key.clone()), (bearer, format!("Bearer {key}")), (bearer, format!("bearer {key}"))]
+    {
         let answer = send(client.bare(Method::GET, &store).header(header, value)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(answer.header("anthropic-workspace-id"), id);

@@ -28,10 +28,7 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     // One metric exists on SQLite only, and some only with an object store.
     let deployment = Deployment::new(Pair::SqliteS3).await;
     // Each attempt at a query writes a memory.
-    let limits = LimitOverrides {
-        memories_per_store: Some(1 << 20),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { memories_per_store: Some(1 << 20), ..LimitOverrides::default() };
     let provision = deployment.provision().await;
     let tenant = provision.tenant(limits).await;
     provision.close().await;
@@ -78,9 +75,7 @@ async fn use_it(client: &Client, tenant: &Tenant) {
     let path = format!("/memories/{}", Uuid::new_v4().simple());
     let create = json!({"command": "create", "path": path, "file_text": "Remember me.\n"});
     client.tool_ok(tenant, &create).await;
-    client
-        .tool_ok(tenant, &json!({"command": "view", "path": path}))
-        .await;
+    client.tool_ok(tenant, &json!({"command": "view", "path": path})).await;
     send(client.request(Method::GET, &tool_calls(tenant.store_id))).await;
 }
 
@@ -104,10 +99,7 @@ impl Prometheus {
         let port = free_port();
         let process = Command::new(beside_promtool())
             .arg(format!("--config.file={}", configuration.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path().join("data").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -115,11 +107,7 @@ impl Prometheus {
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("Prometheus cannot be run ({error}): run ./tests/run"));
-        Self {
-            url: format!("http://127.0.0.1:{port}"),
-            _process: process,
-            _folder: folder,
-        }
+        Self { url: format!("http://127.0.0.1:{port}"), _process: process, _folder: folder }
     }
 
     /// How many series answer a query; 0 while it is not up.

@@ -42,9 +42,7 @@ async fn start_behind_proxy(
     if let Some(url) = deployment.jobs_url() {
         command = command.env("KEEPSAKE_INDEX_JOBS_URL", &proxy.url(&url));
     }
-    let command = variables
-        .iter()
-        .fold(command, |command, (name, value)| command.env(name, value));
+    let command = variables.iter().fold(command, |command, (name, value)| command.env(name, value));
     (Server::start(command).await, proxy)
 }
 
@@ -68,12 +66,7 @@ async fn silent_connections_are_replaced_and_do_not_block_the_shutdown() {
     let variables = [("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
     let (mut server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
     let client = server.client(&tenant);
-    assert!(
-        use_connections(&client, &tenant)
-            .await
-            .iter()
-            .all(|status| *status == 200)
-    );
+    assert!(use_connections(&client, &tenant).await.iter().all(|status| *status == 200));
 
     proxy.silence_connections();
     let silent_since = Instant::now();
@@ -116,10 +109,8 @@ fn assert_all_are_refused(answers: &[Answer]) {
 async fn requests_are_refused_soon_while_the_database_does_not_answer() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let variables = [
-        ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "1"),
-        ("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2"),
-    ];
+    let variables =
+        [("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "1"), ("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
     let (server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
     let client = server.client(&tenant);
     let statuses = use_connections(&client, &tenant).await;
@@ -145,9 +136,8 @@ async fn writes_to_a_locked_file_are_refused_and_change_nothing() {
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-    let bodies: Vec<_> = (0..20)
-        .map(|number| json!({"path": format!("/{number}"), "content": "x"}))
-        .collect();
+    let bodies: Vec<_> =
+        (0..20).map(|number| json!({"path": format!("/{number}"), "content": "x"})).collect();
     let write = || join_all(bodies.iter().map(|body| client.post(&memories, body)));
     let mut shell = SqliteConnection::connect(&deployment.index_url()).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut shell).await.unwrap();
@@ -173,24 +163,15 @@ async fn restart_of_the_database_fails_no_read_and_no_probe() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let mut postgres = OwnedPostgres::start().await;
     PostgresIndex::migrate(&postgres.url()).await.unwrap();
-    let index = PostgresIndex::connect(&PostgresOptions::new(postgres.url()))
-        .await
-        .unwrap();
+    let index = PostgresIndex::connect(&PostgresOptions::new(postgres.url())).await.unwrap();
     let provision = deployment.provision_on(index.into()).await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
     let config = ServerConfig::default();
-    let command = deployment
-        .command(&config)
-        .env("KEEPSAKE_INDEX_URL", &postgres.url());
+    let command = deployment.command(&config).env("KEEPSAKE_INDEX_URL", &postgres.url());
     let mut server = Server::start(command).await;
     let client = server.client(&tenant);
-    assert!(
-        use_connections(&client, &tenant)
-            .await
-            .iter()
-            .all(|status| *status == 200)
-    );
+    assert!(use_connections(&client, &tenant).await.iter().all(|status| *status == 200));
 
     for mode in [StopMode::Fast, StopMode::Immediate] {
         // A read that meets two restarts may fail: each has its own readers.
@@ -218,10 +199,7 @@ async fn operators_change_is_applied_after_its_client_disconnects() {
     let token = format!("operator-{}-x", Uuid::new_v4().simple());
     secrets::remember(&token, "the operator's token");
     let port = free_port();
-    let config = ServerConfig {
-        operator: Some((port, token.clone())),
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { operator: Some((port, token.clone())), ..ServerConfig::default() };
     let (mut server, proxy) = start_behind_proxy(&deployment, &config, &[]).await;
     proxy.delay(Duration::from_millis(75));
     let operator = Client::new(&format!("http://127.0.0.1:{port}"), "");

@@ -22,10 +22,7 @@ async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite()
 
 async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides {
-        memories_per_store: Some(FILES),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { memories_per_store: Some(FILES), ..LimitOverrides::default() };
     let tenant = deployment.tenant_with(limits).await;
     bulk::fill(&deployment, &tenant, FILES - REAL_FILES - 1, 1).await;
     let mut server = deployment.start().await;
@@ -36,10 +33,7 @@ async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
     }
     create(&client, &tenant, "/memories/beside.txt", "12345").await;
     let one_more = json!({"command": "create", "path": "/memories/one_more", "file_text": ""});
-    assert!(
-        client.tool(&tenant, &one_more).await.is_error,
-        "the store is full"
-    );
+    assert!(client.tool(&tenant, &one_more).await.is_error, "the store is full");
 
     let moved = json!({"command": "rename", "old_path": "/memories/d0", "new_path": "/memories/a/b/moved"});
     let block = json!({"type": "tool_use", "id": "toolu_move", "name": "memory", "input": moved});
@@ -51,38 +45,19 @@ async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
     let listing = view(&client, &tenant, "/memories").await;
     assert_eq!(
         listing,
-        [
-            "97.7K\t/memories",
-            "97.6K\t/memories/a/",
-            "97.6K\t/memories/a/b/",
-            "5B\t/memories/beside.txt"
-        ]
+        ["97.7K\t/memories", "97.6K\t/memories/a/", "97.6K\t/memories/a/b/", "5B\t/memories/beside.txt"]
     );
     let listing = view(&client, &tenant, "/memories/a/b/moved/deep").await;
-    assert_eq!(
-        listing[..2],
-        [
-            "200B\t/memories/a/b/moved/deep",
-            "70B\t/memories/a/b/moved/deep/0/"
-        ]
-    );
+    assert_eq!(listing[..2], ["200B\t/memories/a/b/moved/deep", "70B\t/memories/a/b/moved/deep/0/"]);
     let moved_path = "/memories/a/b/moved/deep/1/.hidden/4.txt";
     assert_eq!(client.lines(&tenant, moved_path).await, ["0123456789"]);
-    let gone = client
-        .tool(&tenant, &json!({"command": "view", "path": "/memories/d0"}))
-        .await;
+    let gone = client.tool(&tenant, &json!({"command": "view", "path": "/memories/d0"})).await;
     assert!(gone.is_error, "{}", gone.content);
     assert_counts(&client, &tenant, FILES, bulk::FILE_BYTES * (FILES - 1) + 5).await;
 
     let delete = json!({"command": "delete", "path": "/memories/a"});
-    assert_eq!(
-        client.tool_ok(&tenant, &delete).await,
-        "Successfully deleted /memories/a"
-    );
-    assert_eq!(
-        view(&client, &tenant, "/memories").await,
-        ["5B\t/memories", "5B\t/memories/beside.txt"]
-    );
+    assert_eq!(client.tool_ok(&tenant, &delete).await, "Successfully deleted /memories/a");
+    assert_eq!(view(&client, &tenant, "/memories").await, ["5B\t/memories", "5B\t/memories/beside.txt"]);
     assert_counts(&client, &tenant, 1, 5).await;
     create(&client, &tenant, "/memories/a", "the path is free").await;
     server.end().await;
@@ -92,11 +67,7 @@ async fn renamed_and_deleted_in_one_call_each(pair: Pair) {
     assert_one_transaction(&database, "modified", "/a/b/moved/", created + 1).await;
     assert_one_transaction(&database, "deleted", "/a/b/moved/", created * 2).await;
     let directories = "SELECT count(*) FROM directory WHERE path <> '/'";
-    assert_eq!(
-        database.number(directories).await,
-        0,
-        "empty directories are left"
-    );
+    assert_eq!(database.number(directories).await, 0, "empty directories are left");
     let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
     assert_eq!(database.number(live).await, 2);
     database.close().await;
@@ -109,21 +80,13 @@ async fn create(client: &Client, tenant: &Tenant, path: &str, text: &str) {
 
 /// The lines of a listing below its header.
 async fn view(client: &Client, tenant: &Tenant, path: &str) -> Vec<String> {
-    let shown = client
-        .tool_ok(tenant, &json!({"command": "view", "path": path}))
-        .await;
+    let shown = client.tool_ok(tenant, &json!({"command": "view", "path": path})).await;
     shown.lines().skip(1).map(str::to_owned).collect()
 }
 
 async fn assert_counts(client: &Client, tenant: &Tenant, memories: u64, bytes: u64) {
-    let store: Value = client
-        .get(&format!("/v1/memory_stores/{}", tenant.store_id))
-        .await
-        .json();
-    assert_eq!(
-        (&store["memory_count"], &store["content_bytes"]),
-        (&json!(memories), &json!(bytes))
-    );
+    let store: Value = client.get(&format!("/v1/memory_stores/{}", tenant.store_id)).await.json();
+    assert_eq!((&store["memory_count"], &store["content_bytes"]), (&json!(memories), &json!(bytes)));
 }
 
 /// The versions of one operation below a directory: one for each file, made at
@@ -135,9 +98,6 @@ async fn assert_one_transaction(database: &Database, operation: &str, directory:
     assert_eq!(number("count(*)").await, files);
     assert_eq!(number("count(DISTINCT memory_id)").await, files);
     assert_eq!(number("count(DISTINCT created_at)").await, 1);
-    assert_eq!(
-        (number("min(seq)").await, number("max(seq)").await),
-        (first_seq, first_seq + files - 1)
-    );
+    assert_eq!((number("min(seq)").await, number("max(seq)").await), (first_seq, first_seq + files - 1));
     assert_eq!(number("count(prev_seq)").await, files);
 }

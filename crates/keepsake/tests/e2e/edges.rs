@@ -31,11 +31,7 @@ impl Fleet {
         if pair.has_postgres() {
             servers.push(deployment.start().await);
         }
-        Self {
-            deployment,
-            servers,
-            tenants,
-        }
+        Self { deployment, servers, tenants }
     }
 
     /// A writer's client; neighbours use different servers.
@@ -49,11 +45,7 @@ impl Fleet {
         let writes = (0..WRITERS).map(|writer| {
             let client = self.client(tenant, writer);
             let (path, body) = post(writer);
-            async move {
-                client
-                    .post_patiently(&path, &body, &format!("writer {writer}"))
-                    .await
-            }
+            async move { client.post_patiently(&path, &body, &format!("writer {writer}")).await }
         });
         let answers = join_all(writes).await;
         for refused in answers.iter().filter(|answer| answer.status != 200) {
@@ -123,9 +115,7 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
         let made = fleet.client(tenant_bytes, 0).post(STORES, &name).await;
         ids.push(made.json()["id"].as_str().unwrap().to_owned());
     }
-    let raced = fleet.race(tenant_bytes, |writer| {
-        memory(&ids[writer % ids.len()], writer, 10)
-    });
+    let raced = fleet.race(tenant_bytes, |writer| memory(&ids[writer % ids.len()], writer, 10));
     assert_eq!(raced.await, 40);
     let mut held = 0;
     for id in &ids {
@@ -190,11 +180,7 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
         "memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0,
         "bytes_per_memory": 2,
     });
-    let Fleet {
-        deployment,
-        mut servers,
-        ..
-    } = fleet;
+    let Fleet { deployment, mut servers, .. } = fleet;
     for server in &mut servers {
         server.end().await;
     }

@@ -75,11 +75,7 @@ impl Writer {
                 assert_eq!(result.content, format!("The file {FILE} has been edited."));
                 return Outcome::Acknowledged;
             }
-            assert!(
-                result.content.contains("was changed by others at the same time"),
-                "{}",
-                result.content
-            );
+            assert!(result.content.contains("was changed by others at the same time"), "{}", result.content);
             return Outcome::Refused;
         }
     }
@@ -100,22 +96,12 @@ struct Fleet {
 impl Fleet {
     async fn start(config: &ServerConfig) -> Self {
         let deployment = Deployment::new(Pair::PostgresS3).await;
-        let limits = LimitOverrides {
-            max_view_chars: Some(1_000_000),
-            ..LimitOverrides::default()
-        };
+        let limits = LimitOverrides { max_view_chars: Some(1_000_000), ..LimitOverrides::default() };
         let tenant = deployment.tenant_with(limits).await;
-        let servers = [
-            deployment.start_with(config).await,
-            deployment.start_with(config).await,
-        ];
+        let servers = [deployment.start_with(config).await, deployment.start_with(config).await];
         let create = json!({"command": "create", "path": FILE, "file_text": ""});
         servers[0].client(&tenant).tool_ok(&tenant, &create).await;
-        Self {
-            deployment,
-            tenant,
-            servers,
-        }
+        Self { deployment, tenant, servers }
     }
 
     /// Half of the writers for each server.
@@ -139,26 +125,16 @@ impl Fleet {
         let texts = history::texts(&self.deployment, &self.tenant, &versions).await;
 
         // Each version is its predecessor with one whole line added.
-        assert_eq!(
-            (versions[0].seq, versions[0].prev_seq, versions[0].op.as_str()),
-            (1, None, "created")
-        );
+        assert_eq!((versions[0].seq, versions[0].prev_seq, versions[0].op.as_str()), (1, None, "created"));
         assert_eq!(texts[0].as_deref(), Some(""));
         for (position, pair) in versions.windows(2).enumerate() {
-            let [before, after] = pair else {
-                unreachable!("windows of two")
-            };
+            let [before, after] = pair else { unreachable!("windows of two") };
             assert_eq!((after.seq, after.prev_seq), (before.seq + 1, Some(before.seq)));
-            assert_eq!(
-                (after.op.as_str(), after.path.as_str()),
-                ("modified", "/shared.txt")
-            );
+            assert_eq!((after.op.as_str(), after.path.as_str()), ("modified", "/shared.txt"));
             assert_eq!(after.blob_id, Some(after.id));
             assert!(after.created_at >= before.created_at);
-            let (before, after) = (
-                texts[position].as_deref().unwrap(),
-                texts[position + 1].as_deref().unwrap(),
-            );
+            let (before, after) =
+                (texts[position].as_deref().unwrap(), texts[position + 1].as_deref().unwrap());
             let (line, rest) = after.split_once('\n').unwrap();
             assert!(outcomes.contains_key(line), "nobody wrote {line:?}");
             assert_eq!(rest, before, "version {} lost or changed something", position + 2);
@@ -179,15 +155,10 @@ impl Fleet {
             }
         }
         // Both databases and what a client sees agree.
-        let shown = self.servers[0]
-            .client(&self.tenant)
-            .lines(&self.tenant, FILE)
-            .await;
+        let shown = self.servers[0].client(&self.tenant).lines(&self.tenant, FILE).await;
         assert_eq!(shown, file.split('\n').collect::<Vec<_>>());
 
-        history::orphans(&self.deployment, self.tenant.id, &versions)
-            .await
-            .len()
+        history::orphans(&self.deployment, self.tenant.id, &versions).await.len()
     }
 }
 
@@ -202,25 +173,12 @@ async fn finish(writers: Vec<tokio::task::JoinHandle<Outcomes>>) -> Outcomes {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     let proxy = CountingProxy::start().await;
-    let config = ServerConfig {
-        endpoint: Some(proxy.url()),
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { endpoint: Some(proxy.url()), ..ServerConfig::default() };
     let fleet = Fleet::start(&config).await;
     let writers = fleet.writers(&Arc::default());
-    let outcomes = finish(
-        writers
-            .into_iter()
-            .map(|writer| tokio::spawn(writer.run()))
-            .collect(),
-    )
-    .await;
+    let outcomes = finish(writers.into_iter().map(|writer| tokio::spawn(writer.run())).collect()).await;
     assert_eq!(outcomes.len(), WRITERS * EDITS);
-    assert_eq!(
-        fleet.check(&outcomes).await,
-        0,
-        "refused attempts left their blobs"
-    );
+    assert_eq!(fleet.check(&outcomes).await, 0, "refused attempts left their blobs");
 
     // The first line of each put object names the edit.
     let bodies = proxy.bodies();
@@ -234,14 +192,9 @@ async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     let cheap = outcomes.iter().filter(is_cheap).count();
     let mut by_puts: BTreeMap<usize, usize> = BTreeMap::new();
     for line in outcomes.keys() {
-        *by_puts
-            .entry(puts.get(line.as_str()).copied().unwrap_or_default())
-            .or_default() += 1;
+        *by_puts.entry(puts.get(line.as_str()).copied().unwrap_or_default()).or_default() += 1;
     }
-    println!(
-        "edits by the number of their puts: {by_puts:?}, {} puts in all",
-        bodies.len()
-    );
+    println!("edits by the number of their puts: {by_puts:?}, {} puts in all", bodies.len());
     assert!(
         cheap * 100 >= outcomes.len() * 99,
         "only {cheap} of {} edits were acknowledged with at most {PUTS_AN_EDIT} puts; by puts: {by_puts:?}",
@@ -260,34 +213,18 @@ async fn kill_of_one_server_midway_loses_and_tears_nothing() {
             writer.other = Some(fleet.servers[0].client(&fleet.tenant));
         }
     }
-    let writers: Vec<_> = writers
-        .into_iter()
-        .map(|writer| tokio::spawn(writer.run()))
-        .collect();
+    let writers: Vec<_> = writers.into_iter().map(|writer| tokio::spawn(writer.run())).collect();
     let midway = || async { acknowledged.load(Ordering::SeqCst) >= WRITERS * EDITS / 3 };
     eventually("the writers write", Duration::from_mins(1), midway).await;
     fleet.servers[1].kill9().await;
     let outcomes = finish(writers).await;
 
-    let gave_up = outcomes
-        .values()
-        .filter(|outcome| **outcome == Outcome::Unknown)
-        .count();
+    let gave_up = outcomes.values().filter(|outcome| **outcome == Outcome::Unknown).count();
     assert_eq!(gave_up, WRITERS / 4, "the kill was to come midway");
-    let refused = outcomes
-        .values()
-        .filter(|outcome| **outcome == Outcome::Refused)
-        .count();
-    assert!(
-        refused * 100 <= outcomes.len(),
-        "{refused} of {} edits were refused",
-        outcomes.len()
-    );
+    let refused = outcomes.values().filter(|outcome| **outcome == Outcome::Refused).count();
+    assert!(refused * 100 <= outcomes.len(), "{refused} of {} edits were refused", outcomes.len());
     let orphans = fleet.check(&outcomes).await;
-    println!(
-        "{} edits, {gave_up} not answered, {refused} refused, {orphans} orphan blobs",
-        outcomes.len()
-    );
+    println!("{} edits, {gave_up} not answered, {refused} refused, {orphans} orphan blobs", outcomes.len());
     // Each writer of the killed server had at most one attempt under way.
     assert!(orphans <= WRITERS / 2, "{orphans} orphan blobs");
 }

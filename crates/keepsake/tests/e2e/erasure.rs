@@ -99,10 +99,8 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     let proxy = FaultProxy::start(endpoint.rsplit('/').next().unwrap()).await;
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let (tenant, crowd) = (deployment.tenant().await, deployment.tenant().await);
-    let config = ServerConfig {
-        endpoint: Some(format!("http://{}", proxy.address())),
-        ..ServerConfig::default()
-    };
+    let config =
+        ServerConfig { endpoint: Some(format!("http://{}", proxy.address())), ..ServerConfig::default() };
     // Its jobs would work on the same erasures.
     let gateway = deployment.command(&config).env("KEEPSAKE_ROLE", "gateway");
     let server = Server::start(gateway).await;
@@ -119,18 +117,12 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     let theirs = crowd.store_id.to_string();
     let ask = |key: String, prefix: &str| {
         let request = many.request(Method::POST, "/v1/erasures");
-        send(
-            request
-                .json(&below(&theirs, prefix))
-                .header("idempotency-key", key),
-        )
+        send(request.json(&below(&theirs, prefix)).header("idempotency-key", key))
     };
     let limit = usize::try_from(MAX_OPEN_ERASURES).unwrap();
     let answers = join_all((0..limit + 12).map(|number| ask(format!("key {number}"), "/p/"))).await;
-    let (accepted, refused): (Vec<_>, Vec<_>) = answers
-        .iter()
-        .enumerate()
-        .partition(|(_, answer)| answer.status == 200);
+    let (accepted, refused): (Vec<_>, Vec<_>) =
+        answers.iter().enumerate().partition(|(_, answer)| answer.status == 200);
     assert_eq!((accepted.len(), refused.len()), (limit, 12));
     for (_, answer) in refused {
         assert_eq!(answer.status, 429, "{}", answer.text);
@@ -173,17 +165,11 @@ async fn shown(client: &Client, erasure: &Value) -> Value {
 /// Runs the job some minutes on, when no worker holds an erasure.
 async fn run_job(deployment: &Deployment) {
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(5))));
-    let options = EngineOptions {
-        clock,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock, ..EngineOptions::default() };
     let index = deployment.index().await;
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let stopping = CancellationToken::new();
-    let ran = engine
-        .jobs
-        .run(Arc::new(Erase), RunRequest::SCHEDULED, &stopping)
-        .await;
+    let ran = engine.jobs.run(Arc::new(Erase), RunRequest::SCHEDULED, &stopping).await;
     assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
     index.close().await;
 }
@@ -239,9 +225,7 @@ impl Place<'_> {
     async fn create(&mut self, path: &str, content: &str) -> String {
         let content = self.sought.remember(content);
         let memories = format!("/memory_stores/{}/memories", self.store);
-        let made = self
-            .post(&memories, &json!({"path": path, "content": content}))
-            .await;
+        let made = self.post(&memories, &json!({"path": path, "content": content})).await;
         made["id"].as_str().unwrap().to_owned()
     }
 
@@ -291,37 +275,20 @@ async fn live(place: &mut Place<'_>) {
         place.update(&edited, json!({"content": content})).await;
     }
     let versions = format!("/memory_stores/{}/memory_versions", place.store);
-    let history = ok(&place
-        .client
-        .get(&format!("/v1{versions}?memory_id={edited}"))
-        .await);
+    let history = ok(&place.client.get(&format!("/v1{versions}?memory_id={edited}")).await);
     let first = history["data"].as_array().unwrap().last().unwrap()["id"].clone();
-    place
-        .post(
-            &format!("{versions}/{}/redact", first.as_str().unwrap()),
-            &json!({}),
-        )
-        .await;
+    place.post(&format!("{versions}/{}/redact", first.as_str().unwrap()), &json!({})).await;
     // Moved out, and in, and out again; deleted; brought back.
     let moved = place.create(&path("moved"), &text("moved")).await;
-    place
-        .update(&moved, json!({"path": format!("/out/{MARK}")}))
-        .await;
+    place.update(&moved, json!({"path": format!("/out/{MARK}")})).await;
     let passing = place.create("/before", &text("passing")).await;
     place.update(&passing, json!({"path": path("passing/by")})).await;
-    place
-        .update(&passing, json!({"path": "/after", "content": text("after")}))
-        .await;
+    place.update(&passing, json!({"path": "/after", "content": text("after")})).await;
     let deleted = place.create(&path(".hidden/deleted"), &text("deleted")).await;
     place.delete(&deleted).await;
     // By the tool, as calls that may be sent again.
     let at = format!("/memories/people/{MARK}/tool.md");
-    place
-        .tool(
-            "toolu_1",
-            json!({"command": "create", "path": at, "file_text": text("tool")}),
-        )
-        .await;
+    place.tool("toolu_1", json!({"command": "create", "path": at, "file_text": text("tool")})).await;
     place
         .tool(
             "toolu_2",
@@ -329,12 +296,7 @@ async fn live(place: &mut Place<'_>) {
         )
         .await;
     let to = format!("/memories/people/{MARK}/sub/tool.md");
-    place
-        .tool(
-            "toolu_3",
-            json!({"command": "rename", "old_path": at, "new_path": to}),
-        )
-        .await;
+    place.tool("toolu_3", json!({"command": "rename", "old_path": at, "new_path": to})).await;
     // Read, so that times of access are written.
     let read = format!("/v1/memory_stores/{}/memories/{edited}", place.store);
     ok(&place.client.get(&read).await);
@@ -351,10 +313,7 @@ async fn session_with(client: &Client, stores: &[&str]) -> (String, Vec<String>)
     secrets::remember(made["token"].as_str().unwrap(), "a session's token");
     let resources = made["resources"].as_array().unwrap().iter();
     let mounts = resources.map(|resource| resource["mount_path"].as_str().unwrap().to_owned());
-    (
-        format!("/v1/sessions/{}", made["id"].as_str().unwrap()),
-        mounts.collect(),
-    )
+    (format!("/v1/sessions/{}", made["id"].as_str().unwrap()), mounts.collect())
 }
 
 /// Views a path in a session, which may be gone.
@@ -413,12 +372,8 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let mut place = Place {
-        client: &client,
-        store: tenant.store_id.to_string(),
-        sought: Sought::default(),
-        requests: 0,
-    };
+    let mut place =
+        Place { client: &client, store: tenant.store_id.to_string(), sought: Sought::default(), requests: 0 };
     let kept = keep(&mut place).await;
     live(&mut place).await;
     let (session, mounts) = session_with(&client, &[&place.store]).await;
@@ -427,10 +382,7 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     // So that the events are written.
     server.end().await;
     server.restart().await;
-    assert!(
-        found_in(&deployment, &tenant, &place.sought).await > 30,
-        "the search finds existing memories"
-    );
+    assert!(found_in(&deployment, &tenant, &place.sought).await > 30, "the search finds existing memories");
     // So that the server has the index of the store in memory.
     let search = format!("/v1/memory_stores/{}/search?query=qzx", place.store);
     assert_ne!(ok(&client.get(&search).await)["data"], json!([]));
@@ -470,22 +422,13 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     let memories = format!("/v1/memory_stores/{}/memories?view=full", place.store);
     let listed = ok(&client.get(&memories).await);
     let listed = listed["data"].as_array().unwrap();
-    let paths: Vec<_> = listed
-        .iter()
-        .map(|memory| memory["path"].as_str().unwrap())
-        .collect();
+    let paths: Vec<_> = listed.iter().map(|memory| memory["path"].as_str().unwrap()).collect();
     assert_eq!(paths, kept);
     for memory in listed {
-        assert_eq!(
-            memory["content"],
-            format!("{KEPT} {}", memory["path"].as_str().unwrap())
-        );
+        assert_eq!(memory["content"], format!("{KEPT} {}", memory["path"].as_str().unwrap()));
     }
     let history = format!("/v1/memory_stores/{}/memory_versions", place.store);
-    assert_eq!(
-        ok(&client.get(&history).await)["data"].as_array().unwrap().len(),
-        3
-    );
+    assert_eq!(ok(&client.get(&history).await)["data"].as_array().unwrap().len(), 3);
     // The same call again finds the erasure, though what it asked is forgotten.
     let again = place.requests;
     place.requests = again - 1;
@@ -517,20 +460,13 @@ async fn three_stores(place: &mut Place<'_>, metadata: &Value) -> Vec<String> {
 
 async fn erased_stores_are_nowhere(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides {
-        stores_per_tenant: Some(6),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { stores_per_tenant: Some(6), ..LimitOverrides::default() };
     let tenant = deployment.tenant_with(limits).await;
     let stranger = deployment.tenant().await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let mut place = Place {
-        client: &client,
-        store: tenant.store_id.to_string(),
-        sought: Sought::default(),
-        requests: 0,
-    };
+    let mut place =
+        Place { client: &client, store: tenant.store_id.to_string(), sought: Sought::default(), requests: 0 };
     keep(&mut place).await;
     let both = json!({"person": "ada", "kind": "test"});
     let others = client.with_key(&stranger.key);
@@ -542,15 +478,10 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     ] {
         let draft = json!({"name": "stays", "metadata": metadata});
         let made = ok(&client.post("/v1/memory_stores", &draft).await);
-        bystanders.push((
-            client,
-            format!("/v1/memory_stores/{}", made["id"].as_str().unwrap()),
-        ));
+        bystanders.push((client, format!("/v1/memory_stores/{}", made["id"].as_str().unwrap())));
     }
     let mut stores = three_stores(&mut place, &both).await;
-    ok(&client
-        .post(&format!("/v1/memory_stores/{}/archive", stores[0]), &json!({}))
-        .await);
+    ok(&client.post(&format!("/v1/memory_stores/{}/archive", stores[0]), &json!({})).await);
     let (session, mounts) = session_with(&client, &[&stores[2], &tenant.store_id.to_string()]).await;
     for mount in &mounts {
         view_in(&client, &session, &format!("{mount}/people/bob")).await;
@@ -593,19 +524,14 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     for name in ["session_resources", "session_events"] {
         assert_eq!(receipt["removed"][name], 1, "{receipt}");
     }
-    assert_eq!(
-        paths_in(&client, &session).await,
-        [json!(format!("{}/people/bob", mounts[1]))]
-    );
+    assert_eq!(paths_in(&client, &session).await, [json!(format!("{}/people/bob", mounts[1]))]);
     let left = ok(&client.get(&session).await)["resources"].clone();
     assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
     assert_eq!(left[0]["memory_store_id"], tenant.store_id.to_string());
     for (client, store) in bystanders {
         ok(&client.get(&store).await);
     }
-    let kept = ok(&client
-        .get(&format!("/v1/memory_stores/{}/memories", tenant.store_id))
-        .await);
+    let kept = ok(&client.get(&format!("/v1/memory_stores/{}/memories", tenant.store_id)).await);
     assert_eq!(kept["data"].as_array().unwrap().len(), 3);
     assert_rest_of_stores_is_erased(&mut place).await;
     assert_eq!(found_in(&deployment, &tenant, &place.sought).await, 0);
@@ -629,10 +555,7 @@ async fn plant_orphan(deployment: &Deployment, tenant: &Tenant, store: &str) {
 async fn assert_rest_of_stores_is_erased(place: &mut Place<'_>) {
     let nobody = json!({"store_metadata": {"person": "nobody"}});
     let erasure = place.post("/erasures", &nobody).await;
-    assert_eq!(
-        receipt(place.client, &erasure).await["memory_store_ids"],
-        json!([])
-    );
+    assert_eq!(receipt(place.client, &erasure).await["memory_store_ids"], json!([]));
     let draft = json!({"name": "another"});
     let mut made = Value::Null;
     for _ in 0..3 {
@@ -647,10 +570,7 @@ async fn assert_rest_of_stores_is_erased(place: &mut Place<'_>) {
     let prefix = json!({"memory_store_id": place.store, "path_prefix": "/b/"});
     let erasure = place.post("/erasures", &prefix).await;
     let removed = receipt(place.client, &erasure).await["removed"].clone();
-    assert_eq!(
-        (&removed["memory_stores"], &removed["blobs"]),
-        (&json!(1), &json!(1))
-    );
+    assert_eq!((&removed["memory_stores"], &removed["blobs"]), (&json!(1), &json!(1)));
 }
 
 /// How often something sought is anywhere that Keepsake writes.
@@ -665,33 +585,18 @@ async fn found_in(deployment: &Deployment, tenant: &Tenant, sought: &Sought) -> 
         let bytes = beside.iter().filter_map(|file| std::fs::read(file).ok());
         vec![bytes.flatten().collect()]
     };
-    assert!(
-        occurrences(&places[0], b"/people/bob") > 0,
-        "the index was not searched"
-    );
+    assert!(occurrences(&places[0], b"/people/bob") > 0, "the index was not searched");
     if !deployment.pair.has_postgres() && !deployment.pair.has_s3() {
-        assert!(
-            occurrences(&places[0], KEPT.as_bytes()) > 0,
-            "the content was not searched"
-        );
+        assert!(occurrences(&places[0], KEPT.as_bytes()) > 0, "the content was not searched");
         return sought.count_in(&places[0]);
     }
     let blobs = deployment.blobs().await;
     let mut objects = Vec::new();
     for listed in blobs.list(None, None, 100_000).await.unwrap() {
         assert_eq!(listed.key.tenant_id, tenant.id);
-        objects.extend(
-            blobs
-                .get(&listed.key, listed.size_bytes)
-                .await
-                .unwrap()
-                .unwrap_or_default(),
-        );
+        objects.extend(blobs.get(&listed.key, listed.size_bytes).await.unwrap().unwrap_or_default());
     }
-    assert!(
-        occurrences(&objects, KEPT.as_bytes()) > 0,
-        "the objects were not searched"
-    );
+    assert!(occurrences(&objects, KEPT.as_bytes()) > 0, "the objects were not searched");
     places.push(objects);
     places.iter().map(|bytes| sought.count_in(bytes)).sum()
 }

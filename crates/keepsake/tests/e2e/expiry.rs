@@ -111,17 +111,11 @@ async fn killed_expiry_is_resumed(pair: Pair) {
 
     // After the dead process's lease has expired, when no run waits for its reads.
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(15))));
-    let options = EngineOptions {
-        clock,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock, ..EngineOptions::default() };
     let index = deployment.index().await;
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let stopping = CancellationToken::new();
-    let rest = engine
-        .jobs
-        .run(Arc::new(ExpireUnused), RunRequest::SCHEDULED, &stopping)
-        .await;
+    let rest = engine.jobs.run(Arc::new(ExpireUnused), RunRequest::SCHEDULED, &stopping).await;
     assert!(
         matches!(&rest, Ok(RunOutcome::Ran(counts)) if counts["expired"] == UNUSED - expired),
         "{expired}: {rest:?}"

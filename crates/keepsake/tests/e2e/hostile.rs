@@ -45,9 +45,7 @@ async fn exchange(server: &Server, bytes: &[u8]) -> (u16, String) {
         String::from_utf8_lossy(&answer).into_owned()
     });
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
-    let answer = exchanged
-        .await
-        .unwrap_or_else(|_| panic!("left waiting: {shown}"));
+    let answer = exchanged.await.unwrap_or_else(|_| panic!("left waiting: {shown}"));
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or(CLOSED), answer)
 }
@@ -55,10 +53,7 @@ async fn exchange(server: &Server, bytes: &[u8]) -> (u16, String) {
 async fn answered_one_of(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u16]) {
     let (status, answer) = exchange(server, bytes.as_ref()).await;
     let shown = String::from_utf8_lossy(&bytes.as_ref()[..bytes.as_ref().len().min(80)]).into_owned();
-    assert!(
-        statuses.contains(&status),
-        "{shown:?} was answered {status}: {answer}"
-    );
+    assert!(statuses.contains(&status), "{shown:?} was answered {status}: {answer}");
 }
 
 /// Malformed request heads.
@@ -79,10 +74,7 @@ async fn heads(server: &Server) {
         (format!("GET / HTTP/1.1\r\nA: \0\r\n{END}"), [400, CLOSED]),
         (format!("GET / HTTP/1.1\r\n: a\r\n{END}"), [400, CLOSED]),
         (format!("GET / HTTP/1.1\r\nA : b\r\n{END}"), [400, CLOSED]),
-        (
-            format!("GET / HTTP/1.1\r\nA: b\r\n folded\r\n{END}"),
-            [400, CLOSED],
-        ),
+        (format!("GET / HTTP/1.1\r\nA: b\r\n folded\r\n{END}"), [400, CLOSED]),
         (format!("GET /nowhere HTTP/1.1\r\n{END}"), [404, 404]),
         (format!("TRACE /livez HTTP/1.1\r\n{END}"), [405, 405]),
         (format!("CONNECT x:443 HTTP/1.1\r\n{END}"), [404, 405]),
@@ -90,23 +82,11 @@ async fn heads(server: &Server) {
         (format!("BREW /livez HTTP/1.1\r\n{END}"), [405, 405]),
         (format!("GET http://other/livez HTTP/1.1\r\n{END}"), [200, 200]),
         (format!("GET http://[::1/livez HTTP/1.1\r\n{END}"), [400, CLOSED]),
-        (
-            format!("GET /livez?{} HTTP/1.1\r\n{END}", large(8 << 10)),
-            [414, 414],
-        ),
+        (format!("GET /livez?{} HTTP/1.1\r\n{END}", large(8 << 10)), [414, 414]),
         (format!("GET /{} HTTP/1.1\r\n{END}", large(100_000)), [414, 431]),
-        (
-            format!("GET /livez HTTP/1.1\r\nA: {}\r\n{END}", large(17 << 10)),
-            [431, 431],
-        ),
-        (
-            format!("GET /livez HTTP/1.1\r\nA: {}\r\n{END}", large(1 << 20)),
-            [431, CLOSED],
-        ),
-        (
-            format!("GET /livez HTTP/1.1\r\n{}{END}", "A: b\r\n".repeat(10_000)),
-            [431, CLOSED],
-        ),
+        (format!("GET /livez HTTP/1.1\r\nA: {}\r\n{END}", large(17 << 10)), [431, 431]),
+        (format!("GET /livez HTTP/1.1\r\nA: {}\r\n{END}", large(1 << 20)), [431, CLOSED]),
+        (format!("GET /livez HTTP/1.1\r\n{}{END}", "A: b\r\n".repeat(10_000)), [431, CLOSED]),
     ] {
         answered_one_of(server, head, &statuses).await;
     }
@@ -160,44 +140,18 @@ async fn frames(server: &Server, tenant: &Tenant) {
         ("Transfer-Encoding: chunked, gzip", "{}", [400, CLOSED]),
         ("Transfer-Encoding: xchunked", "{}", [400, CLOSED]),
         // The framing that counts is the chunked one.
-        (
-            "Content-Length: 5\r\nTransfer-Encoding: chunked",
-            "2\r\n{}\r\n0\r\n\r\n",
-            [400, CLOSED],
-        ),
-        (
-            "Transfer-Encoding: chunked",
-            "2;x=\"y\r\n{}\r\n0\r\n\r\n",
-            [400, CLOSED],
-        ),
-        (
-            "Transfer-Encoding: chunked",
-            "ffffffffffffffffffff\r\n{}\r\n",
-            [400, CLOSED],
-        ),
-        (
-            "Transfer-Encoding: chunked",
-            "-2\r\n{}\r\n0\r\n\r\n",
-            [400, CLOSED],
-        ),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", "2\r\n{}\r\n0\r\n\r\n", [400, CLOSED]),
+        ("Transfer-Encoding: chunked", "2;x=\"y\r\n{}\r\n0\r\n\r\n", [400, CLOSED]),
+        ("Transfer-Encoding: chunked", "ffffffffffffffffffff\r\n{}\r\n", [400, CLOSED]),
+        ("Transfer-Encoding: chunked", "-2\r\n{}\r\n0\r\n\r\n", [400, CLOSED]),
         ("Transfer-Encoding: chunked", "2\r\n{}0\r\n\r\n", [400, CLOSED]),
     ] {
         answered_one_of(server, post(headers, body), &statuses).await;
     }
     let extended = format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(1 << 20));
-    answered_one_of(
-        server,
-        post("Transfer-Encoding: chunked", &extended),
-        &[400, 413, CLOSED],
-    )
-    .await;
+    answered_one_of(server, post("Transfer-Encoding: chunked", &extended), &[400, 413, CLOSED]).await;
     let endless = "8000\r\n".to_owned() + &" ".repeat(0x8000) + "\r\n";
-    answered_one_of(
-        server,
-        post("Transfer-Encoding: chunked", &endless.repeat(64)),
-        &[413, CLOSED],
-    )
-    .await;
+    answered_one_of(server, post("Transfer-Encoding: chunked", &endless.repeat(64)), &[413, CLOSED]).await;
     // Nothing of a body is read for one without a credential.
     let stranger = "POST /v1/memory_stores HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n{";
     answered_one_of(server, stranger, &[401]).await;
@@ -215,10 +169,8 @@ async fn frames(server: &Server, tenant: &Tenant) {
 async fn slow_clients(server: &Server, tenant: &Tenant) {
     let trickle = async |bytes: &'static [u8], repeated: &'static [u8]| {
         let begun = Instant::now();
-        let (mut reader, mut writer) = TcpStream::connect(("127.0.0.1", server.port()))
-            .await
-            .unwrap()
-            .into_split();
+        let (mut reader, mut writer) =
+            TcpStream::connect(("127.0.0.1", server.port())).await.unwrap().into_split();
         let writing = async {
             writer.write_all(bytes).await.unwrap();
             while writer.write_all(repeated).await.is_ok() {
@@ -283,10 +235,7 @@ async fn bodies(server: &Server, tenant: &Tenant) {
         (&memories, "{\"path\":\"/a\",\"content\":\"\\u0000\"}".to_owned()),
         (&memories, "{\"path\":\"/a\",\"content\":null}".to_owned()),
         (&memories, "\u{feff}{\"path\":\"/a\",\"content\":\"\"}".to_owned()),
-        (
-            &memories,
-            format!("{{\"path\":\"{}\",\"content\":\"\"}}", "/a".repeat(100_000)),
-        ),
+        (&memories, format!("{{\"path\":\"{}\",\"content\":\"\"}}", "/a".repeat(100_000))),
     ] {
         let answer = post(&client, path, body.into_bytes()).await;
         assert_eq!(answer, 400, "{path}");
@@ -298,10 +247,7 @@ async fn bodies(server: &Server, tenant: &Tenant) {
         arrays,
         "{\"command\":\"view\",\"command\":\"view\"}".to_owned(),
         "{\"command\":\"view\",\"path\":\"/memories\",\"view_range\":[1e999,2]}".to_owned(),
-        format!(
-            "{{\"command\":\"view\",\"path\":\"/memories\",\"view_range\":[{},-1]}}",
-            "9".repeat(500)
-        ),
+        format!("{{\"command\":\"view\",\"path\":\"/memories\",\"view_range\":[{},-1]}}", "9".repeat(500)),
         "{\"command\":\"create\",\"path\":\"/memories/\\ud800\",\"file_text\":\"\"}".to_owned(),
         format!("{{\"command\":\"view\",\"path\":{}}}", nested("[", "]")),
     ] {
@@ -322,35 +268,21 @@ async fn post(client: &Client, path: &str, body: Vec<u8>) -> u16 {
 async fn excess_connection_is_refused_except_for_health_probes() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        more: String::new(),
-        ..ServerConfig::default()
-    };
-    let config = deployment
-        .config(&config)
-        .replace("[server]\n", "[server]\nmax_connections = 4\n");
+    let config = ServerConfig { more: String::new(), ..ServerConfig::default() };
+    let config = deployment.config(&config).replace("[server]\n", "[server]\nmax_connections = 4\n");
     let command = keepsake_testkit::ServerCommand::new(crate::support::binary(), &config);
     let server = Server::start(command).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
-        stream
-            .write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-            .await
-            .unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
         held.push(stream);
     }
-    let request = format!(
-        "GET /v1/memory_stores HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\n\r\n",
-        tenant.key
-    );
+    let request = format!("GET /v1/memory_stores HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\n\r\n", tenant.key);
     let (status, answer) = exchange(&server, request.as_bytes()).await;
     assert_eq!(status, 529, "{answer}");
-    assert!(
-        answer.contains("retry-after: 1") && answer.contains("overloaded_error"),
-        "{answer}"
-    );
+    assert!(answer.contains("retry-after: 1") && answer.contains("overloaded_error"), "{answer}");
     let probe = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
     assert_eq!(exchange(&server, probe).await.0, 200);
     held.pop();

@@ -59,34 +59,19 @@ impl Parties {
         let provision = deployment.provision().await;
         let owner = provision.tenant(LimitOverrides::default()).await;
         let stranger = provision.tenant(LimitOverrides::default()).await;
-        let bound = provision
-            .key(owner.id, &Scope::ALL, Some(vec![owner.store_id]))
-            .await;
+        let bound = provision.key(owner.id, &Scope::ALL, Some(vec![owner.store_id])).await;
         provision.close().await;
-        Self {
-            server: deployment.start().await,
-            deployment,
-            owner,
-            stranger,
-            bound,
-        }
+        Self { server: deployment.start().await, deployment, owner, stranger, bound }
     }
 }
 
 async fn run(pair: Pair) {
-    let Parties {
-        deployment,
-        server,
-        owner,
-        stranger,
-        bound,
-    } = Parties::on(pair).await;
+    let Parties { deployment, server, owner, stranger, bound } = Parties::on(pair).await;
     let owning = server.client(&owner);
     let document = owning.get("/openapi.json").await.json();
     document::assert_complete(&document);
-    let (guarded, open): (Vec<_>, Vec<_>) = document::operations(&document)
-        .into_iter()
-        .partition(|operation| operation.needs_credential);
+    let (guarded, open): (Vec<_>, Vec<_>) =
+        document::operations(&document).into_iter().partition(|operation| operation.needs_credential);
 
     let attackers = [
         Attacker::stranger(server.client(&stranger)).await,
@@ -125,10 +110,7 @@ async fn targets(owner: &Client, operations: &[Operation]) -> Vec<Target> {
     let mut targets = Vec::new();
     for operation in operations {
         let fixture = Fixture::new(owner, "ayla").await;
-        targets.push(Target {
-            operation: operation.clone(),
-            ids: fixture.ids,
-        });
+        targets.push(Target { operation: operation.clone(), ids: fixture.ids });
     }
     // A list has a second page once all are there.
     for target in &mut targets {

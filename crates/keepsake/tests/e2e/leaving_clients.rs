@@ -48,10 +48,7 @@ async fn disconnecting_clients_affect_no_others(pair: Pair) {
         }
     }
     database.close().await;
-    assert!(
-        left_unanswered > LEAVING / 2,
-        "only {left_unanswered} of {LEAVING} left before their answer"
-    );
+    assert!(left_unanswered > LEAVING / 2, "only {left_unanswered} of {LEAVING} left before their answer");
 
     // More at once than there are connections.
     let writes = (0..40).map(|n| {
@@ -71,19 +68,12 @@ async fn disconnecting_clients_affect_no_others(pair: Pair) {
         let result = client.tool(&tenant, &view).await;
         if !result.is_error {
             created += 1;
-            assert!(
-                result.content.ends_with(&format!("\n     1\t{}", text(n))),
-                "{}",
-                result.content
-            );
+            assert!(result.content.ends_with(&format!("\n     1\t{}", text(n))), "{}", result.content);
         }
     }
     println!("{left_unanswered} of {LEAVING} clients left unanswered, {created} files were created");
     assert!(created > 0, "no create got through: nothing was tried");
-    let store = client
-        .get(&format!("/v1/memory_stores/{}", tenant.store_id))
-        .await
-        .json();
+    let store = client.get(&format!("/v1/memory_stores/{}", tenant.store_id)).await.json();
     assert_eq!(store["memory_count"], created + 40);
     server.end().await;
 }
@@ -108,10 +98,8 @@ async fn send_and_leave(server: &Server, tenant: &Tenant, n: usize) -> bool {
         tool_calls(tenant.store_id),
         body.len()
     );
-    let retrieve = format!(
-        "GET /v1/memory_stores/{} HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\n\r\n",
-        tenant.store_id
-    );
+    let retrieve =
+        format!("GET /v1/memory_stores/{} HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\n\r\n", tenant.store_id);
     // A retrieval is over sooner than a create.
     let (sent, pace) = match n % 4 {
         0 => (create.as_str(), Duration::from_micros(400)),

@@ -64,26 +64,18 @@ async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
 async fn draining_server_is_not_ready_but_serves_and_closes_connections() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        drain_seconds: 5,
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { drain_seconds: 5, ..ServerConfig::default() };
     let mut server = deployment.start_with(&config).await;
     let client = server.client(&tenant);
     let view = json!({"command": "view", "path": "/memories"});
     let before = client.call(tenant.store_id, &view).await;
     assert_eq!((before.status, before.header("connection")), (200, ""));
     server.ask_to_end().await;
-    eventually("it is not ready", WITHIN, async || {
-        readiness(&client).await == 503
-    })
-    .await;
+    eventually("it is not ready", WITHIN, async || readiness(&client).await == 503).await;
     let during = client.call(tenant.store_id, &view).await;
     assert_eq!((during.status, during.header("connection")), (200, "close"));
     server.ended().await;
-    let after = client
-        .request(Method::POST, &tool_calls(tenant.store_id))
-        .json(&view);
+    let after = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&view);
     assert!(try_send(after).await.unwrap_err().is_connect());
 }
 
@@ -99,11 +91,7 @@ impl Balancer {
     /// The replica for the next request, one of the ready ones.
     fn replica(&self) -> usize {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % 2;
-        if self.are_ready[next].load(Ordering::Relaxed) {
-            next
-        } else {
-            1 - next
-        }
+        if self.are_ready[next].load(Ordering::Relaxed) { next } else { 1 - next }
     }
 
     async fn watch(&self) {

@@ -30,10 +30,7 @@ async fn listing_a_hundred_thousand_files_costs_little_more_on_sqlite() {
 
 async fn listing_costs_little_more(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides {
-        memories_per_store: Some(MANY),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { memories_per_store: Some(MANY), ..LimitOverrides::default() };
     let few = deployment.tenant_with(limits.clone()).await;
     let many = deployment.tenant_with(limits).await;
     bulk::fill(&deployment, &few, FEW, DIRECTORIES).await;

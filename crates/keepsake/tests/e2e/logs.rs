@@ -26,11 +26,7 @@ const FILTER: &str = "trace";
 async fn finest_log_is_clean(pair: Pair, log_format: &'static str) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        log_filter: FILTER,
-        log_format,
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { log_filter: FILTER, log_format, ..ServerConfig::default() };
     let mut server = deployment.start_with(&config).await;
     use_everything(&server, &tenant).await;
     let client = server.client(&tenant);
@@ -80,17 +76,11 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
     let memory = json!({"path": format!("/{CONTENT}"), "content": CONTENT});
     let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{CONTENT}/")});
     for (path, body) in [
-        (
-            "/v1/memory_stores",
-            json!({"name": CONTENT, "description": CONTENT}),
-        ),
+        ("/v1/memory_stores", json!({"name": CONTENT, "description": CONTENT})),
         ("/v1/memory_stores", json!({"name": CONTENT, "other": CONTENT})),
         (&format!("{store}/memories"), memory.clone()),
         (&format!("{store}/memories"), memory),
-        (
-            "/v1/api_keys",
-            json!({"name": CONTENT, "scopes": ["memory:read"]}),
-        ),
+        ("/v1/api_keys", json!({"name": CONTENT, "scopes": ["memory:read"]})),
         ("/v1/erasures", erasure),
         ("/v1/erasures", json!({"store_metadata": {CONTENT: CONTENT}})),
     ] {
@@ -192,10 +182,7 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
     let new = json!({"path": file, "content": CONTENT, "precondition": {"type": "not_exists"}});
     let query = format!("{CONTENT} -x \"{CONTENT}\"");
     for (name, input) in [
-        (
-            "memory_write",
-            json!({"path": file, "content": format!("{CONTENT}\n")}),
-        ),
+        ("memory_write", json!({"path": file, "content": format!("{CONTENT}\n")})),
         ("memory_write", new),
         ("memory_append", json!({"path": file, "content": CONTENT})),
         ("memory_edit", edit(&twice)),
@@ -203,10 +190,7 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
         ("memory_read", json!({"path": file})),
         ("memory_read", json!({"path": format!("{root}/../{CONTENT}")})),
         ("memory_list", json!({"path_prefix": root})),
-        (
-            "memory_list",
-            json!({"path_prefix": format!("{root}/{CONTENT}/none")}),
-        ),
+        ("memory_list", json!({"path_prefix": format!("{root}/{CONTENT}/none")})),
         ("memory_search", json!({"query": query, "path_prefix": root})),
         ("memory_delete", json!({"path": file})),
         ("memory_delete", json!({"path": file})),
@@ -224,10 +208,9 @@ async fn use_search(client: &Client, store: &str) {
     assert_ne!(found["data"], json!([]), "the hit has no lines");
     let below = format!("{search}?query={CONTENT}&path_prefix=/{CONTENT}/");
     done(&client.get(&below).await);
-    for wrong in [
-        format!("?query={CONTENT}&page=page_{CONTENT}"),
-        format!("?query={CONTENT}&path_prefix={CONTENT}"),
-    ] {
+    for wrong in
+        [format!("?query={CONTENT}&page=page_{CONTENT}"), format!("?query={CONTENT}&path_prefix={CONTENT}")]
+    {
         let refused = client.get(&format!("{search}{wrong}")).await;
         assert_eq!(refused.status, 400, "{}", refused.text);
     }
@@ -273,10 +256,7 @@ async fn use_mcp(client: &Client, path: &str, root: &str) {
         tool(CONTENT, json!({CONTENT: CONTENT})),
         ("resources/list", json!({})),
         ("resources/read", json!({"uri": uri})),
-        (
-            "resources/read",
-            json!({"uri": format!("memory://{CONTENT}/none")}),
-        ),
+        ("resources/read", json!({"uri": format!("memory://{CONTENT}/none")})),
         ("prompts/get", prompt),
         ("prompts/get", json!({"name": CONTENT})),
         (CONTENT, json!({CONTENT: CONTENT})),
@@ -297,10 +277,7 @@ async fn use_mcp(client: &Client, path: &str, root: &str) {
 async fn lines_of_a_write_name_its_request_and_tenant() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        log_filter: "debug",
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { log_filter: "debug", ..ServerConfig::default() };
     let mut server = deployment.start_with(&config).await;
     let input = json!({"command": "create", "path": "/memories/a", "file_text": "x"});
     let answer = server.client(&tenant).call(tenant.store_id, &input).await;

@@ -3,10 +3,7 @@
 //! Each test starts its servers on a new [`Deployment`](support::Deployment): an
 //! empty database or file, and an unused prefix or folder.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking, as the test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
 mod agent_day;
 mod agent_tools;

@@ -21,9 +21,7 @@ async fn clients_are_served_over_http() {
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let of_store = Reached::Url(format!("{}/mcp/{}", server.url(), tenant.store_id));
-    Place::new(of_store, &tenant.key, "/memories", "notes")
-        .suites()
-        .await;
+    Place::new(of_store, &tenant.key, "/memories", "notes").suites().await;
 
     let (_, token) = session(&client, &[(&tenant.store_id.to_string(), "read_write")]).await;
     let of_session = Reached::Url(format!("{}/mcp", server.url()));
@@ -51,9 +49,7 @@ async fn server_is_bridged_to_stdio() {
     let store = tenant.store_id.to_string();
     let bridge = ["mcp", "--url", &server.url(), "--store", &store].map(str::to_owned);
     let bridge = Reached::Command(bridge.to_vec());
-    Place::new(bridge, &tenant.key, "/memories", "notes")
-        .suites()
-        .await;
+    Place::new(bridge, &tenant.key, "/memories", "notes").suites().await;
 }
 
 /// The server under test and the values that a suite needs.
@@ -72,12 +68,7 @@ enum Reached {
 
 impl Place {
     fn new(reached: Reached, key: &str, root: &str, slug: &str) -> Self {
-        Self {
-            reached,
-            key: key.to_owned(),
-            root: root.to_owned(),
-            slug: slug.to_owned(),
-        }
+        Self { reached, key: key.to_owned(), root: root.to_owned(), slug: slug.to_owned() }
     }
 
     async fn suites(&self) {
@@ -87,9 +78,7 @@ impl Place {
 
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command
-            .env("KEEPSAKE_MCP_ROOT", &self.root)
-            .env("KEEPSAKE_MCP_SLUG", &self.slug);
+        command.env("KEEPSAKE_MCP_ROOT", &self.root).env("KEEPSAKE_MCP_SLUG", &self.slug);
         if !self.key.is_empty() {
             command.env("KEEPSAKE_API_KEY", &self.key);
         }
@@ -97,9 +86,8 @@ impl Place {
             Reached::Url(url) => command.env("KEEPSAKE_MCP_URL", url),
             Reached::Command(arguments) => {
                 let program = binary().to_str().unwrap();
-                let whole: Vec<_> = std::iter::once(program)
-                    .chain(arguments.iter().map(String::as_str))
-                    .collect();
+                let whole: Vec<_> =
+                    std::iter::once(program).chain(arguments.iter().map(String::as_str)).collect();
                 command.env("KEEPSAKE_MCP_COMMAND", json!(whole).to_string())
             }
         };
@@ -108,9 +96,7 @@ impl Place {
 
     async fn python(&self) {
         let mut command = self.command(script::from_environment(MCP_PYTHON));
-        command
-            .args(["-B", "-m", "unittest", "--verbose", "test_server"])
-            .current_dir(suites());
+        command.args(["-B", "-m", "unittest", "--verbose", "test_server"]).current_dir(suites());
         let output = script::run(&mut command).await;
         assert!(!output.contains("Ran 0 tests"), "{output}");
     }
@@ -164,9 +150,7 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     let client = server.client(&tenant);
     let (notes, handbook) = (tenant.store_id.to_string(), handbook.to_string());
     let rule = json!({"path": "/rules.md", "content": "# Rules"});
-    let made = client
-        .post(&format!("/v1/memory_stores/{handbook}/memories"), &rule)
-        .await;
+    let made = client.post(&format!("/v1/memory_stores/{handbook}/memories"), &rule).await;
     assert_eq!(made.status, 200, "{}", made.text);
     let (session_id, token) = session(&client, &[(&notes, "read_write"), (&handbook, "read_only")]).await;
 
@@ -231,10 +215,8 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
     let write = |path: &str| json!({"path": path, "content": "x"});
     let edit = json!({"path": rules, "edits": [{"old_str": "R", "new_str": "r"}]});
     let (read_only, mounted) = ("attached read-only", "a memory store is mounted there");
-    let (root, outside) = (
-        "Cannot delete the /memories directory itself",
-        "is in no memory store of this session",
-    );
+    let (root, outside) =
+        ("Cannot delete the /memories directory itself", "is in no memory store of this session");
     for (tool, arguments, why) in [
         ("memory_write", write(rules), read_only),
         ("memory_append", write(rules), read_only),
@@ -277,10 +259,7 @@ async fn only_the_protocol_is_written_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary());
     command.args(["mcp", "--data"]).arg(folder.path());
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.kill_on_drop(true);
     let mut process = command.spawn().unwrap();
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -306,10 +285,7 @@ async fn only_the_protocol_is_written_to_stdout() {
 
     // A bridge without a credential, or with a folder beside it, says why.
     let nothing: &[&str] = &[];
-    for (more, why) in [
-        (nothing, "KEEPSAKE_API_KEY"),
-        (&["--data", "x"], "cannot be used with"),
-    ] {
+    for (more, why) in [(nothing, "KEEPSAKE_API_KEY"), (&["--data", "x"], "cannot be used with")] {
         let mut command = Command::new(binary());
         command.args(["mcp", "--url", "http://127.0.0.1:1"]).args(more);
         let output = command.env_remove("KEEPSAKE_API_KEY").output().await.unwrap();

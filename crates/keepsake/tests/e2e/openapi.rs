@@ -110,13 +110,7 @@ impl Ids {
 
     /// The configuration that has most paths made of these ids.
     fn configuration(&self) -> String {
-        let Self {
-            store,
-            memories,
-            versions,
-            session,
-            resource,
-        } = self;
+        let Self { store, memories, versions, session, resource } = self;
         format!(
             "[dictionaries]\n\
              stores = {{ values = [{store:?}] }}\n\

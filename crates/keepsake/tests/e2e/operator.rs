@@ -280,16 +280,12 @@ async fn write(client: &Client) -> String {
     let store = text(&ok(&client.post(STORES, &json!({"name": "notes"})).await)["id"]);
     let memories = format!("{STORES}/{store}/memories");
     let create = async |path: &str, content: &str| {
-        ok(&client
-            .post(&memories, &json!({"path": path, "content": content}))
-            .await)
+        ok(&client.post(&memories, &json!({"path": path, "content": content})).await)
     };
     create("/a", "12345").await;
     let memory = create("/b", "12345").await;
     let edit = json!({"content": "1234567890"});
-    ok(&client
-        .post(&format!("{memories}/{}", text(&memory["id"])), &edit)
-        .await);
+    ok(&client.post(&format!("{memories}/{}", text(&memory["id"])), &edit).await);
     store
 }
 
@@ -308,10 +304,7 @@ async fn plant_orphan(deployment: &Deployment, id: &str) {
 async fn remove(deployment: &Deployment, id: &str) -> Value {
     // Later than a slot that the server's own worker may have run.
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(5))));
-    let options = EngineOptions {
-        clock: clock.clone(),
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
     let index = deployment.index().await;
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let tenant_id: TenantId = id.parse().unwrap();
@@ -345,10 +338,7 @@ async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
     }
     database.close().await;
     let listed = deployment.blobs().await.list(None, None, 100_000).await.unwrap();
-    assert!(
-        listed.iter().all(|blob| blob.key.tenant_id != tenant_id),
-        "{listed:?}"
-    );
+    assert!(listed.iter().all(|blob| blob.key.tenant_id != tenant_id), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -402,11 +392,7 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     let limit = |name: &str, value: i64| tenant_with("limits", json!({name: value}));
     for (path, body, named) in [
         (TENANTS, json!({"name": ""}), "`name`"),
-        (
-            TENANTS,
-            tenant_with("external_id", json!("\u{7}")),
-            "`external_id`",
-        ),
+        (TENANTS, tenant_with("external_id", json!("\u{7}")), "`external_id`"),
         (TENANTS, limit("bytes_per_memroy", 1), "`bytes_per_memroy`"),
         (TENANTS, limit("bytes_per_memory", -1), "`bytes_per_memory`"),
         (TENANTS, tenant_with("nmae", json!("b")), "`nmae`"),
@@ -499,16 +485,9 @@ async fn requests_that_race_make_one_tenant_and_lose_no_change(pair: Pair) {
     assert_eq!(operator.get(&other_path).await, other);
     ok(&operator.send(Method::PATCH, &path, Some(&change)).await);
 
-    let limits = [
-        "bytes_per_memory",
-        "max_view_chars",
-        "memories_per_store",
-        "bytes_per_store",
-    ];
+    let limits = ["bytes_per_memory", "max_view_chars", "memories_per_store", "bytes_per_store"];
     let changes = limits.map(|name| json!({"limits": {name: 5}}));
-    let racing = changes
-        .iter()
-        .map(|change| operator.send(Method::PATCH, &path, Some(change)));
+    let racing = changes.iter().map(|change| operator.send(Method::PATCH, &path, Some(change)));
     for answer in join_all(racing).await {
         ok(&answer);
     }
@@ -597,12 +576,7 @@ async fn key_grants_no_more_than_its_own_rights(client: &Client, own: StoreId, o
     let nobodys = "memstore_00000000000000000000000001";
     let later = "2999-01-01T00:00:00.000001Z";
     for (field, value, status, told) in [
-        (
-            "scopes",
-            json!(["memory:read", "memory:write"]),
-            403,
-            "memory:write",
-        ),
+        ("scopes", json!(["memory:read", "memory:write"]), 403, "memory:write"),
         ("scopes", json!([]), 400, "`scopes`"),
         ("memory_store_ids", json!(null), 400, "`memory_store_ids`"),
         ("memory_store_ids", json!([own, other]), 404, "memory store"),
@@ -646,9 +620,7 @@ async fn dry_runs_are_not_counted_as_done() {
 async fn ask_for_run(operator: &Operator, name: &str, is_dry: bool) {
     let path = format!("/admin/v1/jobs/{name}");
     let body = json!({"dry_run": is_dry});
-    let begun = operator
-        .send(Method::POST, &format!("{path}/run"), Some(&body))
-        .await;
+    let begun = operator.send(Method::POST, &format!("{path}/run"), Some(&body)).await;
     assert_eq!(begun.status, 202, "{}", begun.text);
     let id = begun.json()["id"].clone();
     let ended = async || {

@@ -70,10 +70,7 @@ async fn kill_loses_nothing(pair: Pair) {
     }
 
     server.restart().await;
-    assert_eq!(
-        client.lines(&tenant, "/memories/notes.txt").await,
-        ["1", "two", "three", ""]
-    );
+    assert_eq!(client.lines(&tenant, "/memories/notes.txt").await, ["1", "two", "three", ""]);
     let view = json!({"command": "view", "path": "/memories"});
     let listing = client.tool_ok(&tenant, &view).await;
     for gone in ["/memories/old", "/memories/gone"] {
@@ -114,9 +111,7 @@ async fn write_until_the_crash(
     acknowledged: Arc<AtomicUsize>,
 ) -> usize {
     for n in 0.. {
-        let request = client
-            .request(Method::POST, &tool_calls(tenant.store_id))
-            .json(&block_of(writer, n));
+        let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&block_of(writer, n));
         let Ok(answer) = try_send(request).await else {
             return n;
         };

@@ -31,10 +31,7 @@ fn passed(answers: &[Answer]) -> usize {
 async fn default_rates_admit_256_simultaneous_uploads() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        more: String::new(),
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { more: String::new(), ..ServerConfig::default() };
     let server = deployment.start_with(&config).await;
     let client = server.client(&tenant);
     let memories = format!("{STORES}/{}/memories", tenant.store_id);
@@ -103,10 +100,8 @@ async fn changed_rate_takes_effect_within_five_seconds() {
     assert_eq!(passed(&ask(&client, 20).await), 20);
     let none = json!({"requests_per_second": 0, "request_burst": 0});
     deployment.provision().await.set_limits(tenant.id, &none).await;
-    eventually("nothing passes", Duration::from_secs(5), async || {
-        client.get(STORES).await.status == 429
-    })
-    .await;
+    eventually("nothing passes", Duration::from_secs(5), async || client.get(STORES).await.status == 429)
+        .await;
     let refused = client.get(STORES).await;
     assert_eq!(refused.header("retry-after"), "30");
 }

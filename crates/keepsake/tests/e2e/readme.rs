@@ -31,10 +31,7 @@ fn blocks(text: &str) -> Vec<Block> {
             continue;
         };
         let text: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
-        blocks.push(Block {
-            language: language.to_owned(),
-            text: text.join("\n"),
-        });
+        blocks.push(Block { language: language.to_owned(), text: text.join("\n") });
     }
     blocks
 }
@@ -54,11 +51,7 @@ impl Reader {
         fs::create_dir_all(path.join("target/debug")).unwrap();
         fs::create_dir(path.join("home")).unwrap();
         copy(&repository().join("clients"), &path.join("clients"));
-        let reader = Self {
-            folder,
-            printed: String::new(),
-            servers: Vec::new(),
-        };
+        let reader = Self { folder, printed: String::new(), servers: Vec::new() };
         // It keeps its files in this folder instead of the home folder.
         let program = format!(
             "#!/bin/sh\nXDG_CONFIG_HOME='{0}' XDG_DATA_HOME='{0}' exec '{1}' \"$@\"\n",
@@ -136,25 +129,13 @@ fn placeholders(deployment: &Deployment) -> Vec<(&'static str, String)> {
     let secret = credentials.secret_access_key.expose_secret();
     let url = format!("s3://{}/{}", options.bucket, options.prefix);
     vec![
-        (
-            "[index]",
-            "[server]\nlisten = \"127.0.0.1:{port}\"\n[index]".to_owned(),
-        ),
+        ("[index]", "[server]\nlisten = \"127.0.0.1:{port}\"\n[index]".to_owned()),
         ("postgres://keepsake:…@db/keepsake", deployment.postgres_url()),
         ("s3://agent-memory", url),
         ("http://minio:9000", settings.endpoint.unwrap()),
-        (
-            "access_key_id = \"…\"",
-            format!("access_key_id = {:?}", credentials.access_key_id),
-        ),
-        (
-            "secret_access_key = \"…\"",
-            format!("secret_access_key = {secret:?}"),
-        ),
-        (
-            "master_key = \"…\"",
-            format!("master_key = {:?}", "M".repeat(43) + "="),
-        ),
+        ("access_key_id = \"…\"", format!("access_key_id = {:?}", credentials.access_key_id)),
+        ("secret_access_key = \"…\"", format!("secret_access_key = {secret:?}")),
+        ("master_key = \"…\"", format!("master_key = {:?}", "M".repeat(43) + "=")),
     ]
 }
 
@@ -203,19 +184,15 @@ async fn readme_works_block_by_block() {
                 assert_eq!(printed, wanted);
             }
             "toml" => {
-                config = placeholders(&deployment)
-                    .iter()
-                    .fold(text.clone(), |text, (shown, value)| {
-                        assert!(text.contains(shown), "{shown}: {text}");
-                        text.replacen(shown, value, 1)
-                    });
+                config = placeholders(&deployment).iter().fold(text.clone(), |text, (shown, value)| {
+                    assert!(text.contains(shown), "{shown}: {text}");
+                    text.replacen(shown, value, 1)
+                });
                 reader.write("keepsake.toml", &config.replace("{port}", "8080"));
             }
             "python" => {
                 reader.write("agent.py", &text);
-                reader
-                    .paste(".venv/bin/python agent.py", &model.variables())
-                    .await;
+                reader.paste(".venv/bin/python agent.py", &model.variables()).await;
             }
             // Its programs are JavaScript too, which each version of Node runs.
             "js" | "ts" => {
@@ -226,11 +203,7 @@ async fn readme_works_block_by_block() {
         }
         printed.retain(|(part, wanted)| {
             let is_here = text.contains(part);
-            assert!(
-                !is_here || reader.printed.contains(wanted),
-                "{text}: {}",
-                reader.printed
-            );
+            assert!(!is_here || reader.printed.contains(wanted), "{text}: {}", reader.printed);
             !is_here
         });
     }
@@ -256,14 +229,9 @@ fn every_name_of_the_docs_is_in_the_code() {
         let text = fs::read_to_string(repository().join("docs").join(page)).unwrap();
         for quoted in text.split('`').skip(1).step_by(2) {
             let name = quoted.trim_end_matches('…').rsplit("::").next().unwrap();
-            let is_name = name
-                .bytes()
-                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+            let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
             if is_name && name.matches('_').count() >= 3 {
-                assert!(
-                    code.contains(name),
-                    "{page} names `{quoted}`, which does not exist"
-                );
+                assert!(code.contains(name), "{page} names `{quoted}`, which does not exist");
             }
         }
     }

@@ -48,11 +48,8 @@ fn assert_refused(refused: &Output, why: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn release_is_the_same_each_time_and_works() {
     let base = TempDir::new().unwrap();
-    let (tree, first, second) = (
-        base.path().join("tree"),
-        base.path().join("first"),
-        base.path().join("second"),
-    );
+    let (tree, first, second) =
+        (base.path().join("tree"), base.path().join("first"), base.path().join("second"));
     // Also changes that are not committed yet are in the release.
     let copy = format!(
         "git clone --quiet --local . '{0}' && git diff --binary HEAD | git -C '{0}' apply --allow-empty && \
@@ -66,11 +63,7 @@ async fn release_is_the_same_each_time_and_works() {
 
     let (key, public_key) = (base.path().join("key"), base.path().join("key.pub"));
     let mut generate = Command::new(script::from_environment(MINISIGN));
-    generate
-        .args(["-G", "-W", "-s"])
-        .arg(&key)
-        .arg("-p")
-        .arg(&public_key);
+    generate.args(["-G", "-W", "-s"]).arg(&key).arg("-p").arg(&public_key);
     script::run(&mut generate).await;
 
     let sums = make(&tree, &first, &key).await;
@@ -79,13 +72,7 @@ async fn release_is_the_same_each_time_and_works() {
     assert_eq!(signature(&first), signature(&second));
     let files: Vec<_> = sums.lines().filter_map(|line| line.split_once("  ")).collect();
     let has = |end: &str| files.iter().any(|(_, name)| name.ends_with(end));
-    for end in [
-        "-linux.tar.gz",
-        ".whl",
-        ".cdx.json",
-        "image/Dockerfile",
-        "bin/keepsake",
-    ] {
+    for end in ["-linux.tar.gz", ".whl", ".cdx.json", "image/Dockerfile", "bin/keepsake"] {
         assert!(has(end), "{end}: {sums}");
     }
 
@@ -99,11 +86,8 @@ async fn release_is_the_same_each_time_and_works() {
     let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
     assert_refused(&refused, "a file is not as SHA256SUMS says");
     let mut sum = Command::new("sh");
-    sum.args([
-        "-c",
-        "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | xargs sha256sum >SHA256SUMS",
-    ])
-    .current_dir(&first);
+    sum.args(["-c", "find . -type f ! -name 'SHA256SUMS*' -printf '%P\\n' | xargs sha256sum >SHA256SUMS"])
+        .current_dir(&first);
     script::run(&mut sum).await;
     let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
     assert_refused(&refused, "SHA256SUMS is not signed with this key");
@@ -113,12 +97,7 @@ async fn release_is_the_same_each_time_and_works() {
 async fn release_of_another_version_is_refused() {
     let base = TempDir::new().unwrap();
     let mut release = Command::new(repository().join("tools/release/make"));
-    let refused = release
-        .args(["9.9.9", "--out"])
-        .arg(base.path().join("dist"))
-        .output()
-        .await
-        .unwrap();
+    let refused = release.args(["9.9.9", "--out"]).arg(base.path().join("dist")).output().await.unwrap();
     assert_refused(&refused, "VERSION must be 0.1.0, the version of Cargo.toml");
     assert!(!base.path().join("dist").exists());
 }

@@ -18,14 +18,8 @@ async fn workers_run_every_job_and_gateways_none() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let (of_gateway, of_worker) = (Operator::new(), Operator::new());
-    let gateway = deployment
-        .command(&of_gateway.config)
-        .env("KEEPSAKE_ROLE", "gateway")
-        .start()
-        .await;
-    let command = deployment
-        .command(&of_worker.config)
-        .env("KEEPSAKE_ROLE", "worker");
+    let gateway = deployment.command(&of_gateway.config).env("KEEPSAKE_ROLE", "gateway").start().await;
+    let command = deployment.command(&of_worker.config).env("KEEPSAKE_ROLE", "worker");
     let mut worker = command.spawn();
     let is_ready = async || {
         let request = Client::new(&of_worker.url, "").bare(Method::GET, "/readyz");
@@ -71,9 +65,7 @@ async fn workers_run_every_job_and_gateways_none() {
 async fn sqlite_refuses_split_roles() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     for role in ["gateway", "worker"] {
-        let command = deployment
-            .command(&ServerConfig::default())
-            .env("KEEPSAKE_ROLE", role);
+        let command = deployment.command(&ServerConfig::default()).env("KEEPSAKE_ROLE", role);
         let mut refused = command.spawn();
         assert_eq!(refused.wait().await.code(), Some(1));
         let told = refused.output();
@@ -97,11 +89,9 @@ async fn jobs_run_by_hand() {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{listed}");
     }
     let dry = job("run sweep-blobs --dry-run -o json").await.json();
-    for (field, value) in [
-        ("status", json!("done")),
-        ("dry_run", json!(true)),
-        ("asked_for_by", json!("operator")),
-    ] {
+    for (field, value) in
+        [("status", json!("done")), ("dry_run", json!(true)), ("asked_for_by", json!("operator"))]
+    {
         assert_eq!(dry[field], value, "{dry}");
     }
     let shown = job("run prune").await.ok();
@@ -112,9 +102,7 @@ async fn jobs_run_by_hand() {
     assert_eq!(history["data"][0]["job"], "sweep-blobs", "{history}");
     job("run make-coffee").await.ends(3, "the job was not found");
     job("history make-coffee").await.ends(3, "the job was not found");
-    job("run drain-deletions --dry-run")
-        .await
-        .ends(1, "`dry_run` must not be true");
+    job("run drain-deletions --dry-run").await.ends(1, "`dry_run` must not be true");
 
     let run = async |job: &str, body: Option<&Value>| {
         let path = format!("/admin/v1/jobs/{job}/run");
@@ -154,10 +142,7 @@ async fn jobs_run_by_hand() {
     );
     database.execute(take).await;
     let held = run("prune", None).await;
-    assert_eq!(
-        (held.status, &held.json()["error"]["type"]),
-        (409, &json!("conflict_error"))
-    );
+    assert_eq!((held.status, &held.json()["error"]["type"]), (409, &json!("conflict_error")));
     job("run prune").await.ends(4, "the job is running already");
     database.close().await;
     server.end().await;

@@ -84,14 +84,8 @@ fn calls_of_agent_tools(path: &str) -> [(&'static str, Value); 4] {
     [
         ("memory_write", json!({"path": path, "content": "one\n"})),
         ("memory_append", json!({"path": path, "content": "two"})),
-        (
-            "memory_edit",
-            json!({"path": path, "edits": [{"old_str": "one", "new_str": "1"}]}),
-        ),
-        (
-            "memory_delete",
-            json!({"path": path, "expected_content_sha256": last}),
-        ),
+        ("memory_edit", json!({"path": path, "edits": [{"old_str": "one", "new_str": "1"}]})),
+        ("memory_delete", json!({"path": path, "expected_content_sha256": last})),
     ]
 }
 

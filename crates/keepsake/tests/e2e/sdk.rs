@@ -12,14 +12,8 @@ use crate::support::script::{self, NODE_MODULES, PYTHON};
 use crate::support::{Deployment, Pair, Server, Tenant, repository};
 
 /// The modules of the Python suite; each test is run with both clients.
-const PYTHON_MODULES: [&str; 6] = [
-    "memory_stores",
-    "memories",
-    "memory_lists",
-    "memory_versions",
-    "sessions",
-    "retries",
-];
+const PYTHON_MODULES: [&str; 6] =
+    ["memory_stores", "memories", "memory_lists", "memory_versions", "sessions", "retries"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_runner_of_the_sdk_works() {
@@ -28,10 +22,7 @@ async fn tool_runner_of_the_sdk_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_works_on_postgres_and_s3() {
-    SdkServer::new(Pair::PostgresS3)
-        .await
-        .python(&PYTHON_MODULES)
-        .await;
+    SdkServer::new(Pair::PostgresS3).await.python(&PYTHON_MODULES).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,9 +45,7 @@ async fn typescript_sdk_works() {
 async fn typescript_suite_uses_the_sdk_as_its_types_say() {
     let suite = typescript_suite();
     let mut command = Command::new("node");
-    command
-        .args(["node_modules/typescript/bin/tsc", "--noEmit"])
-        .current_dir(suite.path());
+    command.args(["node_modules/typescript/bin/tsc", "--noEmit"]).current_dir(suite.path());
     script::run(&mut command).await;
 }
 
@@ -73,19 +62,12 @@ async fn tool_runner_works(pair: Pair) {
     let output = script::run(command.arg(sdk_folder().join("memory_tool_runner.py"))).await;
 
     // What the script left behind, seen without the SDK.
-    let store_id = output
-        .lines()
-        .last()
-        .unwrap()
-        .strip_prefix("memory store: ")
-        .unwrap();
+    let store_id = output.lines().last().unwrap().strip_prefix("memory store: ").unwrap();
     let view = json!({"command": "view", "path": "/memories/preferences.md"});
     let client = server.server.client(&server.tenant);
     let result = client.call(store_id, &view).await.tool_result();
     assert!(
-        result
-            .content
-            .ends_with("     1\tLikes tea.\n     2\tLives in Garmisch.\n     3\t"),
+        result.content.ends_with("     1\tLikes tea.\n     2\tLives in Garmisch.\n     3\t"),
         "{result:?}"
     );
 }
@@ -129,12 +111,7 @@ impl SdkServer {
             tenants.push(provision.tenant(limits).await);
         }
         provision.close().await;
-        let server = Self {
-            server: deployment.start().await,
-            tenant,
-            other_keys,
-            _deployment: deployment,
-        };
+        let server = Self { server: deployment.start().await, tenant, other_keys, _deployment: deployment };
         (server, tenants)
     }
 
@@ -154,10 +131,7 @@ impl SdkServer {
     /// Runs modules of the Python suite, which must pass.
     async fn python(&self, modules: &[&str]) {
         let mut command = self.command(script::from_environment(PYTHON));
-        command
-            .args(["-B", "-m", "unittest", "--verbose"])
-            .args(modules)
-            .current_dir(sdk_folder());
+        command.args(["-B", "-m", "unittest", "--verbose"]).args(modules).current_dir(sdk_folder());
         let output = script::run(&mut command).await;
         assert!(!output.contains("Ran 0 tests"), "{output}");
     }

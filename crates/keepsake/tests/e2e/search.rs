@@ -12,14 +12,8 @@ const MEMORIES: [(&str, &str); 8] = [
         "/projects/atlas/deploy.md",
         "# Deploys\n\nWe deployed on Tuesday.\nThe retry_count of HTTPServer is 5.\n",
     ),
-    (
-        "/projects/atlas/notes.md",
-        "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n",
-    ),
-    (
-        "/people/marisa.md",
-        "Marisa went to Kiel; she prefers short answers.\n",
-    ),
+    ("/projects/atlas/notes.md", "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n"),
+    ("/people/marisa.md", "Marisa went to Kiel; she prefers short answers.\n"),
     ("/id/rapat.md", "Pertemuan membahas anggaran pembayaran server.\n"),
     ("/ko/server.md", "서버를 재시작하고 로그를 확인했다.\n"),
     ("/ja/cache.md", "キャッシュサーバーを再起動する手順。\n"),
@@ -64,17 +58,13 @@ async fn search(client: &Client, tenant: &Tenant, query: &str) -> Value {
 fn shown(answer: &Value) -> Vec<(String, String, String)> {
     let hits = answer["data"].as_array().unwrap();
     let text = |hit: &Value, field: &str| hit[field].as_str().unwrap().to_owned();
-    hits.iter()
-        .map(|hit| (text(hit, "path"), hit["score"].to_string(), text(hit, "snippet")))
-        .collect()
+    hits.iter().map(|hit| (text(hit, "path"), hit["score"].to_string(), text(hit, "snippet"))).collect()
 }
 
 async fn fill(client: &Client, tenant: &Tenant) {
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
     for (path, content) in MEMORIES {
-        let made = client
-            .post(&memories, &json!({"path": path, "content": content}))
-            .await;
+        let made = client.post(&memories, &json!({"path": path, "content": content})).await;
         assert_eq!(made.status, 200, "{}", made.text);
     }
 }
@@ -132,15 +122,9 @@ async fn writes_are_found_at_once_on_another_replica() {
     for round in 0..20 {
         let path = format!("/memories/{round}.txt");
         let word = format!("walnut{round}");
-        one.tool_ok(
-            &tenant,
-            &json!({"command": "create", "path": path, "file_text": word}),
-        )
-        .await;
+        one.tool_ok(&tenant, &json!({"command": "create", "path": path, "file_text": word})).await;
         assert_eq!(shown(&search(&other, &tenant, &word).await).len(), 1, "{word}");
-        other
-            .tool_ok(&tenant, &json!({"command": "delete", "path": path}))
-            .await;
+        other.tool_ok(&tenant, &json!({"command": "delete", "path": path})).await;
         assert_eq!(shown(&search(&one, &tenant, &word).await).len(), 0, "{word}");
     }
 }
@@ -160,38 +144,23 @@ async fn answers_and_refusals_are_those_of_the_document() {
     assert_eq!(hit["snippet"], "The ⟦retry_count⟧ of HTTPServer is 5.\n");
     assert_eq!(answer["next_page"], Value::Null);
     let odd = search(&client, &tenant, "odd").await;
-    assert_eq!(
-        odd["data"][0]["snippet"],
-        "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n"
-    );
+    assert_eq!(odd["data"][0]["snippet"], "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n");
 
-    let first = client
-        .get(&search_path(&tenant, "deploy", "&limit=1"))
-        .await
-        .json();
+    let first = client.get(&search_path(&tenant, "deploy", "&limit=1")).await.json();
     let page = first["next_page"].as_str().unwrap();
-    let second = client
-        .get(&search_path(&tenant, "deploy", &format!("&limit=1&page={page}")))
-        .await
-        .json();
+    let second = client.get(&search_path(&tenant, "deploy", &format!("&limit=1&page={page}"))).await.json();
     assert_ne!(first["data"][0]["path"], second["data"][0]["path"]);
     let elsewhere = format!("&path_prefix=/projects/&page={page}");
     for (path, field) in [
         (search_path(&tenant, "deploy", "&limit=51"), "limit"),
         (search_path(&tenant, "deploy", "&limit=0"), "limit"),
-        (
-            search_path(&tenant, "deploy", "&path_prefix=atlas"),
-            "path_prefix",
-        ),
+        (search_path(&tenant, "deploy", "&path_prefix=atlas"), "path_prefix"),
         (search_path(&tenant, "deploys", &format!("&page={page}")), "page"),
         (search_path(&tenant, "deploy", &elsewhere), "page"),
         (search_path(&tenant, &"x".repeat(1_001), ""), "query"),
         (format!("/v1/memory_stores/{}/search", tenant.store_id), "query"),
         ("/v1/search".to_owned(), "query"),
-        (
-            "/v1/search?query=a&memory_store_ids[]=mem_1".to_owned(),
-            "memory_store_ids",
-        ),
+        ("/v1/search?query=a&memory_store_ids[]=mem_1".to_owned(), "memory_store_ids"),
     ] {
         let refused = client.get(&path).await;
         assert_eq!(refused.status, 400, "{}", refused.text);
@@ -244,10 +213,7 @@ async fn pages_of_any_size_have_the_same_hits_and_ties_are_ordered_by_store_and_
         let [before, after] = [&pair[0], &pair[1]];
         let [higher, lower] = [before, after].map(|hit| hit["score"].as_f64().unwrap());
         let is_tie = higher.to_bits() == lower.to_bits();
-        assert!(
-            higher >= lower && (!is_tie || place(before) < place(after)),
-            "{whole:?}"
-        );
+        assert!(higher >= lower && (!is_tie || place(before) < place(after)), "{whole:?}");
     }
     stores.sort();
     let mut tied = Vec::new();
@@ -287,18 +253,9 @@ async fn more_than_a_hundred_stores_are_not_searched_at_once() {
         let named = stores[..many].join("&memory_store_ids[]=");
         format!("/v1/search?query=a&memory_store_ids[]={named}")
     };
-    for (path, status) in [
-        ("/v1/search?query=a".to_owned(), 400),
-        (chosen(100), 200),
-        (chosen(101), 400),
-    ] {
+    for (path, status) in [("/v1/search?query=a".to_owned(), 400), (chosen(100), 200), (chosen(101), 400)] {
         let answer = client.get(&path).await;
         assert_eq!(answer.status, status, "{}", answer.text);
-        assert_eq!(
-            answer.text.contains("`memory_store_ids`"),
-            status == 400,
-            "{}",
-            answer.text
-        );
+        assert_eq!(answer.text.contains("`memory_store_ids`"), status == 400, "{}", answer.text);
     }
 }

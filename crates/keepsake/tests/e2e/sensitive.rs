@@ -29,16 +29,8 @@ fn secrets_of_each_kind() -> Vec<(&'static str, String, String)> {
     let label = "EC PRIVATE KEY";
     let secrets = [
         ("github_token", format!("ghp_{random}"), random.to_owned()),
-        (
-            "payment_card",
-            "4539 5787 6362 1486".to_owned(),
-            "5787 6362 1486".to_owned(),
-        ),
-        (
-            "connection_string",
-            "postgres://app:vN3kRw81Ttq@db.test/app".to_owned(),
-            "vN3kRw81Ttq".to_owned(),
-        ),
+        ("payment_card", "4539 5787 6362 1486".to_owned(), "5787 6362 1486".to_owned()),
+        ("connection_string", "postgres://app:vN3kRw81Ttq@db.test/app".to_owned(), "vN3kRw81Ttq".to_owned()),
         ("employee_id", "EMP-004711".to_owned(), "EMP-004711".to_owned()),
         (
             "private_key",
@@ -55,14 +47,10 @@ fn secrets_of_each_kind() -> Vec<(&'static str, String, String)> {
 async fn secrets_are_kept_nowhere(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        log_filter: "trace",
-        ..ServerConfig::default()
-    };
-    let command = deployment.command(&config).env(
-        "KEEPSAKE_SENSITIVE_DATA_RULES",
-        "[{ kind = 'employee_id', pattern = 'EMP-[0-9]{6}' }]",
-    );
+    let config = ServerConfig { log_filter: "trace", ..ServerConfig::default() };
+    let command = deployment
+        .command(&config)
+        .env("KEEPSAKE_SENSITIVE_DATA_RULES", "[{ kind = 'employee_id', pattern = 'EMP-[0-9]{6}' }]");
     let mut server = Server::start(command).await;
     let client = server.client(&tenant);
     let rejecting = Place::new(&client, "reject").await;
@@ -74,9 +62,7 @@ async fn secrets_are_kept_nowhere(pair: Pair) {
         redacting.tool_redacts(kind, &secret, &part).await;
     }
     for place in [&rejecting, &redacting] {
-        let versions = client
-            .get(&format!("{}/memory_versions?view=full", place.path))
-            .await;
+        let versions = client.get(&format!("{}/memory_versions?view=full", place.path)).await;
         assert_eq!(versions.status, 200, "{}", versions.text);
         for (kind, _, part) in secrets_of_each_kind() {
             assert!(!versions.text.contains(&part), "a version has a {kind}");
@@ -108,12 +94,7 @@ impl<'a> Place<'a> {
         let path = format!("{STORES}/{}", store["id"].as_str().unwrap());
         let memory = json!({"path": "/kept-by-its-path.md", "content": "nothing secret in here\n"});
         let memory = client.post(&format!("{path}/memories"), &memory).await.json();
-        Self {
-            memory: format!("{path}/memories/{}", memory["id"].as_str().unwrap()),
-            client,
-            path,
-            policy,
-        }
+        Self { memory: format!("{path}/memories/{}", memory["id"].as_str().unwrap()), client, path, policy }
     }
 
     async fn api_refuses(&self, kind: &str, secret: &str, part: &str) {
@@ -125,19 +106,14 @@ impl<'a> Place<'a> {
             .client
             .request(Method::POST, &memories)
             .header("anthropic-beta", "managed-agents-2026-04-01");
-        let keyed = self
-            .client
-            .request(Method::POST, &memories)
-            .header("idempotency-key", kind);
+        let keyed = self.client.request(Method::POST, &memories).header("idempotency-key", kind);
         self.batch_leaves_out(kind, &content, part).await;
         for refused in [
             self.client.post(&memories, &new).await,
             send(upsert.json(&over)).await,
             send(keyed.json(&new)).await,
             self.client.post(&self.memory, &json!({"content": content})).await,
-            self.client
-                .post(&self.memory, &json!({"content": content, "path": "/moved.md"}))
-                .await,
+            self.client.post(&self.memory, &json!({"content": content, "path": "/moved.md"})).await,
         ] {
             assert_eq!(refused.status, 400, "{kind}: {}", refused.text);
             assert!(!refused.text.contains(part), "the answer has a {kind}");
@@ -181,10 +157,7 @@ impl<'a> Place<'a> {
         assert_eq!(statuses, ["failed", "created", "failed"], "{kind}: {data}");
         for failed in [&data[0], &data[2]] {
             let message = failed["error"]["message"].as_str().unwrap();
-            assert!(
-                message.ends_with(&format!("refuses: {kind} in line 2")),
-                "{message}"
-            );
+            assert!(message.ends_with(&format!("refuses: {kind} in line 2")), "{message}");
         }
     }
 
@@ -194,10 +167,7 @@ impl<'a> Place<'a> {
 
     async fn call_tool(&self, name: &str, input: &Value) -> Answer {
         let block = json!({"type": "tool_use", "id": "toolu_1", "name": name, "input": input});
-        let answer = self
-            .client
-            .post(&format!("{}/tool_calls", self.path), &block)
-            .await;
+        let answer = self.client.post(&format!("{}/tool_calls", self.path), &block).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer
     }
@@ -206,11 +176,7 @@ impl<'a> Place<'a> {
         let file = "/memories/kept-by-its-path.md";
         let edits = json!([{"old_str": "here\n", "new_str": format!("\n\n{secret}")}]);
         for (tool, input, line) in [
-            (
-                "memory",
-                json!({"command": "create", "path": "/memories/new.md", "file_text": secret}),
-                1,
-            ),
+            ("memory", json!({"command": "create", "path": "/memories/new.md", "file_text": secret}), 1),
             (
                 "memory",
                 json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": secret}),
@@ -221,11 +187,7 @@ impl<'a> Place<'a> {
                 json!({"command": "str_replace", "path": file, "old_str": "here\n", "new_str": format!("\n\n{secret}")}),
                 3,
             ),
-            (
-                "memory_write",
-                json!({"path": file, "content": format!("\n{secret}")}),
-                2,
-            ),
+            ("memory_write", json!({"path": file, "content": format!("\n{secret}")}), 2),
             // The line of the text that is appended.
             ("memory_append", json!({"path": file, "content": secret}), 1),
             ("memory_edit", json!({"path": file, "edits": edits}), 3),
@@ -233,15 +195,9 @@ impl<'a> Place<'a> {
             let answer = self.call_tool(tool, &input).await;
             assert!(!answer.text.contains(part), "the answer has a {kind}");
             let result = answer.tool_result();
+            assert!(result.is_error && result.content.starts_with("Error: "), "{}", result.content);
             assert!(
-                result.is_error && result.content.starts_with("Error: "),
-                "{}",
-                result.content
-            );
-            assert!(
-                result
-                    .content
-                    .contains(&format!("refuses {kind} in line {line} of")),
+                result.content.contains(&format!("refuses {kind} in line {line} of")),
                 "{}",
                 result.content
             );
@@ -252,22 +208,14 @@ impl<'a> Place<'a> {
         let file = format!("/memories/{kind}.md");
         let marker = format!("[redacted:{kind}]");
         let shown = |secret: &str| {
-            Scanner::default()
-                .redact_change(None, secret)
-                .map_or(marker.clone(), |redacted| redacted.text)
+            Scanner::default().redact_change(None, secret).map_or(marker.clone(), |redacted| redacted.text)
         };
         let agents_file = format!("/memories/agents/{kind}.md");
         let whole = format!("a\n{secret}\nb\n");
         let edits = json!([{"old_str": "b\n", "new_str": format!("{secret}\n")}]);
         for (tool, input) in [
-            (
-                "memory",
-                json!({"command": "create", "path": file, "file_text": whole}),
-            ),
-            (
-                "memory",
-                json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": secret}),
-            ),
+            ("memory", json!({"command": "create", "path": file, "file_text": whole})),
+            ("memory", json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": secret})),
             (
                 "memory",
                 json!({"command": "str_replace", "path": file, "old_str": "b\n", "new_str": format!("{secret}\n")}),
@@ -280,11 +228,7 @@ impl<'a> Place<'a> {
             assert!(!answer.text.contains(part), "the answer has a {kind}");
             let result = answer.tool_result();
             assert!(!result.is_error, "{}", result.content);
-            assert!(
-                result.content.contains(&format!("requires: {kind} in line")),
-                "{}",
-                result.content
-            );
+            assert!(result.content.contains(&format!("requires: {kind} in line")), "{}", result.content);
             let again = self.call_tool(tool, &input).await;
             assert_eq!(again.tool_result(), result, "sent again");
         }
@@ -295,12 +239,8 @@ impl<'a> Place<'a> {
         ] {
             let view = json!({"command": "view", "path": file});
             let view = self.call(&view).await.tool_result();
-            let lines: Vec<_> = view
-                .content
-                .lines()
-                .skip(1)
-                .map(|line| line.split_once('\t').unwrap().1)
-                .collect();
+            let lines: Vec<_> =
+                view.content.lines().skip(1).map(|line| line.split_once('\t').unwrap().1).collect();
             assert_eq!(lines.join("\n"), content);
         }
     }
@@ -316,10 +256,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     let place = Place::new(&client, "off").await;
     let content = async || client.get(&place.memory).await.json()["content"].clone();
     let first = format!("head\n{token}\n");
-    let written = client
-        .post(&place.memory, &json!({"content": first}))
-        .await
-        .json();
+    let written = client.post(&place.memory, &json!({"content": first})).await.json();
     assert_eq!(content().await, first, "no policy refuses it");
 
     place.set_policy("reject").await;
@@ -333,10 +270,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     let edited = client.post(&place.memory, &json!({"content": kept})).await;
     assert_eq!(edited.status, 200, "{}", edited.text);
     let touched = json!({"command": "str_replace", "path": file, "old_str": "ghp_", "new_str": "x ghp_"});
-    assert!(
-        place.call(&touched).await.tool_result().is_error,
-        "the line is new"
-    );
+    assert!(place.call(&touched).await.tool_result().is_error, "the line is new");
     let copied = json!({"content": format!("{kept}{token}\n")});
     let copied = client.post(&place.memory, &copied).await;
     assert_eq!(copied.status, 400, "{}", copied.text);
@@ -358,11 +292,9 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     assert_eq!(clean.status, 200, "{}", clean.text);
     let version = written["memory_version_id"].as_str().unwrap();
     let restore = format!("{}/memory_versions/{version}/restore", place.path);
-    for (policy, status, left) in [
-        ("reject", 400, "clean"),
-        ("redact", 400, "clean"),
-        ("off", 200, first.as_str()),
-    ] {
+    for (policy, status, left) in
+        [("reject", 400, "clean"), ("redact", 400, "clean"), ("off", 200, first.as_str())]
+    {
         place.set_policy(policy).await;
         let answer = client.post(&restore, &json!({})).await;
         assert_eq!(answer.status, status, "{policy}: {}", answer.text);
@@ -377,10 +309,7 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
     let create = json!({"command": "create", "path": "/memories/long/a.md", "file_text": long});
     let told = place.call(&create).await.tool_result();
     assert!(!told.is_error, "{told:?}");
-    let listed = client
-        .get(&format!("{}/memories?path_prefix=/long/&view=full", place.path))
-        .await
-        .json();
+    let listed = client.get(&format!("{}/memories?path_prefix=/long/&view=full", place.path)).await.json();
     let stored = long.replace(&token, "[redacted:github_token]");
     assert!(listed["data"][0]["content"] == stored, "{told:?}");
 }
@@ -411,11 +340,8 @@ async fn is_in_index(deployment: &Deployment, text: &str) -> bool {
             "SELECT EXISTS (SELECT 1 FROM {table} AS r WHERE position($1 IN r::text) > 0 \
              OR position(encode(convert_to($1, 'UTF8'), 'hex') IN r::text) > 0)"
         );
-        let is_there: bool = sqlx::query_scalar(AssertSqlSafe(query))
-            .bind(text)
-            .fetch_one(&mut database)
-            .await
-            .unwrap();
+        let is_there: bool =
+            sqlx::query_scalar(AssertSqlSafe(query)).bind(text).fetch_one(&mut database).await.unwrap();
         if is_there {
             return true;
         }

@@ -36,10 +36,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite() {
 async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair, memories: u64) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment
-        .tenant_with(LimitOverrides {
-            memories_per_store: Some(memories),
-            ..LimitOverrides::default()
-        })
+        .tenant_with(LimitOverrides { memories_per_store: Some(memories), ..LimitOverrides::default() })
         .await;
     bulk::fill(&deployment, &tenant, memories, DIRECTORIES).await;
     let blobs = deployment.blobs().await;
@@ -54,20 +51,14 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair, memories:
 
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let other = client
-        .post("/v1/memory_stores", &json!({"name": "stays"}))
-        .await
-        .json();
+    let other = client.post("/v1/memory_stores", &json!({"name": "stays"})).await.json();
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     use_in_a_session(&client, &tenant).await;
     // The end writes the events of sessions.
     server.end().await;
     server.restart().await;
     let deleted = send(client.request(Method::DELETE, &store)).await;
-    assert_eq!(
-        deleted.json(),
-        json!({"id": tenant.store_id.to_string(), "type": "memory_store_deleted"})
-    );
+    assert_eq!(deleted.json(), json!({"id": tenant.store_id.to_string(), "type": "memory_store_deleted"}));
     delete_with_a_blob_of_a_redacted_version(&client).await;
     assert_is_gone(&client, &store, other["id"].as_str().unwrap()).await;
     server.kill9().await;
@@ -81,10 +72,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair, memories:
     let is_under_way = async || rows_left(&deployment).await < 2 * memories - memories / 10;
     eventually("the purge gets going", Duration::from_mins(1), is_under_way).await;
     dying.shutdown_background();
-    assert!(
-        rows_left(&deployment).await > 0,
-        "it was killed too late to be in the middle"
-    );
+    assert!(rows_left(&deployment).await > 0, "it was killed too late to be in the middle");
 
     // Once its lease has run out, another one goes on where it ended.
     clock.advance(Duration::from_mins(2));
@@ -122,9 +110,7 @@ async fn delete_with_a_blob_of_a_redacted_version(client: &Client) {
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.json()
     };
-    let made = ok(client
-        .post("/v1/memory_stores", &json!({"name": "redacted"}))
-        .await);
+    let made = ok(client.post("/v1/memory_stores", &json!({"name": "redacted"})).await);
     let store = format!("/v1/memory_stores/{}", made["id"].as_str().unwrap());
     let new = json!({"path": "/a", "content": "x"});
     let memory = ok(client.post(&format!("{store}/memories"), &new).await);
@@ -151,30 +137,17 @@ async fn assert_is_gone(client: &Client, store: &str, other: &str) {
     let answer = client.post(&format!("{store}/memories"), &new).await;
     assert_eq!(answer.status, 404, "{}", answer.text);
     let listed = client.get("/v1/memory_stores").await.json();
-    let ids: Vec<_> = listed["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|store| &store["id"])
-        .collect();
+    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|store| &store["id"]).collect();
     assert_eq!(ids, [other]);
 }
 
 async fn engine_on(deployment: &Deployment, clock: Arc<ManualClock>) -> Engine {
-    let options = EngineOptions {
-        clock,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock, ..EngineOptions::default() };
     Engine::new(deployment.index().await, deployment.object_store().await, options)
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {
-    match engine
-        .jobs
-        .run(Arc::new(job), RunRequest::SCHEDULED, &CancellationToken::new())
-        .await
-        .unwrap()
-    {
+    match engine.jobs.run(Arc::new(job), RunRequest::SCHEDULED, &CancellationToken::new()).await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
     }

@@ -57,10 +57,7 @@ async fn create(client: &Client, tenant: &Tenant, path: &str) {
 
 /// Limits of a tenant whose store may have this number of memories.
 fn holding(memories: u64) -> LimitOverrides {
-    LimitOverrides {
-        memories_per_store: Some(memories),
-        ..LimitOverrides::default()
-    }
+    LimitOverrides { memories_per_store: Some(memories), ..LimitOverrides::default() }
 }
 
 /// The raw stream at a path.
@@ -84,24 +81,11 @@ async fn changes_are_listed_in_the_order_of_their_commits() {
     let changes = changes_of(&tenant);
     let first = client.get(&format!("{changes}?limit=3")).await.json();
     let told: Vec<_> = first["data"].as_array().unwrap().iter().map(place).collect();
-    assert_eq!(
-        told,
-        [
-            (1, "created", "/a.md"),
-            (2, "created", "/b.md"),
-            (3, "modified", "/c.md")
-        ]
-    );
-    assert_eq!(
-        (&first["has_more"], &first["history_removed"]),
-        (&json!(true), &json!(false))
-    );
+    assert_eq!(told, [(1, "created", "/a.md"), (2, "created", "/b.md"), (3, "modified", "/c.md")]);
+    assert_eq!((&first["has_more"], &first["history_removed"]), (&json!(true), &json!(false)));
     let after = |page: &Value| page["next_after"].as_str().unwrap().to_owned();
     assert_eq!(first["data"][0]["created_by"]["type"], "api_actor");
-    let last = client
-        .get(&format!("{changes}?after={}", after(&first)))
-        .await
-        .json();
+    let last = client.get(&format!("{changes}?after={}", after(&first))).await.json();
     let told: Vec<_> = last["data"].as_array().unwrap().iter().map(place).collect();
     assert_eq!(told, [(4, "deleted", "/b.md")]);
     assert_eq!(last["has_more"], false);
@@ -110,10 +94,7 @@ async fn changes_are_listed_in_the_order_of_their_commits() {
     let path = ["memory_stores", store.as_str(), "changes", "stream"];
     let mut events = reader(&server, &tenant).events(&path, &[("after", Some("0"))], Some(after(&first)));
     assert_eq!(next(&mut events).await.1["seq"], 4);
-    let end = client
-        .get(&format!("{changes}?after={}", after(&last)))
-        .await
-        .json();
+    let end = client.get(&format!("{changes}?after={}", after(&last))).await.json();
     assert_eq!(
         end,
         json!({"data": [], "next_after": after(&last), "has_more": false, "history_removed": false})
@@ -121,10 +102,7 @@ async fn changes_are_listed_in_the_order_of_their_commits() {
     // A number alone, as places once were, says nothing about the history.
     for number in ["4", "3", "9"] {
         let page = client.get(&format!("{changes}?after={number}")).await.json();
-        assert_eq!(
-            (&page["next_after"], &page["history_removed"]),
-            (&json!(after(&last)), &json!(true))
-        );
+        assert_eq!((&page["next_after"], &page["history_removed"]), (&json!(after(&last)), &json!(true)));
     }
     let rule = "`after` must be 0, the `next_after` of a page, or the id of an event of this store";
     for (query, rule) in [
@@ -169,10 +147,7 @@ async fn removed_history_is_reported() {
         text.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
     }
     let (first, _) = text.split_once("\n\n").unwrap();
-    assert!(
-        first.contains("event: history_removed") && !first.contains("id:"),
-        "{text}"
-    );
+    assert!(first.contains("event: history_removed") && !first.contains("id:"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,12 +179,7 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     let mut stream = open(&client, &format!("{changes}/stream?after={known}")).await;
     let first = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
     let first = first.unwrap().unwrap();
-    assert!(
-        std::str::from_utf8(&first)
-            .unwrap()
-            .contains("event: history_removed"),
-        "{first:?}"
-    );
+    assert!(std::str::from_utf8(&first).unwrap().contains("event: history_removed"), "{first:?}");
 
     // An erasure removes changes that the reader has seen.
     let known = page("0").await["next_after"].as_str().unwrap().to_owned();
@@ -239,10 +209,7 @@ async fn change_on_another_replica_is_streamed() {
         let committed = Instant::now();
         let (name, change) = next(&mut events).await;
         let took = committed.elapsed();
-        assert_eq!(
-            (name.as_str(), &change["path"]),
-            ("memory_change", &json!(format!("/{n}.md")))
-        );
+        assert_eq!((name.as_str(), &change["path"]), ("memory_change", &json!(format!("/{n}.md"))));
         println!("heard after {took:?}");
     }
 }
@@ -294,13 +261,8 @@ async fn stream_ends_with_its_key() {
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
-    let made = client
-        .post(
-            "/v1/api_keys",
-            &json!({"name": "reader", "scopes": ["memory:read"]}),
-        )
-        .await
-        .json();
+    let made =
+        client.post("/v1/api_keys", &json!({"name": "reader", "scopes": ["memory:read"]})).await.json();
     let reader = client.with_key(made["api_key"].as_str().unwrap());
     crate::support::secrets::remember(made["api_key"].as_str().unwrap(), "an API key");
     let mut stream = open(&reader, &format!("{}/stream", changes_of(&tenant))).await;
@@ -310,18 +272,11 @@ async fn stream_ends_with_its_key() {
     assert_eq!(client.post(&revoke, &json!({})).await.status, 200);
     let revoked = Instant::now();
     let mut text = String::new();
-    while let Some(part) = tokio::time::timeout(WITHIN, stream.chunk())
-        .await
-        .unwrap()
-        .unwrap()
-    {
+    while let Some(part) = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap().unwrap() {
         text.push_str(std::str::from_utf8(&part).unwrap());
     }
     let took = revoked.elapsed();
-    assert!(
-        text.contains("event: error") && text.contains("authentication_error"),
-        "{text}"
-    );
+    assert!(text.contains("event: error") && text.contains("authentication_error"), "{text}");
     assert!(took < ENDS_WITHIN, "{took:?}");
 }
 
@@ -335,16 +290,8 @@ async fn streams_are_refused_like_their_lists() {
         {"type": "memory_store", "memory_store_id": tenant.store_id}]});
     let session = server.client(&tenant).post("/v1/sessions", &session).await.json();
     let session = format!("/v1/sessions/{}/events/stream", session["id"].as_str().unwrap());
-    for path in [
-        changes_of(&tenant),
-        format!("{}/stream", changes_of(&tenant)),
-        session,
-    ] {
-        assert_eq!(
-            send(client.request(Method::GET, &path)).await.status,
-            404,
-            "{path}"
-        );
+    for path in [changes_of(&tenant), format!("{}/stream", changes_of(&tenant)), session] {
+        assert_eq!(send(client.request(Method::GET, &path)).await.status, 404, "{path}");
         let bare = send(client.bare(Method::GET, &path)).await;
         assert_eq!(bare.status, 401, "{path}");
     }
@@ -352,14 +299,8 @@ async fn streams_are_refused_like_their_lists() {
     let misplaced = client.request(Method::GET, &own).header("last-event-id", "x");
     let refused = send(misplaced).await;
     assert_eq!(
-        (
-            refused.status,
-            refused.json()["error"]["message"].as_str().unwrap().to_owned()
-        ),
-        (
-            400,
-            "`last-event-id` must be the id of an event of this stream".to_owned()
-        )
+        (refused.status, refused.json()["error"]["message"].as_str().unwrap().to_owned()),
+        (400, "`last-event-id` must be the id of an event of this stream".to_owned())
     );
 }
 
@@ -404,9 +345,7 @@ async fn calls_of_a_session_are_streamed() {
     let id = session["id"].as_str().unwrap();
     let call = async |path: &str| {
         let input = json!({"command": "view", "path": path});
-        let called = client
-            .post(&format!("/v1/sessions/{id}/tool_calls"), &input)
-            .await;
+        let called = client.post(&format!("/v1/sessions/{id}/tool_calls"), &input).await;
         assert_eq!(called.status, 200, "{}", called.text);
     };
     call("/mnt/memory/before").await;
@@ -417,10 +356,7 @@ async fn calls_of_a_session_are_streamed() {
     for n in 0..3 {
         call(&format!("/mnt/memory/{n}")).await;
         let (name, event) = next(&mut events).await;
-        assert_eq!(
-            (name.as_str(), &event["type"]),
-            ("agent.tool_use", &json!("agent.tool_use"))
-        );
+        assert_eq!((name.as_str(), &event["type"]), ("agent.tool_use", &json!("agent.tool_use")));
         told.push(event);
     }
     let listed = client.get(&format!("/v1/sessions/{id}/events")).await.json();
@@ -474,9 +410,7 @@ async fn client_that_does_not_read_is_disconnected() {
     let port = format!(":{:04X}", socket.local_addr().unwrap().port());
     let is_cut_off = async || {
         let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let mut rows = connections
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut rows = connections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         // The server's end of the connection; 01 is established.
         !rows.any(|row| row[2].ends_with(&port) && row[3] == "01")
     };

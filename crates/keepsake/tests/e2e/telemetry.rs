@@ -27,10 +27,7 @@ const A_JOB_HAS_RUN_WITHIN: Duration = Duration::from_secs(100);
 /// Every metric by the name that Prometheus has for it, and its labels.
 const METRICS: [(&str, &[&str]); 28] = [
     ("keepsake_http_requests_total", &["method", "route", "status"]),
-    (
-        "keepsake_http_request_duration_seconds_count",
-        &["method", "route"],
-    ),
+    ("keepsake_http_request_duration_seconds_count", &["method", "route"]),
     ("keepsake_http_requests_in_flight", &[]),
     ("keepsake_index_call_duration_seconds_count", &["call", "outcome"]),
     ("keepsake_index_pool_connections", &["pool", "state"]),
@@ -95,29 +92,18 @@ async fn request_is_a_trace_below_its_clients_span(pair: Pair) {
     let client = server.client(&tenant);
     let path = format!("/memories/{CONTENT}.txt");
     let input = json!({"command": "create", "path": path, "file_text": CONTENT});
-    let request = client
-        .request(Method::POST, &tool_calls(tenant.store_id))
-        .json(&input);
+    let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&input);
     let traced = send(request.header("traceparent", format!("00-{TRACE}-{PARENT}-01"))).await;
     assert_eq!(traced.status, 200, "{}", traced.text);
     let malformed = client.request(Method::GET, &format!("/v1/{CONTENT}"));
-    assert_eq!(
-        send(malformed.header("traceparent", "00-x-y-01")).await.status,
-        404
-    );
+    assert_eq!(send(malformed.header("traceparent", "00-x-y-01")).await.status, 404);
     // The remaining data is exported at shutdown.
     server.end().await;
 
     let spans = collector.spans();
     let route = "POST /v1/memory_stores/{memory_store_id}/tool_calls";
-    let request = spans
-        .iter()
-        .find(|span| span.name == route)
-        .expect("no span of the request");
-    assert_eq!(
-        (request.trace_id.as_str(), request.parent_span_id.as_str()),
-        (TRACE, PARENT)
-    );
+    let request = spans.iter().find(|span| span.name == route).expect("no span of the request");
+    assert_eq!((request.trace_id.as_str(), request.parent_span_id.as_str()), (TRACE, PARENT));
     assert_eq!(request.kind, 2);
     assert_eq!(request.attributes["http.response.status_code"], "200");
     assert_eq!(request.attributes["tenant.id"], tenant.id.to_string());
@@ -125,9 +111,7 @@ async fn request_is_a_trace_below_its_clients_span(pair: Pair) {
     assert_eq!(request.resource["deployment.environment.name"], "test");
     let put = pair.has_s3().then_some("blob.put");
     for name in ["engine.call_tool", "index.commit"].into_iter().chain(put) {
-        let span = spans
-            .iter()
-            .find(|span| span.name == name && span.trace_id == TRACE);
+        let span = spans.iter().find(|span| span.name == name && span.trace_id == TRACE);
         let span = span.unwrap_or_else(|| panic!("no span {name}"));
         assert!(is_below(span, request, &spans), "{name} is not below its request");
     }
@@ -135,16 +119,8 @@ async fn request_is_a_trace_below_its_clients_span(pair: Pair) {
     let elsewhere = elsewhere.expect("no span of a request without a route");
     assert!(elsewhere.parent_span_id.is_empty() && elsewhere.trace_id != TRACE);
 
-    for metric in [
-        "keepsake.http.requests",
-        "keepsake.index.call.duration",
-        "keepsake.access_flush_lag",
-    ] {
-        assert!(
-            collector.metrics().contains(metric),
-            "{metric}: {:?}",
-            collector.metrics()
-        );
+    for metric in ["keepsake.http.requests", "keepsake.index.call.duration", "keepsake.access_flush_lag"] {
+        assert!(collector.metrics().contains(metric), "{metric}: {:?}", collector.metrics());
     }
     for text in [CONTENT, tenant.key.as_str(), password.as_str()] {
         assert!(!collector.has_seen(text), "an export had content or a secret");
@@ -170,22 +146,15 @@ fn is_below(span: &CollectedSpan, other: &CollectedSpan, spans: &[CollectedSpan]
 
 /// The log lines of finished requests.
 fn lines_of_ends(log: &str) -> Vec<Value> {
-    let lines = log
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines
-        .filter(|line| line["message"] == "http.request ended")
-        .collect()
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == "http.request ended").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_except_probes_is_logged_with_its_route() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
-    let config = ServerConfig {
-        log_format: "json",
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { log_format: "json", ..ServerConfig::default() };
     let mut server = deployment.start_with(&config).await;
     let client = server.client(&tenant);
     let made = client.post("/v1/memory_stores", &json!({"name": CONTENT})).await;
@@ -202,12 +171,7 @@ async fn every_request_except_probes_is_logged_with_its_route() {
     let told: Vec<_> = ends
         .iter()
         .map(|line| {
-            (
-                &line["http.method"],
-                &line["http.route"],
-                &line["http.status"],
-                &line["span"]["request.id"],
-            )
+            (&line["http.method"], &line["http.route"], &line["http.status"], &line["span"]["request.id"])
         })
         .collect();
     let told_as = |method: &str, route: &str, status: u16, id: &str| {
@@ -215,12 +179,7 @@ async fn every_request_except_probes_is_logged_with_its_route() {
     };
     let expected = [
         told_as("POST", "/v1/memory_stores", 200, made.header("request-id")),
-        told_as(
-            "GET",
-            "/v1/memory_stores/{memory_store_id}",
-            404,
-            lost.header("request-id"),
-        ),
+        told_as("GET", "/v1/memory_stores/{memory_store_id}", 404, lost.header("request-id")),
         told_as("GET", "none", 404, nowhere.header("request-id")),
         told_as("GET", "/v1/memory_stores", 200, traced.header("request-id")),
     ];
@@ -249,17 +208,12 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let (port, token) = operator();
-    let config = ServerConfig {
-        operator: Some((port, token.clone())),
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { operator: Some((port, token.clone())), ..ServerConfig::default() };
     let server = deployment.start_with(&config).await;
     let client = server.client(&tenant);
     let create = json!({"command": "create", "path": "/memories/a", "file_text": "four"});
     client.tool_ok(&tenant, &create).await;
-    client
-        .tool_ok(&tenant, &json!({"command": "view", "path": "/memories/a"}))
-        .await;
+    client.tool_ok(&tenant, &json!({"command": "view", "path": "/memories/a"})).await;
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
     let in_the_way = json!({"path": "/a", "content": "x"});
     assert_eq!(client.post(&memories, &in_the_way).await.status, 409);
@@ -270,11 +224,7 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     let read = async || {
         let answer = send(metrics.bare(Method::GET, "/metrics").bearer_auth(&token)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
-        assert!(
-            answer
-                .header("content-type")
-                .starts_with("text/plain; version=0.0.4")
-        );
+        assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
         answer.text
     };
     eventually("a job has run", A_JOB_HAS_RUN_WITHIN, async || {
@@ -312,31 +262,13 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     let value = |name: &str, wanted: &[(&str, &str)]| {
         let mut found =
             samples(&text, name).filter(|(labels, _)| wanted.iter().all(|pair| labels.contains(pair)));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("no {name} {wanted:?}:\n{text}"))
-            .1
+        found.next().unwrap_or_else(|| panic!("no {name} {wanted:?}:\n{text}")).1
     };
     let tool_calls = ("route", "/v1/memory_stores/{memory_store_id}/tool_calls");
-    assert_near(
-        value("keepsake_http_requests_total", &[tool_calls, ("status", "200")]),
-        2.0,
-    );
-    assert_near(
-        value(
-            "keepsake_http_requests_total",
-            &[("method", "other"), ("status", "405")],
-        ),
-        1.0,
-    );
+    assert_near(value("keepsake_http_requests_total", &[tool_calls, ("status", "200")]), 2.0);
+    assert_near(value("keepsake_http_requests_total", &[("method", "other"), ("status", "405")]), 1.0);
     assert_near(value("keepsake_conflicts_total", &[("kind", "path")]), 1.0);
-    assert_near(
-        value(
-            "keepsake_cache_lookups_total",
-            &[("cache", "content"), ("result", "hit")],
-        ),
-        1.0,
-    );
+    assert_near(value("keepsake_cache_lookups_total", &[("cache", "content"), ("result", "hit")]), 1.0);
     if pair.has_s3() {
         // The refused memory's content was stored, too.
         let written = ("direction", "written");
@@ -345,10 +277,7 @@ async fn prometheus_reads_every_metric(pair: Pair) {
         assert!(value("keepsake_index_log_size_bytes", &[]) > 4_096.0, "{text}");
     }
     assert_near(value("keepsake_http_requests_in_flight", &[]), 1.0);
-    assert!(
-        !text.contains(&tenant.id.to_string()),
-        "a metric names a tenant:\n{text}"
-    );
+    assert!(!text.contains(&tenant.id.to_string()), "a metric names a tenant:\n{text}");
 }
 
 #[track_caller]
@@ -396,20 +325,10 @@ async fn check_with_promtool(text: &str) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{program} cannot be run ({error}): run ./tests/run"));
-    promtool
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(text.as_bytes())
-        .await
-        .unwrap();
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).await.unwrap();
     let output = promtool.wait_with_output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{said}{}\n{text}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert!(output.status.success(), "{said}{}\n{text}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -418,17 +337,10 @@ async fn metrics_need_the_operator_token_unless_configured_otherwise() {
     let tenant = deployment.tenant().await;
     for (more, status) in [
         (FREE_RATES.to_owned(), 401),
-        (
-            format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n"),
-            200,
-        ),
+        (format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n"), 200),
     ] {
         let (port, token) = operator();
-        let config = ServerConfig {
-            operator: Some((port, token.clone())),
-            more,
-            ..ServerConfig::default()
-        };
+        let config = ServerConfig { operator: Some((port, token.clone())), more, ..ServerConfig::default() };
         let mut server = deployment.start_with(&config).await;
         let operator = Client::new(&format!("http://127.0.0.1:{port}"), "");
         assert_eq!(send(operator.bare(Method::GET, "/metrics")).await.status, status);
@@ -437,10 +349,7 @@ async fn metrics_need_the_operator_token_unless_configured_otherwise() {
         let right = operator.bare(Method::GET, "/metrics").bearer_auth(&token);
         assert_eq!(send(right).await.status, 200);
         // The public side has none.
-        let public = server
-            .client(&tenant)
-            .bare(Method::GET, "/metrics")
-            .bearer_auth(&token);
+        let public = server.client(&tenant).bare(Method::GET, "/metrics").bearer_auth(&token);
         assert_eq!(send(public).await.status, 404);
         server.end().await;
     }

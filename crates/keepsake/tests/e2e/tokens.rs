@@ -24,22 +24,13 @@ struct Issuers {
 
 impl Issuers {
     async fn new() -> Self {
-        let keys = [
-            ("rsa", IssuerKey::rsa()),
-            ("p256", IssuerKey::p256()),
-            ("ed", IssuerKey::ed25519()),
-        ];
+        let keys = [("rsa", IssuerKey::rsa()), ("p256", IssuerKey::p256()), ("ed", IssuerKey::ed25519())];
         let named: Vec<_> = keys.iter().map(|(kid, key)| (*kid, key)).collect();
         let jwks = JwksServer::start(issuer::jwks(&named)).await;
         let workload = IssuerKey::p256();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("key.pem"), workload.pem()).unwrap();
-        Self {
-            keys,
-            jwks,
-            workload,
-            folder,
-        }
+        Self { keys, jwks, workload, folder }
     }
 
     fn config(&self) -> ServerConfig {
@@ -99,10 +90,7 @@ async fn with_token(
 }
 
 async fn view(client: &Client, tenant: &Tenant, token: &str) -> Answer {
-    let (path, input) = (
-        tool_calls(tenant.store_id),
-        json!({"command": "view", "path": "/memories"}),
-    );
+    let (path, input) = (tool_calls(tenant.store_id), json!({"command": "view", "path": "/memories"}));
     with_token(client, Method::POST, &path, token, Some(&input)).await
 }
 
@@ -145,10 +133,7 @@ async fn writes_are_attributed_to_the_tokens_subject() {
     let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
     let ci = json!({"type": "service_account_actor", "service_account_id": "ci"});
     assert_eq!(actors, [ada.clone(), ada.clone(), ada, ci.clone()]);
-    let filtered = client
-        .get(&format!("{versions}?service_account_id=ci"))
-        .await
-        .json();
+    let filtered = client.get(&format!("{versions}?service_account_id=ci")).await.json();
     assert_eq!(filtered["data"].as_array().unwrap().len(), 1);
     assert_eq!(filtered["data"][0]["created_by"], ci);
     assert_eq!(issuers.jwks.requests(), 1);
@@ -182,10 +167,7 @@ async fn invalid_token_is_401_with_a_reason() {
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
     let (operated, operator_url, operator_token) = ServerConfig::operated();
-    let config = ServerConfig {
-        operator: operated.operator,
-        ..issuers.config()
-    };
+    let config = ServerConfig { operator: operated.operator, ..issuers.config() };
     let server = deployment.start_with(&config).await;
     let acme = make_named_tenants(&operator_url, &operator_token).await;
     let client = server.client(&tenant);
@@ -262,10 +244,8 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
     let issuers = Issuers::new().await;
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let servers = [
-        deployment.start_with(&issuers.config()).await,
-        deployment.start_with(&issuers.config()).await,
-    ];
+    let servers =
+        [deployment.start_with(&issuers.config()).await, deployment.start_with(&issuers.config()).await];
     let database = deployment.database().await;
     let token = issuers.person(0, &tenant.id.to_string(), &json!({}));
     let is_served = async |server: &Server, credential: &str| {
@@ -275,10 +255,7 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
         let begun = Instant::now();
         for server in &servers {
             while is_served(server, credential).await != served {
-                assert!(
-                    begun.elapsed() < Duration::from_secs(5),
-                    "not felt within five seconds"
-                );
+                assert!(begun.elapsed() < Duration::from_secs(5), "not felt within five seconds");
             }
         }
     };
@@ -339,10 +316,7 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     let client = open.client(&tenant);
     client.post(STORES, &json!({"name": "second"})).await;
     let listing = client.get("/v1/memory_stores?limit=1").await.json();
-    let page = format!(
-        "/v1/memory_stores?page={}",
-        listing["next_page"].as_str().unwrap()
-    );
+    let page = format!("/v1/memory_stores?page={}", listing["next_page"].as_str().unwrap());
     let new = json!({"agent": "a", "environment_id": "e"});
     let session = client.post("/v1/sessions", &new).await.json();
     let token = remembered(session["token"].as_str().unwrap().to_owned());
@@ -352,9 +326,7 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     assert_eq!(stored_bytes().await, 3 * 32);
     let command = |variables: &[(&str, &str)]| {
         let command = deployment.command(&ServerConfig::default());
-        variables
-            .iter()
-            .fold(command, |command, (name, value)| command.env(name, value))
+        variables.iter().fold(command, |command, (name, value)| command.env(name, value))
     };
     let first = ("KEEPSAKE_SECRETS_MASTER_KEY", FIRST_KEY);
     let second = ("KEEPSAKE_SECRETS_MASTER_KEY", SECOND_KEY);
@@ -375,10 +347,7 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
         let mut refused = command.spawn();
         assert_eq!(refused.wait().await.code(), Some(1));
         let output = refused.output();
-        assert!(
-            output.contains("secrets.master_key") && output.contains("wrapped"),
-            "{output}"
-        );
+        assert!(output.contains("secrets.master_key") && output.contains("wrapped"), "{output}");
         secrets::assert_none_in(&output, "a server that does not start");
     }
     database.close().await;
@@ -403,15 +372,8 @@ async fn mcp_clients_find_where_to_sign_in() {
             refused.header("www-authenticate").to_owned()
         }
     };
-    assert_eq!(
-        told(store.clone()).await,
-        format!("Bearer resource_metadata=\"{url}{metadata}\"")
-    );
-    for path in [
-        "/mcp".to_owned(),
-        "/mcp/memstore_1".to_owned(),
-        tool_calls(tenant.store_id),
-    ] {
+    assert_eq!(told(store.clone()).await, format!("Bearer resource_metadata=\"{url}{metadata}\""));
+    for path in ["/mcp".to_owned(), "/mcp/memstore_1".to_owned(), tool_calls(tenant.store_id)] {
         assert_eq!(told(path).await, "Bearer");
     }
     let found = send(client.bare(Method::GET, &metadata)).await;

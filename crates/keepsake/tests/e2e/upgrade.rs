@@ -116,17 +116,11 @@ async fn make_history(client: &Client, store: &str) {
     let of_secret = format!("{store}/memory_versions?memory_id={}", id_of(&secret));
     let versions = get(client, &of_secret).await;
     let first = format!("{store}/memory_versions/{}", text(&versions["data"][1]["id"]));
-    ok(client
-        .request(Method::POST, &format!("{first}/redact"))
-        .json(&json!({})))
-    .await;
+    ok(client.request(Method::POST, &format!("{first}/redact")).json(&json!({}))).await;
     let once = json!({"path": "/once.md", "content": "once"});
     let once = client.request(Method::POST, &memories).json(&once);
     ok(once.header("idempotency-key", "once")).await;
-    for (name, method, action) in [
-        ("archived", Method::POST, "/archive"),
-        ("deleted", Method::DELETE, ""),
-    ] {
+    for (name, method, action) in [("archived", Method::POST, "/archive"), ("deleted", Method::DELETE, "")] {
         let new = json!({"name": name});
         let made = ok(client.request(Method::POST, "/v1/memory_stores").json(&new)).await;
         let path = format!("/v1/memory_stores/{}{action}", text(&made["id"]));
@@ -179,11 +173,7 @@ async fn assert_is_upgraded(pair: Pair, folder: &Path) {
     let migrated = Schema::of(&deployment).await;
     released.assert_still_works_in(&migrated);
     keepsake(&["migrate", "--config", &file]).await.ok();
-    assert_eq!(
-        Schema::of(&deployment).await,
-        migrated,
-        "a second migration changed it"
-    );
+    assert_eq!(Schema::of(&deployment).await, migrated, "a second migration changed it");
 
     let release = read_json(&folder.join("release.json"));
     secrets::remember(text(&release["key"]), "an API key");
@@ -282,10 +272,7 @@ impl Schema {
         for column in migrated.required.difference(&self.required) {
             let (table, _) = column.split_once('.').unwrap();
             let is_old_table = self.required.iter().any(|it| it.split('.').next() == Some(table));
-            assert!(
-                !is_old_table,
-                "{column} is new and has no default, but old replicas insert"
-            );
+            assert!(!is_old_table, "{column} is new and has no default, but old replicas insert");
         }
     }
 }

@@ -66,9 +66,8 @@ async fn kills_at_each_step_leave_only_sweepable_blobs(pair: Pair) {
 
     // The kills hit any step: a put, a commit, an answer, a removal.
     for round in 0..KILLS_UNDER_LOAD {
-        let writers: Vec<_> = (0..8)
-            .map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer)))
-            .collect();
+        let writers: Vec<_> =
+            (0..8).map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer))).collect();
         let before = blobs_of(&*blobs, &tenant).await.len();
         let shown = async || blobs_of(&*blobs, &tenant).await.len() >= before + 10;
         eventually("the writers write", SHOWN_WITHIN, shown).await;
@@ -111,9 +110,7 @@ const RELEASE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
 
 /// Sends a call to a server that may die; answers what it was answered.
 fn send(client: &Client, tenant: &Tenant, input: &Value) -> tokio::task::JoinHandle<Option<String>> {
-    let request = client
-        .request(Method::POST, &tool_calls(tenant.store_id))
-        .json(input);
+    let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(input);
     tokio::spawn(async move { try_send(request).await.ok().map(|answer| answer.text) })
 }
 
@@ -144,18 +141,11 @@ async fn orphans_of(deployment: &Deployment, tenant: &Tenant, database: &Databas
 /// Runs the jobs two days on, when every blob is older than a request.
 async fn sweep(deployment: &Deployment, expected: usize) {
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(48))));
-    let options = EngineOptions {
-        clock: clock.clone(),
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
     let index = deployment.index().await;
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let swept = run_once(&engine, SweepBlobs::default()).await;
-    assert_eq!(
-        (&swept["condemned"], &swept["missing"]),
-        (&json!(expected), &json!(0)),
-        "{swept}"
-    );
+    assert_eq!((&swept["condemned"], &swept["missing"]), (&json!(expected), &json!(0)), "{swept}");
     let drained = run_once(&engine, DrainDeletions).await;
     assert_eq!(drained["removed"], expected, "{drained}");
     index.close().await;
@@ -163,12 +153,7 @@ async fn sweep(deployment: &Deployment, expected: usize) {
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {
     let stopping = CancellationToken::new();
-    match engine
-        .jobs
-        .run(Arc::new(job), RunRequest::manual(false), &stopping)
-        .await
-        .unwrap()
-    {
+    match engine.jobs.run(Arc::new(job), RunRequest::manual(false), &stopping).await.unwrap() {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
     }
@@ -193,10 +178,7 @@ async fn ended_sessions_are_pruned_and_make_room_on_sqlite() {
 
 async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
     let deployment = Deployment::new(pair).await;
-    let limits = LimitOverrides {
-        sessions_per_tenant: Some(2),
-        ..LimitOverrides::default()
-    };
+    let limits = LimitOverrides { sessions_per_tenant: Some(2), ..LimitOverrides::default() };
     let tenant = deployment.tenant_with(limits).await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
@@ -226,11 +208,7 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
     assert_eq!(session_rows(&deployment).await, [2, 2, 2], "but the deleted one");
     for is_dry in [true, false] {
         let counts = prune(&deployment, 31, is_dry).await;
-        assert_eq!(
-            (&counts["sessions"], &counts["session_resources"]),
-            (&json!(1), &json!(1)),
-            "{counts}"
-        );
+        assert_eq!((&counts["sessions"], &counts["session_resources"]), (&json!(1), &json!(1)), "{counts}");
     }
     assert_eq!(session_rows(&deployment).await, [1, 1, 0]);
 
@@ -246,10 +224,7 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
 async fn session_rows(deployment: &Deployment) -> [i64; 3] {
     let database = deployment.database().await;
     let mut rows = [0; 3];
-    for (rows, table) in rows
-        .iter_mut()
-        .zip(["session", "session_resource", "session_event"])
-    {
+    for (rows, table) in rows.iter_mut().zip(["session", "session_resource", "session_event"]) {
         *rows = database.number(&format!("SELECT count(*) FROM {table}")).await;
     }
     database.close().await;
@@ -259,17 +234,11 @@ async fn session_rows(deployment: &Deployment) -> [i64; 3] {
 /// Runs the job as in so many days; answers what it counted.
 async fn prune(deployment: &Deployment, days: u64, is_dry: bool) -> Value {
     let later = SystemClock.now().plus(Duration::from_hours(24 * days));
-    let options = EngineOptions {
-        clock: Arc::new(ManualClock::new(later)),
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions { clock: Arc::new(ManualClock::new(later)), ..EngineOptions::default() };
     let index = deployment.index().await;
     let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let stopping = CancellationToken::new();
-    let ran = engine
-        .jobs
-        .run(Arc::new(Prune::default()), RunRequest::manual(is_dry), &stopping)
-        .await;
+    let ran = engine.jobs.run(Arc::new(Prune::default()), RunRequest::manual(is_dry), &stopping).await;
     index.close().await;
     match ran.unwrap() {
         RunOutcome::Ran(counts) => counts,
@@ -298,12 +267,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
     for name in ["secret-path-a", "secret-path-b", "d/c"] {
-        client
-            .tool_ok(
-                &tenant,
-                &create(&format!("/memories/{name}.txt"), "content of it"),
-            )
-            .await;
+        client.tool_ok(&tenant, &create(&format!("/memories/{name}.txt"), "content of it")).await;
     }
     // A deleted store counts no longer, also while it waits for its purge; then its blobs
     // may be missing.
@@ -316,18 +280,13 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     assert_eq!(deleted.status, 200, "{}", deleted.text);
     server.end().await;
     let blobs = deployment.blobs().await;
-    let (kept, of_gone): (Vec<_>, Vec<_>) = blobs_of(&*blobs, &tenant)
-        .await
-        .into_iter()
-        .partition(|key| key.store_id == tenant.store_id);
+    let (kept, of_gone): (Vec<_>, Vec<_>) =
+        blobs_of(&*blobs, &tenant).await.into_iter().partition(|key| key.store_id == tenant.store_id);
     for key in of_gone {
         blobs.delete(&key).await.unwrap();
     }
     let well = verify_with(&server, &[]).await.ok();
-    assert!(
-        well.ends_with("3 blobs of 39 B, 3 versions, 1 memory store, 1 tenant: all is well\n"),
-        "{well}"
-    );
+    assert!(well.ends_with("3 blobs of 39 B, 3 versions, 1 memory store, 1 tenant: all is well\n"), "{well}");
 
     let [missing, damaged, _] = kept.try_into().unwrap();
     for key in [missing, damaged] {
@@ -351,10 +310,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     for told in [
         "PROBLEM TENANT MEMORY STORE MEMORY VERSION DETAILS".to_owned(),
         format!("missing_blob {ids} {}", missing.blob_id),
-        format!(
-            "damaged_blob {ids} {} expected_bytes=13, found_bytes={found_bytes}",
-            damaged.blob_id
-        ),
+        format!("damaged_blob {ids} {} expected_bytes=13, found_bytes={found_bytes}", damaged.blob_id),
         format!("store_count {ids} - "),
         "memory_count=7 (counted 3)".to_owned(),
         format!("tenant_count {} - - ", tenant.id),
@@ -364,22 +320,13 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
         assert!(words.contains(&told), "{told}\n{}", run.stdout);
     }
     for secret in ["secret-path", "content of it"] {
-        assert!(
-            !run.stdout.contains(secret) && !run.stderr.contains(secret),
-            "{}",
-            run.stdout
-        );
+        assert!(!run.stdout.contains(secret) && !run.stderr.contains(secret), "{}", run.stdout);
     }
     let run = verify_with(&server, &["-o", "json", "--paths", "--concurrency", "2"]).await;
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((run.code, &report["problem_count"]), (Some(1), &json!(4)));
     let problems = report["problems"].as_array().unwrap();
-    let of_kind = |kind: &str| {
-        problems
-            .iter()
-            .find(|problem| problem["problem"] == kind)
-            .unwrap()
-    };
+    let of_kind = |kind: &str| problems.iter().find(|problem| problem["problem"] == kind).unwrap();
     let path = of_kind("missing_blob")["path"].as_str().unwrap();
     assert!(path.starts_with("/secret-path") || path == "/d/c.txt", "{path}");
     assert_drift_is_told(&tenant, of_kind("store_count"), of_kind("tenant_count"));
@@ -425,38 +372,21 @@ fn assert_drift_is_told(tenant: &Tenant, of_store: &Value, of_tenant: &Value) {
 async fn assert_job_mends_what_was_counted(server: &Server) {
     let config = server.config_file();
     let config = config.to_str().unwrap();
-    let told = keepsake(&[
-        "job",
-        "run",
-        "reconcile-usage",
-        "--dry-run",
-        "-o",
-        "json",
-        "--config",
-        config,
-    ])
-    .await
-    .json();
+    let told = keepsake(&["job", "run", "reconcile-usage", "--dry-run", "-o", "json", "--config", config])
+        .await
+        .json();
     assert_eq!(
         ["drifted_stores", "lost_heads", "mended"].map(|name| told["counts"][name].as_u64().unwrap()),
         [1, 1, 0],
         "{told}"
     );
-    let ran = keepsake(&["job", "run", "reconcile-usage", "-o", "json", "--config", config])
-        .await
-        .json();
-    assert_eq!(
-        (&ran["status"], &ran["counts"]["mended"]),
-        (&json!("done"), &json!(2)),
-        "{ran}"
-    );
+    let ran = keepsake(&["job", "run", "reconcile-usage", "-o", "json", "--config", config]).await.json();
+    assert_eq!((&ran["status"], &ran["counts"]["mended"]), (&json!("done"), &json!(2)), "{ran}");
     let run = verify_with(server, &["-o", "json"]).await;
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report["problem_count"], 3, "{report}");
     let problems = report["problems"].as_array().unwrap();
-    let counted = problems
-        .iter()
-        .find(|problem| problem["problem"] == "store_count");
+    let counted = problems.iter().find(|problem| problem["problem"] == "store_count");
     let mut fields: Vec<_> = counted.unwrap().as_object().unwrap().keys().collect();
     fields.sort_unstable();
     assert_eq!(fields, ["lost_heads", "memory_store", "problem", "tenant"]);
@@ -561,10 +491,6 @@ async fn verification_creates_no_index() {
     let folder = tempfile::tempdir().unwrap();
     let run = keepsake(&["verify", "--data-dir", folder.path().to_str().unwrap()]).await;
     assert_eq!(run.code, Some(1));
-    assert!(
-        run.stderr.contains("there is no index to verify"),
-        "{}",
-        run.stderr
-    );
+    assert!(run.stderr.contains("there is no index to verify"), "{}", run.stderr);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -53,20 +53,14 @@ fn identifiers_match_whole_and_by_parts() {
 #[test]
 fn compound_parts_share_one_position() {
     assert_eq!(
-        terms("see retry_count now")
-            .into_iter()
-            .map(|(_, at)| at)
-            .collect::<Vec<_>>(),
+        terms("see retry_count now").into_iter().map(|(_, at)| at).collect::<Vec<_>>(),
         [0, 1, 1, 1, 2]
     );
 }
 
 #[test]
 fn contractions_and_possessives_are_removed() {
-    assert_eq!(
-        words("Anna's we’ll don't O'Brien"),
-        ["anna", "we", "dont", "o", "brien", "obrien"]
-    );
+    assert_eq!(words("Anna's we’ll don't O'Brien"), ["anna", "we", "dont", "o", "brien", "obrien"]);
 }
 
 #[test]
@@ -74,10 +68,7 @@ fn scripts_without_spaces_become_pairs() {
     for (text, expected) in [
         ("部署服务", &["部署", "署服", "服务"][..]),
         ("猫", &["猫"]),
-        (
-            "サーバーを再起動",
-            &["サー", "ーバ", "バー", "を", "再起", "起動"],
-        ),
+        ("サーバーを再起動", &["サー", "ーバ", "バー", "を", "再起", "起動"]),
         ("서버를 배포", &["서버", "버를", "배포"]),
         ("API를", &["api", "를"]),
         ("ﾃｽﾄ", &["テス", "スト"]),
@@ -94,10 +85,7 @@ fn token_ranges_refer_to_the_text() {
     let text = "Über die retry_count: 部署 ﾊﾞｽ.";
     let mut pieces = Vec::new();
     analyse(text, |token| pieces.push(text[token.range].to_owned()));
-    assert_eq!(
-        pieces,
-        ["Über", "die", "retry", "count", "retry_count", "部署", "ﾊﾞｽ"]
-    );
+    assert_eq!(pieces, ["Über", "die", "retry", "count", "retry_count", "部署", "ﾊﾞｽ"]);
 }
 
 #[test]

@@ -45,10 +45,7 @@ impl Posting {
     pub(super) fn new(slot: u32, frequency: u32, positions_at: usize) -> Self {
         // The rows of the longest analysed text end before that offset.
         let place = to_u32(positions_at.min(MAX_PLACE));
-        Self {
-            slot,
-            packed: frequency.min(MAX_FREQUENCY) << 24 | place,
-        }
+        Self { slot, packed: frequency.min(MAX_FREQUENCY) << 24 | place }
     }
 
     /// A posting for a term that was read from the row of a slot.
@@ -105,11 +102,7 @@ struct Known {
 
 impl Known {
     fn hash(&self, texts: &Texts, hasher: &DefaultHashBuilder) -> u64 {
-        if self.is_long {
-            hasher.hash_one(texts.get(self.term))
-        } else {
-            hasher.hash_one(self.leads)
-        }
+        if self.is_long { hasher.hash_one(texts.get(self.term)) } else { hasher.hash_one(self.leads) }
     }
 }
 
@@ -205,10 +198,7 @@ impl Dictionary {
         let (pairs, lists) = pairs.into_lists()?;
         let dictionary = Self {
             live: vec![Live::default(); pairs.len()],
-            texts: Texts {
-                first: to_u32(pairs.len()),
-                ..Texts::default()
-            },
+            texts: Texts { first: to_u32(pairs.len()), ..Texts::default() },
             pairs,
             content: lists,
             ..Self::default()
@@ -221,13 +211,8 @@ impl Dictionary {
 
     /// Builds the dictionary of the needed terms of all live slots; `None` as above.
     pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
-        let dictionary = Self {
-            content: Lists::of(&[], 0),
-            ..Self::default()
-        };
-        dictionary
-            .make(slots, Some(needed), 0, max_bytes)
-            .map(|made| made.dictionary)
+        let dictionary = Self { content: Lists::of(&[], 0), ..Self::default() };
+        dictionary.make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
     }
 
     /// Adds the needed terms of all live slots. If all terms are needed, adds all
@@ -308,10 +293,7 @@ impl Dictionary {
             live.contents = to_u32(self.content.len_of(term));
             live.paths = to_u32(self.path.len_of(term));
         }
-        Some(DictionaryBuild {
-            dictionary: self,
-            damaged,
-        })
+        Some(DictionaryBuild { dictionary: self, damaged })
     }
 
     /// Reserves room for this number of terms and content postings.
@@ -384,14 +366,9 @@ impl Dictionary {
         let term = to_u32(self.live.len());
         self.texts.push(text);
         self.live.push(Live::default());
-        let known = Known {
-            leads: leading(text),
-            is_long: text.len() > LEADING_BYTES,
-            term,
-        };
+        let known = Known { leads: leading(text), is_long: text.len() > LEADING_BYTES, term };
         let (texts, hasher) = (&self.texts, &self.hasher);
-        self.table
-            .insert_unique(hash, known, |known| known.hash(texts, hasher));
+        self.table.insert_unique(hash, known, |known| known.hash(texts, hasher));
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
             let mut letters = pair_characters(text);
@@ -512,10 +489,7 @@ const fn build_bytes(entries: usize, terms: usize) -> usize {
 }
 
 pub(super) fn start_of(text: &[u8]) -> [u8; 2] {
-    [
-        text.first().copied().unwrap_or_default(),
-        text.get(1).copied().unwrap_or_default(),
-    ]
+    [text.first().copied().unwrap_or_default(), text.get(1).copied().unwrap_or_default()]
 }
 
 /// The characters of a pair, or the single character of a term.

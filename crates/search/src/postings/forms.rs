@@ -79,9 +79,7 @@ impl Dictionary {
                 sink(*term);
             }
             if language == Language::English {
-                irregular_forms(root)
-                    .filter_map(|form| self.find(form.as_bytes()))
-                    .for_each(&mut sink);
+                irregular_forms(root).filter_map(|form| self.find(form.as_bytes())).for_each(&mut sink);
             }
         });
     }

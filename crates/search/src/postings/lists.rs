@@ -46,12 +46,7 @@ impl Lists {
             *next += 1;
         }
         starts.truncate(terms + 1);
-        Self {
-            starts,
-            built,
-            added: HashMap::new(),
-            added_count: 0,
-        }
+        Self { starts, built, added: HashMap::new(), added_count: 0 }
     }
 
     /// Reserves room for further terms and their postings.
@@ -84,11 +79,7 @@ impl Lists {
             built.extend(self.of_term(term));
         }
         starts.push(to_u32(built.len()));
-        *self = Self {
-            starts,
-            built,
-            ..Self::default()
-        };
+        *self = Self { starts, built, ..Self::default() };
     }
 
     fn built_of(&self, term: u32) -> &[Posting] {
@@ -118,12 +109,10 @@ impl Lists {
 
     /// The posting of a term in a slot.
     pub(super) fn in_slot(&self, term: u32, slot: u32) -> Option<Posting> {
-        [self.built_of(term), self.added_of(term)]
-            .into_iter()
-            .find_map(|list| {
-                let place = list.binary_search_by_key(&slot, |posting| posting.slot);
-                place.ok().map(|place| list[place])
-            })
+        [self.built_of(term), self.added_of(term)].into_iter().find_map(|list| {
+            let place = list.binary_search_by_key(&slot, |posting| posting.slot);
+            place.ok().map(|place| list[place])
+        })
     }
 
     pub(super) fn size_bytes(&self) -> usize {

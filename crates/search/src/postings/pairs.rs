@@ -115,11 +115,7 @@ impl PairsOf {
     /// [`DamagedRow`] if some characters are invalid; these are skipped.
     pub(super) fn take(&mut self, slot: u32, runs: Runs<'_>) -> Result<(), DamagedRow> {
         self.characters.push(BETWEEN);
-        self.rows.push(RunsAt {
-            first: to_u32(self.characters.len()),
-            slot,
-            at: runs.at(),
-        });
+        self.rows.push(RunsAt { first: to_u32(self.characters.len()), slot, at: runs.at() });
         self.postings += runs.terms() as usize;
         runs.copy_to(&mut self.characters)
     }
@@ -175,10 +171,7 @@ impl PairsOf {
                 };
                 rest = &rest[count..];
             }
-            if group
-                .last()
-                .is_some_and(|last| last.at() as usize >= block_pairs_at)
-            {
+            if group.last().is_some_and(|last| last.at() as usize >= block_pairs_at) {
                 list.sort_unstable_by_key(|posting| posting.slot);
             }
             pairs.push(pair);
@@ -221,9 +214,7 @@ impl PairPosition {
 impl PairPositions {
     fn in_order(characters: &[u16]) -> Self {
         let all = || {
-            (0_u32..)
-                .zip(characters.windows(2))
-                .filter(|(_, pair)| pair[0] != BETWEEN && pair[1] != BETWEEN)
+            (0_u32..).zip(characters.windows(2)).filter(|(_, pair)| pair[0] != BETWEEN && pair[1] != BETWEEN)
         };
         let (mut firsts, mut seconds) = (Counts::new(), Counts::new());
         for (_, pair) in all() {
@@ -242,10 +233,7 @@ impl PairPositions {
                 positions[firsts.next(characters[*at as usize])] = PairPosition::new(*at, second);
             }
         }
-        Self {
-            positions,
-            ends: firsts,
-        }
+        Self { positions, ends: firsts }
     }
 
     /// The positions of each pair.
@@ -332,11 +320,7 @@ impl<'a> Rows<'a> {
             }
         }
         strides.resize(end / STRIDE + 1, to_u32(rows.len().saturating_sub(1)));
-        Self {
-            all: rows,
-            strides,
-            end,
-        }
+        Self { all: rows, strides, end }
     }
 
     /// Returns `None` if the position is after all rows.
@@ -423,17 +407,10 @@ mod tests {
     fn damaged_characters_form_no_pair() {
         // Two runs of two characters; the first character of the second run is half of
         // a surrogate pair.
-        let row = [
-            &[3, 1, 4, 0, 2, 5, 2, 0, 0][..],
-            &[0x00, 0x4e, 0x01, 0x4e, 0, 0, 0x00, 0xd8, 0x01, 0x4e],
-        ];
+        let row = [&[3, 1, 4, 0, 2, 5, 2, 0, 0][..], &[0x00, 0x4e, 0x01, 0x4e, 0, 0, 0x00, 0xd8, 0x01, 0x4e]];
         let row = row.concat();
         let mut collected = PairsOf::default();
-        assert!(
-            collected
-                .take(0, Terms::of(&row).unwrap().runs().unwrap())
-                .is_err()
-        );
+        assert!(collected.take(0, Terms::of(&row).unwrap().runs().unwrap()).is_err());
         let (pairs, lists) = collected.into_lists().unwrap();
         assert_eq!((pairs.len(), lists.len_of(0)), (1, 1));
         assert_eq!(pairs.find("一丁".as_bytes()), Some(0));

@@ -17,11 +17,7 @@ pub(super) fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
 /// The terms of a field of a slot; `None` if it has no row.
 fn terms_of(slot: &Slot, field: Field) -> Result<Option<Terms<'_>>, DamagedRow> {
     let row = slot.row(field);
-    if row.is_empty() {
-        Ok(None)
-    } else {
-        Terms::of(row).map(Some)
-    }
+    if row.is_empty() { Ok(None) } else { Terms::of(row).map(Some) }
 }
 
 /// Adds the pairs of a slot's content: the pairs of its runs, and terms in its

@@ -7,11 +7,7 @@ fn parsed(text: &str) -> Query {
 }
 
 fn ranked(text: &str) -> Vec<(Atom, f64)> {
-    parsed(text)
-        .ranked
-        .into_iter()
-        .map(|one| (one.atom, one.weight))
-        .collect()
+    parsed(text).ranked.into_iter().map(|one| (one.atom, one.weight)).collect()
 }
 
 fn term(text: &str) -> Atom {
@@ -31,37 +27,21 @@ fn function_words_have_low_weight() {
     );
     assert_eq!(
         ranked("retry_count"),
-        [
-            (term("retry"), PART_WEIGHT),
-            (term("count"), PART_WEIGHT),
-            (term("retrycount"), 1.0)
-        ]
+        [(term("retry"), PART_WEIGHT), (term("count"), PART_WEIGHT), (term("retrycount"), 1.0)]
     );
 }
 
 #[test]
 fn clauses_are_distinguished() {
     let query = parsed("\"blue green\" -old -\"very old\" path:notes/ -path:/tmp dep* x");
-    assert_eq!(
-        query.phrases,
-        [Sequence(vec![(term("blue"), 0), (term("green"), 1)])]
-    );
+    assert_eq!(query.phrases, [Sequence(vec![(term("blue"), 0), (term("green"), 1)])]);
     assert_eq!(
         query.excluded,
-        [
-            Sequence(vec![(term("old"), 0)]),
-            Sequence(vec![(term("very"), 0), (term("old"), 1)])
-        ]
+        [Sequence(vec![(term("old"), 0)]), Sequence(vec![(term("very"), 0), (term("old"), 1)])]
     );
-    assert_eq!(
-        query.paths,
-        [PathFilter::of("notes/", false), PathFilter::of("/tmp", true)]
-    );
+    assert_eq!(query.paths, [PathFilter::of("notes/", false), PathFilter::of("/tmp", true)]);
     let atoms: Vec<_> = query.ranked.into_iter().map(|one| one.atom).collect();
-    assert_eq!(
-        atoms,
-        [term("blue"), term("green"), Atom::Prefix("dep".into()), term("x")]
-    );
+    assert_eq!(atoms, [term("blue"), term("green"), Atom::Prefix("dep".into()), term("x")]);
 }
 
 #[test]
@@ -78,9 +58,7 @@ fn only_an_overlong_query_is_an_error() {
     assert!(Query::parse(&"é".repeat(MAX_QUERY_CHARS)).is_ok());
     assert_eq!(
         Query::parse(&"é".repeat(MAX_QUERY_CHARS + 1)),
-        Err(QueryTooLong {
-            chars: MAX_QUERY_CHARS + 1
-        })
+        Err(QueryTooLong { chars: MAX_QUERY_CHARS + 1 })
     );
 }
 
@@ -96,11 +74,9 @@ fn query_without_terms_is_empty() {
 fn path_filters_are_rooted_or_relative() {
     let anywhere = PathFilter::of("Notes/", false);
     let absolute = PathFilter::of("/notes/", false);
-    for (path, is_anywhere, is_at_root) in [
-        ("/notes/a", true, true),
-        ("/work/notes/a", true, false),
-        ("/footnotes/a", false, false),
-    ] {
+    for (path, is_anywhere, is_at_root) in
+        [("/notes/a", true, true), ("/work/notes/a", true, false), ("/footnotes/a", false, false)]
+    {
         assert_eq!(anywhere.allows(path), is_anywhere, "{path}");
         assert_eq!(absolute.allows(path), is_at_root, "{path}");
     }
@@ -132,24 +108,13 @@ fn clauses_are_deduplicated_and_limited() {
     };
     assert_eq!(parsed(&many("-ab# ")).excluded.len(), MAX_CLAUSES);
     let is_prefix = |(atom, _): &(Atom, f64)| matches!(atom, Atom::Prefix(_));
-    assert_eq!(
-        ranked(&many("ab#* ")).iter().filter(|one| is_prefix(one)).count(),
-        MAX_PREFIXES
-    );
+    assert_eq!(ranked(&many("ab#* ")).iter().filter(|one| is_prefix(one)).count(), MAX_PREFIXES);
 }
 
 #[test]
 fn one_letter_is_not_a_prefix() {
-    for (text, is_prefix) in [
-        ("a*", false),
-        ("é*", false),
-        ("ж*", false),
-        ("ab*", true),
-        ("猫*", true),
-    ] {
-        let has_prefix = ranked(text)
-            .iter()
-            .any(|(atom, _)| matches!(atom, Atom::Prefix(_)));
+    for (text, is_prefix) in [("a*", false), ("é*", false), ("ж*", false), ("ab*", true), ("猫*", true)] {
+        let has_prefix = ranked(text).iter().any(|(atom, _)| matches!(atom, Atom::Prefix(_)));
         assert_eq!(has_prefix, is_prefix, "{text}");
     }
 }

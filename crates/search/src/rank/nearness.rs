@@ -75,21 +75,13 @@ fn best_passage(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
 fn following(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut sum = 0.0;
     for number in 1..shown.len() {
-        let distance = shown[number]
-            .ranked
-            .position
-            .saturating_sub(shown[number - 1].ranked.position);
+        let distance = shown[number].ranked.position.saturating_sub(shown[number - 1].ranked.position);
         if distance > 2 {
             continue;
         }
-        let is_there = positions
-            .iter()
-            .filter(|(_, other)| *other == number - 1)
-            .any(|(position, _)| {
-                positions
-                    .binary_search(&(position.saturating_add(distance), number))
-                    .is_ok()
-            });
+        let is_there = positions.iter().filter(|(_, other)| *other == number - 1).any(|(position, _)| {
+            positions.binary_search(&(position.saturating_add(distance), number)).is_ok()
+        });
         if is_there {
             sum += shown[number].weight.min(shown[number - 1].weight);
         }

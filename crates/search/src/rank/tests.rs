@@ -138,11 +138,7 @@ fn adjacent_words_rank_before_scattered_ones() {
 #[test]
 fn damaged_rows_are_found_by_their_path() {
     let mut index = store(&[("/a", "alpha")]);
-    assert!(
-        index
-            .set(memory(7), path("/beta.md"), Some([0xff].into()))
-            .is_err()
-    );
+    assert!(index.set(memory(7), path("/beta.md"), Some([0xff].into())).is_err());
     assert_eq!(found(&index, "beta"), ["beta.md"]);
     assert_eq!(found(&index, "alpha"), ["a"]);
     index.remove(memory(7));
@@ -164,12 +160,7 @@ fn postings_of_a_replaced_index_are_dropped() {
 #[test]
 fn too_broad_query_differs_from_one_without_hits() {
     let put_one = |index: &mut Postings, number: u128| {
-        put(
-            index,
-            number,
-            &format!("/{number}"),
-            &format!("common word{number} common"),
-        );
+        put(index, number, &format!("/{number}"), &format!("common word{number} common"));
     };
     let mut index = Postings::default();
     for number in 0..50 {
@@ -178,18 +169,11 @@ fn too_broad_query_differs_from_one_without_hits() {
     let reads_of = |index: &Postings, query: &str| {
         let query = Query::parse(query).unwrap();
         let is_enough = |reads: &u64| {
-            !index
-                .search_within(&Budget::of(*reads), &query, None, 10, |_, _| true)
-                .is_too_broad
+            !index.search_within(&Budget::of(*reads), &query, None, 10, |_, _| true).is_too_broad
         };
         (0_u64..100_000).find(is_enough).unwrap()
     };
-    for query in [
-        "common",
-        "wo* -zebra",
-        "\"common word7\" word8",
-        "path:/ -\"wo common\"",
-    ] {
+    for query in ["common", "wo* -zebra", "\"common word7\" word8", "path:/ -\"wo common\""] {
         let read = reads_of(&index, query);
         let mut made = Postings::default();
         for number in (0..50).rev() {
@@ -232,9 +216,7 @@ fn joined_signs_match_like_the_equal_pair() {
 #[test]
 fn two_letter_words_are_not_pairs() {
     let mut index = store(&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")]);
-    let hits = assert_equal_when_built(&mut index, |index| {
-        ["და", "丁丁"].map(|query| found(index, query))
-    });
+    let hits = assert_equal_when_built(&mut index, |index| ["და", "丁丁"].map(|query| found(index, query)));
     assert_eq!(hits.map(|hits| hits.len()), [3, 2]);
 }
 
@@ -259,10 +241,7 @@ fn damaged_row_does_not_affect_other_memories() {
 /// The row contains the position of a pair that is far after the end of the text.
 #[test]
 fn invalid_pair_positions_are_ignored() {
-    let row = [
-        &[3, 1, 1, 0, 1, 2, 5, 0xff, 0xff, 0xff, 0xff, 0x0f][..],
-        &[0xcd, 0x91, 0x66, 0x8a],
-    ];
+    let row = [&[3, 1, 1, 0, 1, 2, 5, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &[0xcd, 0x91, 0x66, 0x8a]];
     let mut index = Postings::default();
     let _ = index.set(memory(1), path("/a"), Some(row.concat().into()));
     assert_eq!(search(&index, "重試 a").found.len(), 1);
@@ -288,13 +267,9 @@ fn postings_over_the_memory_limit_are_not_built() {
 #[test]
 fn prefix_matches_the_first_terms_of_live_memories() {
     let letters = || "abcdefghijklmnopqrst".chars();
-    let words: Vec<String> = letters()
-        .flat_map(|first| letters().map(move |second| format!("ab{first}{second}")))
-        .collect();
-    let mut index = store(&[
-        ("/early", &words[..200].join(" ")),
-        ("/late", &words[390..].join(" ")),
-    ]);
+    let words: Vec<String> =
+        letters().flat_map(|first| letters().map(move |second| format!("ab{first}{second}"))).collect();
+    let mut index = store(&[("/early", &words[..200].join(" ")), ("/late", &words[390..].join(" "))]);
     build(&mut index);
     assert_eq!(found(&index, "ab*").len(), 2);
     put(&mut index, 7, "/more", &words[200..300].join(" "));

@@ -139,13 +139,7 @@ impl<'a> Runs<'a> {
         }
         let distances = rest.take(distances)?;
         let at = rest.at;
-        Ok(Self {
-            distances,
-            characters: rest.take(count as usize * WIDTH)?,
-            at,
-            terms,
-            length,
-        })
+        Ok(Self { distances, characters: rest.take(count as usize * WIDTH)?, at, terms, length })
     }
 
     /// The number of different terms.
@@ -200,10 +194,7 @@ impl<'a> Runs<'a> {
                 read = Err(DamagedRow);
                 continue;
             };
-            let at = TermAt {
-                frequency: to_u32(group.len()),
-                positions_at: place_of(self.at, first),
-            };
+            let at = TermAt { frequency: to_u32(group.len()), positions_at: place_of(self.at, first) };
             sink(&text, halves(pair), at);
         }
         read
@@ -235,10 +226,7 @@ impl<'a> Runs<'a> {
     /// work, in reads.
     pub(super) fn each_position(&self, positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
         let from = (positions_at - self.at) / WIDTH;
-        let runs = self
-            .characters()
-            .take(from)
-            .filter(|character| *character == BETWEEN);
+        let runs = self.characters().take(from).filter(|character| *character == BETWEEN);
         let runs = runs.count();
         let reads = from / CHARACTERS_COUNTED_PER_READ + runs / CHARACTERS_SCANNED_PER_READ;
         let passed = self.each_position_from(from, runs, count, &mut sink);
@@ -253,9 +241,7 @@ impl<'a> Runs<'a> {
         let mut position = Some(to_u32(from - runs));
         for _ in 0..=runs {
             let distance = distances.number().ok();
-            position = position
-                .zip(distance)
-                .and_then(|(sum, more)| sum.checked_add(more));
+            position = position.zip(distance).and_then(|(sum, more)| sum.checked_add(more));
         }
         let mut left = count;
         for (passed, pair) in pairs.windows(2 * WIDTH).step_by(WIDTH).enumerate() {
@@ -270,11 +256,7 @@ impl<'a> Runs<'a> {
                 return passed;
             }
             let is_between = pair.starts_with(&BETWEEN.to_le_bytes());
-            let moved = if is_between {
-                distances.number().ok()
-            } else {
-                Some(1)
-            };
+            let moved = if is_between { distances.number().ok() } else { Some(1) };
             position = moved.and_then(|moved| here.checked_add(moved));
         }
         pairs.len() / WIDTH
@@ -291,9 +273,7 @@ impl<'a> Runs<'a> {
         let characters: Vec<u16> = self.characters().collect();
         for run in characters.split(|character| *character == BETWEEN) {
             let length = to_u32(run.len()).checked_add(distances.number()?);
-            end = length
-                .and_then(|length| end.checked_add(length))
-                .ok_or(DamagedRow)?;
+            end = length.and_then(|length| end.checked_add(length)).ok_or(DamagedRow)?;
             if run.len() < 2 {
                 return Err(DamagedRow);
             }
@@ -308,10 +288,7 @@ impl<'a> Runs<'a> {
     }
 
     fn distances(&self) -> Reader<'a> {
-        Reader {
-            bytes: self.distances,
-            at: 0,
-        }
+        Reader { bytes: self.distances, at: 0 }
     }
 }
 

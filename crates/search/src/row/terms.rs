@@ -95,11 +95,7 @@ impl<'a> Terms<'a> {
     /// [`DamagedRow`] when the rest is not valid.
     pub(crate) fn next(&mut self) -> Result<Option<TermAt>, DamagedRow> {
         if self.left == 0 {
-            return if self.rest.is_empty() {
-                Ok(None)
-            } else {
-                Err(DamagedRow)
-            };
+            return if self.rest.is_empty() { Ok(None) } else { Err(DamagedRow) };
         }
         let begins_block = self.left_of_block == 0;
         if begins_block {
@@ -115,10 +111,7 @@ impl<'a> Terms<'a> {
         if self.left_of_block == 0 && self.rest.at != self.block_end {
             return Err(DamagedRow);
         }
-        Ok(Some(TermAt {
-            frequency,
-            positions_at,
-        }))
+        Ok(Some(TermAt { frequency, positions_at }))
     }
 
     /// Skips to the next block that may have a requested term. `may_be` gets the

@@ -31,8 +31,7 @@ fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
         assert_eq!(found.insert(text, places), None, "a term is there twice");
     };
     if let Some(runs) = terms.runs() {
-        runs.each_term(|_| true, |_| true, |text, _, at| take(text, at))
-            .unwrap();
+        runs.each_term(|_| true, |_| true, |text, _, at| take(text, at)).unwrap();
     }
     while let Some(at) = terms.next().unwrap() {
         take(terms.term(), at);
@@ -129,9 +128,7 @@ fn skipped_blocks_contain_no_needed_term() {
         let mut terms = Terms::of(&row).unwrap();
         let (mut seen, mut found) = (0, false);
         loop {
-            terms
-                .skip_blocks(|first, last| first <= leads && leads <= last)
-                .unwrap();
+            terms.skip_blocks(|first, last| first <= leads && leads <= last).unwrap();
             if terms.next().unwrap().is_none() {
                 break;
             }

@@ -63,9 +63,7 @@ pub(super) async fn retrieve(
     State(engine): State<Engine>,
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(
-        engine.operator.keys.get(tenant_id, api_key_id).await?.into(),
-    ))
+    Ok(Json(engine.operator.keys.get(tenant_id, api_key_id).await?.into()))
 }
 
 /// Revoke a tenant's key
@@ -84,7 +82,5 @@ pub(super) async fn revoke(
     Path((tenant_id, api_key_id)): Path<(TenantId, ApiKeyId)>,
     OptionalAdminBody(Empty {}): OptionalAdminBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {
-    Ok(Json(
-        acting.operator().keys.revoke(tenant_id, api_key_id).await?.into(),
-    ))
+    Ok(Json(acting.operator().keys.revoke(tenant_id, api_key_id).await?.into()))
 }

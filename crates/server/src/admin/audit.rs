@@ -66,10 +66,7 @@ pub(super) async fn of_tenant(
     Path(tenant_id): Path<TenantId>,
     QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let query = AuditQuery {
-        page: params.into(),
-        ..AuditQuery::default()
-    };
+    let query = AuditQuery { page: params.into(), ..AuditQuery::default() };
     let entries = engine.operator.audit(tenant_id, &query).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

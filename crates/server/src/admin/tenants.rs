@@ -90,10 +90,7 @@ impl From<FoundTenant> for Tenant {
             name: tenant.name,
             external_id: tenant.external_id,
             status: tenant.status.name(),
-            limits: LimitOverrides {
-                period_set_at: None,
-                ..tenant.limits
-            },
+            limits: LimitOverrides { period_set_at: None, ..tenant.limits },
             created_at: tenant.created_at.to_rfc3339(),
         }
     }
@@ -243,10 +240,7 @@ pub(super) async fn list(
     State(engine): State<Engine>,
     QueryParams((params, page)): QueryParams<(ListTenants, ListPage)>,
 ) -> Result<Json<List<Tenant>>, ApiError> {
-    let query = TenantQuery {
-        external_id: params.external_id,
-        page: page.into(),
-    };
+    let query = TenantQuery { external_id: params.external_id, page: page.into() };
     let tenants = engine.operator.tenants.list(&query).await?;
     Ok(Json(List::of(tenants, Tenant::from)))
 }
@@ -285,9 +279,7 @@ pub(super) async fn update(
         external_id: body.external_id,
         limits: body.limits.unwrap_or_default(),
     };
-    Ok(Json(
-        acting.operator().tenants.update(tenant_id, edit).await?.into(),
-    ))
+    Ok(Json(acting.operator().tenants.update(tenant_id, edit).await?.into()))
 }
 
 /// Suspend a tenant

@@ -33,11 +33,7 @@ pub(crate) struct TokenKey {
 
 impl From<RotatedKey> for TokenKey {
     fn from(key: RotatedKey) -> Self {
-        Self {
-            id: key.name,
-            r#type: TokenKeyType,
-            signs_from: key.signs_from.to_rfc3339(),
-        }
+        Self { id: key.name, r#type: TokenKeyType, signs_from: key.signs_from.to_rfc3339() }
     }
 }
 
@@ -56,11 +52,7 @@ pub(super) async fn rotate(
     acting: Acting,
     OptionalAdminBody(body): OptionalAdminBody<RotateTokenKey>,
 ) -> Result<Json<TokenKey>, ApiError> {
-    let why = if body.compromised {
-        Rotation::Compromised
-    } else {
-        Rotation::Planned
-    };
+    let why = if body.compromised { Rotation::Compromised } else { Rotation::Planned };
     let key = acting.operator().rotate_token_key(why).await?;
     Ok(Json(key.into()))
 }

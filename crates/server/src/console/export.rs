@@ -65,12 +65,7 @@ pub(super) async fn export(
     let has_versions = query.is_some_and(|query| query.split('&').any(|field| field == "versions=1"));
     let store = engine.stores.get(&principal, store_id).await?;
     let name = archive_name(&store.name);
-    let reading = Reading {
-        engine: &engine,
-        principal: &principal,
-        store_id,
-        held: &held,
-    };
+    let reading = Reading { engine: &engine, principal: &principal, store_id, held: &held };
     let Ok(Value::Object(store)) = serde_json::to_value(MemoryStore::from(store)) else {
         return Err(ApiError::internal());
     };
@@ -78,11 +73,7 @@ pub(super) async fn export(
     reading.charge(COPIES_OF_CONTENT.saturating_mul(content_bytes))?;
     let slot = engine.export_slots.take(principal.tenant_id).await?;
     let mut lists = reading.memories().await?;
-    let versions = if has_versions {
-        Some(reading.versions(&mut lists).await?)
-    } else {
-        None
-    };
+    let versions = if has_versions { Some(reading.versions(&mut lists).await?) } else { None };
     let exported_at = engine.now();
     let begin = move || begin(exported_at, store, &lists, versions).map(|writer| (writer, files_of(&lists)));
     let started = engine.computations.run(principal.tenant_id, begin).await?;
@@ -144,10 +135,7 @@ struct Reading<'a> {
 }
 
 fn page_after(page: Option<String>) -> PageRequest {
-    PageRequest {
-        limit: Some(100),
-        page,
-    }
+    PageRequest { limit: Some(100), page }
 }
 
 impl Reading<'_> {
@@ -167,9 +155,7 @@ impl Reading<'_> {
         let mut place = changes.newest(self.principal, self.store_id).await?;
         let mut memories = self.listed().await?;
         for _ in 0..MAX_PAGES_OF_CHANGES {
-            let page = changes
-                .list(self.principal, self.store_id, place, Some(100))
-                .await?;
+            let page = changes.list(self.principal, self.store_id, place, Some(100)).await?;
             place = page.next_after;
             if page.is_history_removed {
                 memories = self.listed().await?;
@@ -184,10 +170,7 @@ impl Reading<'_> {
             }
             let touched: BTreeSet<MemoryId> = page.changes.iter().map(|version| version.memory_id).collect();
             for memory_id in touched {
-                let read = self
-                    .engine
-                    .memories
-                    .get(self.principal, self.store_id, memory_id, View::Basic);
+                let read = self.engine.memories.get(self.principal, self.store_id, memory_id, View::Basic);
                 match read.await {
                     Ok(shown) => {
                         self.charge_entry(&shown)?;
@@ -216,9 +199,7 @@ impl Reading<'_> {
         loop {
             query.page = page_after(query.page.page);
             let memories = &self.engine.memories;
-            let page = memories
-                .list(self.principal, self.store_id, &query, View::Basic)
-                .await?;
+            let page = memories.list(self.principal, self.store_id, &query, View::Basic).await?;
             for item in page.items {
                 if let ShownItem::Memory(shown) = item {
                     self.charge_entry(&shown)?;
@@ -240,9 +221,7 @@ impl Reading<'_> {
         loop {
             query.page = page_after(query.page.page);
             let versions = &self.engine.versions;
-            let page = versions
-                .list(self.principal, self.store_id, &query, View::Basic)
-                .await?;
+            let page = versions.list(self.principal, self.store_id, &query, View::Basic).await?;
             for shown in page.items {
                 let version_id = shown.version.version_id;
                 if let Some(content) = shown.version.content
@@ -297,12 +276,7 @@ fn files_of(lists: &Lists) -> Vec<File> {
     }
     let files = times.into_iter().filter_map(|(name, modified_at)| {
         let (version_id, sha256) = *lists.contents.get(&name)?;
-        Some(File {
-            name,
-            modified_at,
-            version_id,
-            sha256,
-        })
+        Some(File { name, modified_at, version_id, sha256 })
     });
     files.collect()
 }
@@ -322,13 +296,9 @@ fn begin(
         version: FORMAT_VERSION,
         exported_at: exported_at.to_rfc3339(),
         store,
-        counts: lists
-            .index
-            .counts(history.as_ref().map_or(0, |history| history.count)),
+        counts: lists.index.counts(history.as_ref().map_or(0, |history| history.count)),
         index_sha256,
-        versions_sha256: history
-            .as_ref()
-            .map(|history| ContentHash::of(&history.text).to_string()),
+        versions_sha256: history.as_ref().map(|history| ContentHash::of(&history.text).to_string()),
     };
     let manifest = manifest.to_text();
     let mut writer = Writer::new(Vec::new())?;
@@ -375,9 +345,7 @@ impl Download {
                 return Ok(Some(writer.finish().map_err(unpackable)?.into()));
             };
             let versions = &self.engine.versions;
-            let version = versions
-                .get(&self.principal, self.store_id, file.version_id, View::Full)
-                .await?;
+            let version = versions.get(&self.principal, self.store_id, file.version_id, View::Full).await?;
             let sha256 = version.version.content.map(|content| content.sha256);
             let content = version.content.filter(|_| sha256 == Some(file.sha256));
             let content =
@@ -387,11 +355,7 @@ impl Download {
                 let added = writer.add(&file.name, file.modified_at, size_bytes, content.as_bytes());
                 added.map(|()| writer)
             };
-            let packed = self
-                .engine
-                .computations
-                .run(self.principal.tenant_id, pack)
-                .await?;
+            let packed = self.engine.computations.run(self.principal.tenant_id, pack).await?;
             self.writer = Some(packed.map_err(unpackable)?);
         }
         Ok(None)

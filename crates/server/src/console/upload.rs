@@ -53,9 +53,7 @@ async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(),
     let malformed =
         |error: multer::Error| ApiError::invalid_request(format!("the form is not valid: {error}"));
     let whole = stream::once(async { Ok::<_, Infallible>(body) });
-    let sizes = SizeLimit::new()
-        .per_field(MAX_TEXT_BYTES)
-        .for_field(FILE, MAX_UPLOAD_BYTES);
+    let sizes = SizeLimit::new().per_field(MAX_TEXT_BYTES).for_field(FILE, MAX_UPLOAD_BYTES);
     let mut fields = Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(sizes));
     while let Some(field) = fields.next_field().await.map_err(malformed)? {
         if upload.fields.len() == MAX_FIELDS {
@@ -64,10 +62,7 @@ async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(),
         }
         let name = field.name().unwrap_or_default().to_owned();
         if name == FILE {
-            field
-                .file_name()
-                .unwrap_or_default()
-                .clone_into(&mut upload.file_name);
+            field.file_name().unwrap_or_default().clone_into(&mut upload.file_name);
             upload.file = field.bytes().await.map_err(malformed)?;
         } else {
             upload.fields.push((name, field.text().await.map_err(malformed)?));

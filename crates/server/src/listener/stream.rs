@@ -114,8 +114,7 @@ impl<S> Watched<S> {
             if let (Some(waiting), Ok(written)) = (&mut self.waiting, &written) {
                 waiting.taken_bytes += bytes_of(written);
             }
-            self.waiting
-                .take_if(|waiting| waiting.taken_bytes >= MIN_PROGRESS_BYTES);
+            self.waiting.take_if(|waiting| waiting.taken_bytes >= MIN_PROGRESS_BYTES);
             return Poll::Ready(written);
         }
         let waiting = self.waiting.get_or_insert_with(|| Waiting {

@@ -7,11 +7,7 @@ use super::literal::Literal;
 use super::value;
 
 /// What needs no encoding in a query.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A request with example values for everything that is required.
 #[derive(Debug)]
@@ -64,21 +60,15 @@ impl<'a> Call<'a> {
     pub(super) fn new(document: &'a Document, method: &str, path: &str, operation: &'a Operation) -> Self {
         let parameters = document.parameters(operation);
         let in_place = |place: &str| {
-            let wanted = parameters
-                .iter()
-                .filter(|parameter| parameter.required && parameter.place == place);
-            let examples = wanted.map(|parameter| {
-                (
-                    parameter.name.as_str(),
-                    value::parameter(document, &parameter.schema),
-                )
-            });
+            let wanted = parameters.iter().filter(|parameter| parameter.required && parameter.place == place);
+            let examples = wanted
+                .map(|parameter| (parameter.name.as_str(), value::parameter(document, &parameter.schema)));
             examples.collect::<Vec<_>>()
         };
         let (in_path, in_query) = (in_place("path"), in_place("query"));
-        let path = in_path.iter().fold(path.to_owned(), |path, (name, value)| {
-            path.replace(&format!("{{{name}}}"), value)
-        });
+        let path = in_path
+            .iter()
+            .fold(path.to_owned(), |path, (name, value)| path.replace(&format!("{{{name}}}"), value));
         let pair = |(name, value): &(&str, String)| {
             let [name, value] = [*name, value.as_str()].map(|text| utf8_percent_encode(text, UNRESERVED));
             format!("{name}={value}")
@@ -122,10 +112,7 @@ fn answer_kind(document: &Document, operation: &Operation) -> AnswerKind {
     let Some((media_type, media)) = succeeded.and_then(|(_, answer)| answer.media()) else {
         return AnswerKind::Text;
     };
-    let is_list = media
-        .schema
-        .component()
-        .is_some_and(|name| name.starts_with("List_"));
+    let is_list = media.schema.component().is_some_and(|name| name.starts_with("List_"));
     match media_type {
         "application/json" if is_list => AnswerKind::List,
         "application/json" => AnswerKind::Json,

@@ -199,10 +199,10 @@ impl Document {
         &'a self,
         section: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str, &'a Operation)> {
-        let all = self.paths.iter().flat_map(|(path, item)| {
-            item.iter()
-                .map(move |(method, operation)| (method, path, operation))
-        });
+        let all = self
+            .paths
+            .iter()
+            .flat_map(|(path, item)| item.iter().map(move |(method, operation)| (method, path, operation)));
         all.filter(move |(_, _, operation)| operation.tags.iter().any(|tag| tag == section))
     }
 
@@ -239,9 +239,7 @@ impl Document {
 
     /// The schema itself, or the component that it refers to.
     pub(super) fn resolved<'a>(&'a self, schema: &'a Schema) -> &'a Schema {
-        let found = schema
-            .component()
-            .and_then(|name| self.components.schemas.get(name));
+        let found = schema.component().and_then(|name| self.components.schemas.get(name));
         found.unwrap_or(schema)
     }
 }

@@ -81,11 +81,7 @@ fn lists(document: &Document, schema: &Schema, depth: Depth, level: usize) -> Ve
     }
     if is_object(document, schema) {
         let list = list(document, schema, depth, level);
-        let is_untitled = FieldList {
-            title: Html::default(),
-            description: Html::default(),
-            ..list
-        };
+        let is_untitled = FieldList { title: Html::default(), description: Html::default(), ..list };
         return vec![is_untitled];
     }
     Vec::new()

@@ -64,10 +64,7 @@ impl fmt::Display for Html {
 impl HtmlSafe for Html {}
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -84,9 +81,6 @@ mod tests {
     fn joined_html_is_escaped_once() {
         let both = [Html::code("<"), Html::link("A", "a")];
         let joined = Html::join(&both, " & ").after("> ").before(" <");
-        assert_eq!(
-            joined.to_string(),
-            "&gt; <code>&lt;</code> &amp; <a href=\"#schema-A\">a</a> &lt;"
-        );
+        assert_eq!(joined.to_string(), "&gt; <code>&lt;</code> &amp; <a href=\"#schema-A\">a</a> &lt;");
     }
 }

@@ -111,11 +111,7 @@ impl Syntax {
     pub(super) fn fields(&self, fields: &Ordered<Literal>, outer: &str) -> Vec<String> {
         let inner = self.inner(outer);
         let field = |(name, value): (&str, &Literal)| {
-            let name = if self.quotes_names || !is_identifier(name) {
-                quoted(name)
-            } else {
-                name.to_owned()
-            };
+            let name = if self.quotes_names || !is_identifier(name) { quoted(name) } else { name.to_owned() };
             format!("{name}: {}", value.written(self, &inner))
         };
         fields.iter().map(field).collect()
@@ -135,9 +131,7 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) fn is_identifier(name: &str) -> bool {
     let is_letter = |character: char| character.is_ascii_alphabetic() || character == '_';
     name.starts_with(is_letter)
-        && name
-            .chars()
-            .all(|character| is_letter(character) || character.is_ascii_digit())
+        && name.chars().all(|character| is_letter(character) || character.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -166,9 +160,6 @@ mod tests {
     fn typescript_quotes_only_names_that_need_it() {
         let written = value().written(&TYPESCRIPT, "");
         assert!(written.contains("path: \"/a\","), "{written}");
-        assert!(
-            written.ends_with("in: { \"x-y\": 1, z: [\"\\n\"] },\n}"),
-            "{written}"
-        );
+        assert!(written.ends_with("in: { \"x-y\": 1, z: [\"\\n\"] },\n}"), "{written}");
     }
 }

@@ -112,9 +112,7 @@ impl Page {
                 .into_iter()
                 .map(|(status, answer)| Status::new(document, status, answer))
                 .collect(),
-            objects: objects
-                .map(|(name, schema)| ObjectView::new(document, name, schema))
-                .collect(),
+            objects: objects.map(|(name, schema)| ObjectView::new(document, name, schema)).collect(),
         }
     }
 }
@@ -125,9 +123,8 @@ impl OperationView {
         let parameters = document.parameters(operation);
         let parameters = Some(parameters).filter(|parameters| !parameters.is_empty());
         let answers = document.answers(operation);
-        let (succeeded, failed): (Vec<_>, Vec<_>) = answers
-            .into_iter()
-            .partition(|(status, _)| status.starts_with('2'));
+        let (succeeded, failed): (Vec<_>, Vec<_>) =
+            answers.into_iter().partition(|(status, _)| status.starts_with('2'));
         let status = |(status, answer): &(&str, &Answer)| Status::new(document, status, answer);
         let examples = [
             ("curl", "curl", curl::example(&call)),
@@ -150,14 +147,8 @@ impl OperationView {
             body: body.and_then(|body| BodyView::new(document, body)),
             answers: succeeded.iter().map(status).collect(),
             errors: failed.iter().map(status).collect(),
-            examples: examples.map(|(language, title, text)| Example {
-                language,
-                title,
-                text,
-            }),
-            answer_example: succeeded
-                .first()
-                .and_then(|(_, answer)| answer_example(document, answer)),
+            examples: examples.map(|(language, title, text)| Example { language, title, text }),
+            answer_example: succeeded.first().and_then(|(_, answer)| answer_example(document, answer)),
         }
     }
 }
@@ -174,11 +165,7 @@ impl BodyView {
     fn new(document: &Document, body: &Body) -> Option<Self> {
         let schema = &body.media()?.schema;
         let description = document.resolved(schema).description.as_str();
-        let description = if body.description.is_empty() {
-            description
-        } else {
-            &body.description
-        };
+        let description = if body.description.is_empty() { description } else { &body.description };
         Some(Self {
             kind: type_of(document, schema),
             description: Html::prose(description),
@@ -208,11 +195,7 @@ impl ObjectView {
         rules.extend(examples.map(|example| Html::code(&example.written(&JSON, " ")).after("Example: ")));
         Self {
             name: name.to_owned(),
-            kind: if has_fields_only {
-                Html::default()
-            } else {
-                type_of(document, schema)
-            },
+            kind: if has_fields_only { Html::default() } else { type_of(document, schema) },
             description: Html::prose(&schema.description),
             rules,
             lists,

@@ -18,11 +18,7 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
     let mut arguments = Vec::new();
     if let Some(((_, last), others)) = call.in_path.split_last() {
         arguments.push(quoted(last));
-        arguments.extend(
-            others
-                .iter()
-                .map(|(name, value)| format!("{name}={}", quoted(value))),
-        );
+        arguments.extend(others.iter().map(|(name, value)| format!("{name}={}", quoted(value))));
     }
     let in_query = call.in_query.iter();
     arguments.extend(in_query.map(|(name, value)| format!("{name}={}", quoted(value))));

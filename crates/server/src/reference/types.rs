@@ -81,22 +81,16 @@ fn limits(schema: &Schema) -> Vec<Html> {
     let length = |bound: Option<u64>| bound.map(|bound| bound.to_string());
     let ranges = [
         (number(&schema.minimum), number(&schema.maximum), ""),
-        (
-            length(schema.min_length),
-            length(schema.max_length),
-            " characters",
-        ),
+        (length(schema.min_length), length(schema.max_length), " characters"),
         (length(schema.min_items), length(schema.max_items), " items"),
         (None, length(schema.max_properties), " fields"),
     ];
-    let ranges = ranges
-        .into_iter()
-        .filter_map(|(least, most, unit)| match (least, most) {
-            (None, None) => None,
-            (Some(least), None) => Some(format!("At least {least}{unit}")),
-            (None, Some(most)) => Some(format!("At most {most}{unit}")),
-            (Some(least), Some(most)) => Some(format!("{least} to {most}{unit}")),
-        });
+    let ranges = ranges.into_iter().filter_map(|(least, most, unit)| match (least, most) {
+        (None, None) => None,
+        (Some(least), None) => Some(format!("At least {least}{unit}")),
+        (None, Some(most)) => Some(format!("At most {most}{unit}")),
+        (Some(least), Some(most)) => Some(format!("{least} to {most}{unit}")),
+    });
     let mut rules: Vec<_> = ranges.map(|range| Html::prose(&range)).collect();
     if let Some(pattern) = &schema.pattern {
         rules.push(Html::code(pattern).after("Pattern: "));

@@ -20,10 +20,8 @@ fn with_sdk(call: &Call<'_>, method: &str) -> String {
         fields.extend(others.iter().cloned());
     }
     fields.extend(call.in_query.iter().cloned());
-    let mut fields: Vec<_> = fields
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Literal::Text(value)))
-        .collect();
+    let mut fields: Vec<_> =
+        fields.into_iter().map(|(name, value)| (name.to_owned(), Literal::Text(value))).collect();
     if let Some(Literal::Object(body)) = &call.body {
         fields.extend(body.0.iter().cloned());
     }
@@ -57,11 +55,7 @@ fn with_fetch(call: &Call<'_>) -> String {
     }
     let mut headers = Vec::new();
     if let Some((header, before, variable)) = call.credential.header() {
-        let name = if is_identifier(header) {
-            header.to_owned()
-        } else {
-            quoted(header)
-        };
+        let name = if is_identifier(header) { header.to_owned() } else { quoted(header) };
         headers.push(format!("{name}: `{before}${{process.env.{variable}}}`"));
     }
     if call.body.is_some() {
@@ -73,10 +67,7 @@ fn with_fetch(call: &Call<'_>) -> String {
         several => options.push(format!("headers: {{\n    {},\n  }}", several.join(",\n    "))),
     }
     if let Some(body) = &call.body {
-        options.push(format!(
-            "body: JSON.stringify({})",
-            body.written(&TYPESCRIPT, "  ")
-        ));
+        options.push(format!("body: JSON.stringify({})", body.written(&TYPESCRIPT, "  ")));
     }
     let request = if options.is_empty() {
         format!("fetch({url})")

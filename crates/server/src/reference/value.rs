@@ -127,20 +127,13 @@ mod tests {
             body,
             "{\n  \"path\": \"/projects/keepsake.md\",\n  \"content\": \"Ship on Tuesdays.\\n\"\n}"
         );
-        assert_eq!(
-            component("UpdateResource", request),
-            "{\n  \"access\": \"read_write\"\n}"
-        );
+        assert_eq!(component("UpdateResource", request), "{\n  \"access\": \"read_write\"\n}");
     }
 
     #[test]
     fn answer_has_every_field() {
         let answer = component("MemoryStore", answer);
-        for field in [
-            "\"id\": \"memstore_",
-            "\"type\": \"memory_store\"",
-            "\"archived_at\": null",
-        ] {
+        for field in ["\"id\": \"memstore_", "\"type\": \"memory_store\"", "\"archived_at\": null"] {
             assert!(answer.contains(field), "{answer}");
         }
     }

@@ -106,10 +106,7 @@ impl From<IssuedKey> for ApiKey {
 
 impl From<MadeKey> for NewApiKey {
     fn from(made: MadeKey) -> Self {
-        Self {
-            key: made.issued.into(),
-            api_key: made.secret.map(|secret| secret.expose().to_owned()),
-        }
+        Self { key: made.issued.into(), api_key: made.secret.map(|secret| secret.expose().to_owned()) }
     }
 }
 

@@ -205,18 +205,11 @@ impl Source for StoreSource {
 /// A page of changes as it is sent.
 fn sent(found: StoreChanges) -> impl Iterator<Item = Event> {
     let removed = found.is_history_removed.then(|| {
-        let event = HistoryRemoved {
-            r#type: HistoryRemovedType,
-            next_after: found.next_after.to_string(),
-        };
+        let event = HistoryRemoved { r#type: HistoryRemovedType, next_after: found.next_after.to_string() };
         let event = Event::default().event(HISTORY_REMOVED).json_data(event).ok()?;
         // Without an id before changes: a client that loses them asks for them again.
         let is_all = found.changes.is_empty();
-        Some(if is_all {
-            event.id(found.next_after.to_string())
-        } else {
-            event
-        })
+        Some(if is_all { event.id(found.next_after.to_string()) } else { event })
     });
     let changes = (0..found.changes.len()).filter_map(move |n| {
         let version = found.changes.get(n)?;

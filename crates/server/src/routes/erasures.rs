@@ -169,22 +169,14 @@ impl From<&Receipt> for ObjectVersions {
 
 impl From<VersionCounts> for ObjectVersions {
     fn from(versions: VersionCounts) -> Self {
-        Self {
-            deleted: versions.deleted,
-            not_versioned: versions.not_versioned,
-            not_deleted: versions.kept,
-        }
+        Self { deleted: versions.deleted, not_versioned: versions.not_versioned, not_deleted: versions.kept }
     }
 }
 
 impl From<&KeptStep> for Step {
     fn from(step: &KeptStep) -> Self {
         let time = |micros| Timestamp::from_micros(micros).to_rfc3339();
-        Self {
-            name: step.name.clone(),
-            started_at: time(step.started_at),
-            ended_at: step.ended_at.map(time),
-        }
+        Self { name: step.name.clone(), started_at: time(step.started_at), ended_at: step.ended_at.map(time) }
     }
 }
 

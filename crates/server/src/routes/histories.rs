@@ -135,9 +135,5 @@ pub(crate) async fn import(
         redactions: redactions.collect::<Result<_, _>>()?,
     };
     let position = engine.memories.import(&principal, store_id, part).await?;
-    Ok(Json(HistoryImport {
-        r#type: MemoryStoreImportType,
-        memory_store_id: store_id,
-        position,
-    }))
+    Ok(Json(HistoryImport { r#type: MemoryStoreImportType, memory_store_id: store_id, position }))
 }

@@ -21,18 +21,12 @@ impl<T> List<T> {
     /// Converts each item of a page.
     pub(crate) fn of<U>(page: Page<U>, show: impl FnMut(U) -> T) -> Self {
         let page = page.map(show);
-        Self {
-            data: page.items,
-            next_page: page.next,
-        }
+        Self { data: page.items, next_page: page.next }
     }
 
     /// A listing of one page.
     pub(crate) fn complete(items: impl IntoIterator<Item = T>) -> Self {
-        Self {
-            data: Vec::from_iter(items),
-            next_page: None,
-        }
+        Self { data: Vec::from_iter(items), next_page: None }
     }
 }
 

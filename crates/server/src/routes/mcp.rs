@@ -54,10 +54,7 @@ pub(crate) async fn of_session(
             "only a session's token determines the memory stores: with another credential use /mcp/{memory_store_id}",
         ));
     };
-    let slugs = mounts
-        .iter()
-        .filter_map(|(slug, _)| slug.map(str::to_owned))
-        .collect();
+    let slugs = mounts.iter().filter_map(|(slug, _)| slug.map(str::to_owned)).collect();
     answer(&service, mounts, slugs, holder, request).await
 }
 
@@ -98,18 +95,9 @@ async fn answer(
     mounts: Mounts,
     slugs: Arc<[String]>,
     Holder(held): Holder,
-    RawJson {
-        principal,
-        mut head,
-        body,
-    }: RawJson,
+    RawJson { principal, mut head, body }: RawJson,
 ) -> Result<Response, ApiError> {
-    let access = Access {
-        principal,
-        mounts,
-        slugs,
-        held: Some(held),
-    };
+    let access = Access { principal, mounts, slugs, held: Some(held) };
     head.headers.insert(header::CONTENT_TYPE, JSON);
     let mut response = service.answer(access, head, body).await.map(Body::new);
     let status = response.status();

@@ -173,10 +173,7 @@ query_params! {
 
 impl FromQuery for CreateQuery {
     fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            view: query.view()?,
-            beta: query.is_beta(),
-        })
+        Ok(Self { view: query.view()?, beta: query.is_beta() })
     }
 }
 
@@ -195,10 +192,7 @@ impl From<ShownMemory> for Memory {
                 may_show(|receipt| receipt.is_new),
                 memory.head.version_id.to_string(),
             ),
-            path: or_empty(
-                may_show(|receipt| receipt.has_path),
-                memory.head.path.as_str().to_owned(),
-            ),
+            path: or_empty(may_show(|receipt| receipt.has_path), memory.head.path.as_str().to_owned()),
             pinned: may_show(|receipt| receipt.has_pin).then_some(memory.is_pinned),
             content: shown.content,
             content_size_bytes: size_bytes,
@@ -216,10 +210,9 @@ impl From<ShownItem> for MemoryListItem {
     fn from(item: ShownItem) -> Self {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
-            ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix {
-                r#type: MemoryPrefixType,
-                path: path.as_str().to_owned(),
-            }),
+            ShownItem::Prefix(path) => {
+                Self::Prefix(MemoryPrefix { r#type: MemoryPrefixType, path: path.as_str().to_owned() })
+            }
         }
     }
 }
@@ -336,10 +329,7 @@ pub(crate) async fn update(
         view: view.unwrap_or(View::Basic),
         idempotency: call,
     };
-    let memory = engine
-        .memories
-        .update(&principal, store_id, memory_id, edit)
-        .await?;
+    let memory = engine.memories.update(&principal, store_id, memory_id, edit).await?;
     Ok(Json(memory.into()))
 }
 
@@ -360,10 +350,7 @@ pub(crate) async fn delete(
     QueryParams(params): QueryParams<DeleteMemory>,
 ) -> Result<Json<DeletedMemory>, ApiError> {
     let expected = params.expected_content_sha256;
-    engine
-        .memories
-        .delete(&principal, store_id, memory_id, expected)
-        .await?;
+    engine.memories.delete(&principal, store_id, memory_id, expected).await?;
     Ok(Json(memory_id.into()))
 }
 

@@ -173,22 +173,10 @@ impl From<Actor> for VersionActor {
 impl VersionActor {
     fn of(kind: ActorKind, id: String, imported: bool) -> Self {
         match kind {
-            ActorKind::ApiKey => Self::Api {
-                api_key_id: id,
-                imported,
-            },
-            ActorKind::Session => Self::Session {
-                session_id: id,
-                imported,
-            },
-            ActorKind::User => Self::User {
-                user_id: id,
-                imported,
-            },
-            ActorKind::ServiceAccount => Self::ServiceAccount {
-                service_account_id: id,
-                imported,
-            },
+            ActorKind::ApiKey => Self::Api { api_key_id: id, imported },
+            ActorKind::Session => Self::Session { session_id: id, imported },
+            ActorKind::User => Self::User { user_id: id, imported },
+            ActorKind::ServiceAccount => Self::ServiceAccount { service_account_id: id, imported },
         }
     }
 
@@ -198,9 +186,9 @@ impl VersionActor {
             Self::Api { api_key_id, .. } => (ActorKind::ApiKey, api_key_id),
             Self::Session { session_id, .. } => (ActorKind::Session, session_id),
             Self::User { user_id, .. } => (ActorKind::User, user_id),
-            Self::ServiceAccount {
-                service_account_id, ..
-            } => (ActorKind::ServiceAccount, service_account_id),
+            Self::ServiceAccount { service_account_id, .. } => {
+                (ActorKind::ServiceAccount, service_account_id)
+            }
         }
     }
 }
@@ -228,10 +216,7 @@ impl From<ShownVersion> for MemoryVersion {
 
 impl From<RedactedVersion> for RedactedMemoryVersion {
     fn from(redacted: RedactedVersion) -> Self {
-        Self {
-            version: redacted.version.into(),
-            content_also_in: redacted.content_also_in,
-        }
+        Self { version: redacted.version.into(), content_also_in: redacted.content_also_in }
     }
 }
 
@@ -285,10 +270,7 @@ pub(crate) async fn retrieve(
     QueryParams(Viewed { view }): QueryParams<Viewed>,
 ) -> Result<Json<MemoryVersion>, ApiError> {
     let view = view.unwrap_or(View::Full);
-    let version = engine
-        .versions
-        .get(&principal, store_id, version_id, view)
-        .await?;
+    let version = engine.versions.get(&principal, store_id, version_id, view).await?;
     Ok(Json(version.into()))
 }
 
@@ -335,10 +317,7 @@ pub(crate) async fn restore(
         view: view.unwrap_or(View::Basic),
         idempotency: call,
     };
-    let memory = engine
-        .memories
-        .restore(&principal, store_id, version_id, restoration)
-        .await?;
+    let memory = engine.memories.restore(&principal, store_id, version_id, restoration).await?;
     Ok(Json(memory.into()))
 }
 
@@ -361,10 +340,7 @@ mod tests {
                 Actor::Session(SessionId::from_uuid(uuid)),
                 json!({"type": "session_actor", "session_id": "sesn_00000000000000000000000001"}),
             ),
-            (
-                Actor::User("ada".to_owned()),
-                json!({"type": "user_actor", "user_id": "ada"}),
-            ),
+            (Actor::User("ada".to_owned()), json!({"type": "user_actor", "user_id": "ada"})),
             (
                 Actor::ServiceAccount("ci".to_owned()),
                 json!({"type": "service_account_actor", "service_account_id": "ci"}),

@@ -89,10 +89,7 @@ impl From<Search> for SearchQuery {
         Self {
             query: params.query,
             path_prefix: params.path_prefix,
-            page: PageRequest {
-                limit: params.limit,
-                page: params.page,
-            },
+            page: PageRequest { limit: params.limit, page: params.page },
         }
     }
 }
@@ -114,10 +111,7 @@ pub(crate) async fn search(
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
 ) -> Result<Json<List<MemorySearchHit>>, ApiError> {
-    let hits = engine
-        .search
-        .find(&principal, &[store_id], &params.into())
-        .await?;
+    let hits = engine.search.find(&principal, &[store_id], &params.into()).await?;
     Ok(Json(List::of(hits, MemorySearchHit::from)))
 }
 
@@ -138,9 +132,6 @@ pub(crate) async fn search_stores(
     Caller(principal): Caller,
     QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
 ) -> Result<Json<List<MemorySearchHit>>, ApiError> {
-    let hits = engine
-        .search
-        .find_everywhere(&principal, &store_ids, &params.into())
-        .await?;
+    let hits = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
     Ok(Json(List::of(hits, MemorySearchHit::from)))
 }

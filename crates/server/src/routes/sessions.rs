@@ -71,12 +71,7 @@ impl CreateSession {
             title: self.title,
             metadata: self.metadata.unwrap_or_default(),
             vault_ids: self.vault_ids.unwrap_or_default(),
-            attachments: self
-                .resources
-                .unwrap_or_default()
-                .into_iter()
-                .map(AttachStore::draft)
-                .collect(),
+            attachments: self.resources.unwrap_or_default().into_iter().map(AttachStore::draft).collect(),
         })
     }
 }
@@ -214,10 +209,7 @@ pub(crate) async fn create(
 ) -> Result<Json<NewSession>, ApiError> {
     let options = prompted.options()?;
     let made = engine.sessions.create(&principal, body.draft()?, call).await?;
-    let prompt = engine
-        .prompts
-        .of_session(&principal, &made.session, &options)
-        .await?;
+    let prompt = engine.prompts.of_session(&principal, &made.session, &options).await?;
     Ok(Json(NewSession::with_prompt(made, prompt)))
 }
 
@@ -279,10 +271,7 @@ pub(crate) async fn update(
     refuse("agent", body.agent.as_ref())?;
     refuse("vault_ids", body.vault_ids.as_ref())?;
     refuse("budget", body.budget.as_ref())?;
-    let edit = SessionEdit {
-        title: body.title,
-        metadata: body.metadata.unwrap_or_default(),
-    };
+    let edit = SessionEdit { title: body.title, metadata: body.metadata.unwrap_or_default() };
     let session = engine.sessions.update(&principal, session_id, edit, call).await?;
     Ok(Json(session.into()))
 }
@@ -303,9 +292,7 @@ pub(crate) async fn archive(
     Path(session_id): Path<SessionId>,
     OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<Session>, ApiError> {
-    Ok(Json(
-        engine.sessions.archive(&principal, session_id).await?.into(),
-    ))
+    Ok(Json(engine.sessions.archive(&principal, session_id).await?.into()))
 }
 
 /// Delete a session
@@ -344,11 +331,7 @@ pub(crate) async fn token(
     OptionalBody(principal, ..): OptionalBody<Empty>,
 ) -> Result<Json<SessionToken>, ApiError> {
     let token = engine.sessions.issue_token(&principal, session_id).await?;
-    Ok(Json(SessionToken {
-        session_id,
-        r#type: SessionTokenType,
-        token,
-    }))
+    Ok(Json(SessionToken { session_id, r#type: SessionTokenType, token }))
 }
 
 /// Call a tool in a session

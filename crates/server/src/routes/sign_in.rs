@@ -46,9 +46,7 @@ impl SignIn {
     /// The value of `www-authenticate` for a request without a valid credential.
     pub(crate) fn challenge(&self, uri: &Uri) -> HeaderValue {
         let path = uri.path();
-        let store = path
-            .strip_prefix("/mcp/")
-            .and_then(|id| id.parse::<StoreId>().ok());
+        let store = path.strip_prefix("/mcp/").and_then(|id| id.parse::<StoreId>().ok());
         let described = self.url().zip(store).and_then(|(url, store_id)| {
             let challenge = format!(
                 "Bearer resource_metadata=\"{url}/.well-known/oauth-protected-resource/mcp/{store_id}\""

@@ -52,9 +52,7 @@ impl PartialSchema for ToolCallBody {
         let input = || {
             ObjectBuilder::new()
                 .title(Some("Input"))
-                .description(Some(
-                    "The memory tool's input; other fields depend on the command.",
-                ))
+                .description(Some("The memory tool's input; other fields depend on the command."))
                 .property("command", text().enum_values(Some(commands)))
                 .required("command")
         };
@@ -130,15 +128,8 @@ pub(crate) async fn answer(
     let (name, call) = parse(body)?;
     let call = ToolCall { idempotency, ..call };
     let tool_use_id = call.tool_use_id.clone();
-    let ToolAnswer {
-        content, is_error, ..
-    } = engine.tools.call(principal, mounts, &name, call).await?;
-    Ok(Json(ToolResult {
-        r#type: ToolResultType,
-        tool_use_id,
-        content,
-        is_error,
-    }))
+    let ToolAnswer { content, is_error, .. } = engine.tools.call(principal, mounts, &name, call).await?;
+    Ok(Json(ToolResult { r#type: ToolResultType, tool_use_id, content, is_error }))
 }
 
 /// Distinguishes a block from a bare input; other bodies are an API error.
@@ -147,11 +138,7 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
         if body.contains_key("command") {
             return Ok((
                 MEMORY_TOOL.to_owned(),
-                ToolCall {
-                    tool_use_id: None,
-                    input: body,
-                    idempotency: None,
-                },
+                ToolCall { tool_use_id: None, input: body, idempotency: None },
             ));
         }
         return Err(ApiError::invalid_request(
@@ -162,26 +149,16 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
         None | Some(Value::Null) => None,
         Some(Value::String(id)) if !id.is_empty() => Some(id),
         Some(_) => {
-            return Err(ApiError::invalid_request(
-                "`id` must be a string that is not empty",
-            ));
+            return Err(ApiError::invalid_request("`id` must be a string that is not empty"));
         }
     };
     let Some(Value::String(name)) = body.remove("name") else {
-        return Err(ApiError::invalid_request(
-            "`name` must be a string: the tool's name",
-        ));
+        return Err(ApiError::invalid_request("`name` must be a string: the tool's name"));
     };
     let Some(Value::Object(input)) = body.remove("input") else {
-        return Err(ApiError::invalid_request(
-            "`input` must be an object: the tool's input",
-        ));
+        return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
     };
-    let call = ToolCall {
-        tool_use_id,
-        input,
-        idempotency: None,
-    };
+    let call = ToolCall { tool_use_id, input, idempotency: None };
     Ok((name, call))
 }
 
@@ -196,10 +173,8 @@ mod tests {
     #[test]
     fn block_and_bare_input_are_distinguished() {
         let input = json!({"command": "view", "path": "/memories"});
-        let (name, call) = parse(body(
-            &json!({"type": "tool_use", "id": "t", "name": "x", "input": input}),
-        ))
-        .unwrap();
+        let (name, call) =
+            parse(body(&json!({"type": "tool_use", "id": "t", "name": "x", "input": input}))).unwrap();
         assert_eq!((name.as_str(), call.tool_use_id.as_deref()), ("x", Some("t")));
         assert_eq!(Value::Object(call.input), input);
         let (name, call) = parse(body(&input)).unwrap();

@@ -25,10 +25,7 @@ const MEMORY_TOOL_TYPE: &str = "memory_20250818";
 #[serde(untagged)]
 pub(crate) enum Tool {
     /// A tool that models are trained to use; it needs no description.
-    Known {
-        r#type: &'static str,
-        name: &'static str,
-    },
+    Known { r#type: &'static str, name: &'static str },
     /// A tool with a description and an input schema.
     Described {
         name: &'static str,
@@ -83,21 +80,12 @@ pub(crate) async fn list(
             "`memory_store_id` must be given with `file_index`, unless the credential is a session's token",
         ));
     }
-    let system_prompt = engine
-        .prompts
-        .of_stores(&principal, mounts.as_ref(), &options)
-        .await?;
-    let memory = Tool::Known {
-        r#type: MEMORY_TOOL_TYPE,
-        name: MEMORY_TOOL,
-    };
+    let system_prompt = engine.prompts.of_stores(&principal, mounts.as_ref(), &options).await?;
+    let memory = Tool::Known { r#type: MEMORY_TOOL_TYPE, name: MEMORY_TOOL };
     let described = definitions().into_iter().map(|tool| Tool::Described {
         name: tool.name,
         description: tool.description,
         input_schema: tool.input_schema,
     });
-    Ok(Json(ToolList {
-        list: List::complete(std::iter::once(memory).chain(described)),
-        system_prompt,
-    }))
+    Ok(Json(ToolList { list: List::complete(std::iter::once(memory).chain(described)), system_prompt }))
 }

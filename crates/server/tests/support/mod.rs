@@ -21,11 +21,7 @@ impl Server {
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let engine = Engine::new(index, None, EngineOptions::default());
-        let tenant = NewTenant {
-            name: "tests".to_owned(),
-            external_id: None,
-            limits,
-        };
+        let tenant = NewTenant { name: "tests".to_owned(), external_id: None, limits };
         let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
         let key = NewKey {
             tenant_id,

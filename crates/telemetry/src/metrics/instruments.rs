@@ -9,9 +9,8 @@ use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 use super::PoolState;
 
 /// Buckets in seconds for requests and calls: from a cache hit to a deadline.
-const CALL_SECONDS: [f64; 16] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-];
+const CALL_SECONDS: [f64; 16] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Buckets in seconds for job runs: from no work to a scan of the whole blob store.
 const JOB_SECONDS: [f64; 11] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
 
@@ -72,16 +71,8 @@ impl Instruments {
                 .i64_up_down_counter("keepsake.http.requests_in_flight")
                 .with_description("Requests under way")
                 .build(),
-            index_calls: seconds(
-                "keepsake.index.call.duration",
-                "Duration of index calls",
-                &CALL_SECONDS,
-            ),
-            blob_calls: seconds(
-                "keepsake.blob.call.duration",
-                "Duration of blob store calls",
-                &CALL_SECONDS,
-            ),
+            index_calls: seconds("keepsake.index.call.duration", "Duration of index calls", &CALL_SECONDS),
+            blob_calls: seconds("keepsake.blob.call.duration", "Duration of blob store calls", &CALL_SECONDS),
             blob_breaker_open: meter
                 .u64_gauge("keepsake.blob.breaker_open")
                 .with_description("Whether the circuit breaker refuses blob store calls")
@@ -90,10 +81,7 @@ impl Instruments {
                 "keepsake.blob.breaker_refusals",
                 "Blob store calls refused by the open circuit breaker",
             ),
-            blob_bytes: counter(
-                "keepsake.blob.bytes",
-                "Bytes read from the blob store and written to it",
-            ),
+            blob_bytes: counter("keepsake.blob.bytes", "Bytes read from the blob store and written to it"),
             cache_lookups: counter("keepsake.cache.lookups", "Cache lookups"),
             retries: counter("keepsake.retries", "Retried steps of changes"),
             conflicts: counter("keepsake.conflicts", "Changes answered with a conflict"),
@@ -157,29 +145,23 @@ impl Instruments {
             })
             .build();
         let of_waiting = Arc::clone(&pools);
-        gauge(
-            "keepsake.index.pool.waiting",
-            "Calls that wait for a connection of a database pool",
-        )
-        .with_callback(move |gauge| {
-            for state in of_waiting() {
-                gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
-            }
-        })
-        .build();
-        gauge(
-            "keepsake.index.pool.connections",
-            "Connections of a database pool",
-        )
-        .with_callback(move |gauge| {
-            for state in pools() {
-                for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
-                    let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
-                    gauge.observe(connections, &labels);
+        gauge("keepsake.index.pool.waiting", "Calls that wait for a connection of a database pool")
+            .with_callback(move |gauge| {
+                for state in of_waiting() {
+                    gauge.observe(state.waiting, &[KeyValue::new("pool", state.pool)]);
                 }
-            }
-        })
-        .build();
+            })
+            .build();
+        gauge("keepsake.index.pool.connections", "Connections of a database pool")
+            .with_callback(move |gauge| {
+                for state in pools() {
+                    for (name, connections) in [("in_use", state.in_use), ("idle", state.idle)] {
+                        let labels = [KeyValue::new("pool", state.pool), KeyValue::new("state", name)];
+                        gauge.observe(connections, &labels);
+                    }
+                }
+            })
+            .build();
     }
 
     /// Registers a callback that returns the size of the database's log when metrics are

@@ -104,10 +104,7 @@ async fn pump(
     direction: Direction,
 ) -> Result<(), Ended> {
     let (sender, receiver) = mpsc::channel(QUEUED_READS);
-    tokio::try_join!(
-        read_chunks(from, rules, sender),
-        write_chunks(receiver, to, rules, direction),
-    )?;
+    tokio::try_join!(read_chunks(from, rules, sender), write_chunks(receiver, to, rules, direction),)?;
     Ok(())
 }
 

@@ -77,10 +77,7 @@ async fn proxy_forwards_bytes_and_closes() {
 
     stream.shutdown().await.unwrap();
     assert_eq!(stream.read(&mut [0; 5]).await.unwrap(), 0);
-    timeout(DEADLINE, open.wait_for(|open| *open == 0))
-        .await
-        .unwrap()
-        .unwrap();
+    timeout(DEADLINE, open.wait_for(|open| *open == 0)).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -107,10 +104,7 @@ async fn reset_breaks_both_sides_and_new_connections_work() {
 
     proxy.reset_connections();
     assert_reset(&mut stream).await;
-    timeout(DEADLINE, open.wait_for(|open| *open == 0))
-        .await
-        .unwrap()
-        .unwrap();
+    timeout(DEADLINE, open.wait_for(|open| *open == 0)).await.unwrap().unwrap();
     assert_echoes(&mut connect(&proxy).await).await;
 }
 
@@ -138,10 +132,7 @@ async fn answer_is_cut_in_its_middle() {
     proxy.cut_after(3);
     stream.write_all(b"hello").await.unwrap();
     let mut answer = Vec::new();
-    timeout(DEADLINE, stream.read_to_end(&mut answer))
-        .await
-        .unwrap()
-        .unwrap();
+    timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"hel");
 
     proxy.heal().await;
@@ -157,10 +148,7 @@ async fn stalled_bytes_arrive_later() {
 
     proxy.heal().await;
     let mut answer = [0; 5];
-    timeout(DEADLINE, stream.read_exact(&mut answer))
-        .await
-        .unwrap()
-        .unwrap();
+    timeout(DEADLINE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(&answer, b"hello");
 }
 
@@ -178,10 +166,7 @@ async fn silent_connection_stays_silent_and_new_ones_work() {
 
     proxy.heal().await;
     assert_silent(&mut silent).await;
-    timeout(DEADLINE, open.wait_for(|open| *open == 0))
-        .await
-        .unwrap()
-        .unwrap();
+    timeout(DEADLINE, open.wait_for(|open| *open == 0)).await.unwrap().unwrap();
     let connection = proxy.connections().remove(0);
     drop(silent);
     timeout(DEADLINE, connection.rules.closed()).await.unwrap();
@@ -248,11 +233,7 @@ async fn new_connections_go_to_the_new_upstream() {
 #[tokio::test]
 async fn proxied_url_has_the_address_of_the_proxy() {
     for (url, before, after) in [
-        (
-            "postgres://u:p@127.0.0.1:5432/db?a=b",
-            "postgres://u:p@",
-            "/db?a=b",
-        ),
+        ("postgres://u:p@127.0.0.1:5432/db?a=b", "postgres://u:p@", "/db?a=b"),
         ("postgres://localhost/db", "postgres://", "/db"),
         ("http://127.0.0.1:9000", "http://", ""),
     ] {

@@ -42,11 +42,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     checker.check_calls();
     checker.check_redactions();
     checker.check_heads();
-    let Checker {
-        mut timeline,
-        mut violations,
-        ..
-    } = checker;
+    let Checker { mut timeline, mut violations, .. } = checker;
     timeline.add_reads(&history.reads, &mut violations);
     timeline.check_order(|version| describe(&history.versions[version]), &mut violations);
     violations
@@ -57,10 +53,7 @@ impl<'a> Checker<'a> {
         let mut contents: HashMap<&str, &str> = HashMap::new();
         let mut named: HashMap<&str, Vec<&Call>> = HashMap::new();
         for call in &history.calls {
-            let Outcome::Done {
-                version_id: Some(version_id),
-            } = &call.outcome
-            else {
+            let Outcome::Done { version_id: Some(version_id) } = &call.outcome else {
                 continue;
             };
             named.entry(version_id).or_default().push(call);
@@ -69,20 +62,13 @@ impl<'a> Checker<'a> {
             }
         }
         let versions = history.versions.iter();
-        contents.extend(
-            versions
-                .clone()
-                .filter_map(|it| Some((&*it.id, it.content.as_deref()?))),
-        );
+        contents.extend(versions.clone().filter_map(|it| Some((&*it.id, it.content.as_deref()?))));
         Self {
             history,
             calls: history.calls.iter().map(|call| (call.number, call)).collect(),
             named,
             contents,
-            positions: versions
-                .enumerate()
-                .map(|(at, version)| (&*version.id, at))
-                .collect(),
+            positions: versions.enumerate().map(|(at, version)| (&*version.id, at)).collect(),
             landed: HashMap::new(),
             memories: BTreeMap::new(),
             live_paths: HashMap::new(),
@@ -117,15 +103,8 @@ impl<'a> Checker<'a> {
             Change::Update { .. } => before?.path.clone(),
             _ => None,
         });
-        let known = self
-            .contents
-            .get(&*version.id)
-            .map(|content| (*content).to_owned());
-        Memory {
-            path: version.path.clone().or(path_of_call),
-            content: known.filter(|_| is_live),
-            is_live,
-        }
+        let known = self.contents.get(&*version.id).map(|content| (*content).to_owned());
+        Memory { path: version.path.clone().or(path_of_call), content: known.filter(|_| is_live), is_live }
     }
 
     /// The call that made a version, where the answer or a tag says so.
@@ -133,16 +112,12 @@ impl<'a> Checker<'a> {
         let new = new_tags(before, after);
         let named = self.named.get(&*version.id).map_or(&[][..], Vec::as_slice);
         let is_restore = |call: &Call| matches!(call.change, Change::Restore { .. });
-        let named_writer = named
-            .iter()
-            .find(|call| !is_restore(call) && new.contains(&call.number));
+        let named_writer = named.iter().find(|call| !is_restore(call) && new.contains(&call.number));
         let by_tag = || {
             let [number] = *new.iter().copied().collect::<Vec<_>>() else {
                 return None;
             };
-            self.calls
-                .get(&number)
-                .filter(|_| !self.landed.contains_key(&number))
+            self.calls.get(&number).filter(|_| !self.landed.contains_key(&number))
         };
         // A restore that finds everything as it was names a version of another call.
         let restores = named.iter().filter(|call| is_restore(call));
@@ -159,10 +134,7 @@ impl<'a> Checker<'a> {
         self.timeline.bound(position, call.at.began, acknowledged, reason);
         let after = self.state_after(version, before);
         if let Err(why) = self.follows(call, version, before, &after) {
-            let detail = format!(
-                "{} by call {call:?}: {why}; before it: {before:?}",
-                describe(version)
-            );
+            let detail = format!("{} by call {call:?}: {why}; before it: {before:?}", describe(version));
             self.report(Rule::FollowsFromPredecessor, detail);
         }
     }
@@ -177,11 +149,7 @@ impl<'a> Checker<'a> {
     ) -> Result<(), &'static str> {
         let was = before.filter(|before| before.is_live);
         let expects = |operation| {
-            if version.operation == operation {
-                Ok(())
-            } else {
-                Err("wrong operation")
-            }
+            if version.operation == operation { Ok(()) } else { Err("wrong operation") }
         };
         match &call.change {
             Change::Create { path, content } => {
@@ -189,19 +157,11 @@ impl<'a> Checker<'a> {
                 same(after.path.as_ref(), Some(path), "wrong path")?;
                 same(after.content.as_ref(), Some(content), "wrong content")
             }
-            Change::Update {
-                memory_id,
-                expected,
-                content,
-            } => {
+            Change::Update { memory_id, expected, content } => {
                 expects(Operation::Modified)?;
                 same(Some(memory_id), Some(&version.memory_id), "another memory")?;
                 let was = was.ok_or("the memory did not exist")?;
-                same(
-                    expected.as_ref(),
-                    was.content.as_ref(),
-                    "the precondition did not hold",
-                )?;
+                same(expected.as_ref(), was.content.as_ref(), "the precondition did not hold")?;
                 same(after.path.as_ref(), was.path.as_ref(), "the path changed")?;
                 same(after.content.as_ref(), Some(content), "wrong content")
             }
@@ -214,47 +174,21 @@ impl<'a> Checker<'a> {
                 let was = was.ok_or("the memory did not exist")?;
                 is_target(target, version, was)?;
                 same(after.path.as_ref(), Some(to), "wrong path")?;
-                same(
-                    after.content.as_ref(),
-                    was.content.as_ref(),
-                    "the content changed",
-                )
+                same(after.content.as_ref(), was.content.as_ref(), "the content changed")
             }
             Change::Delete { target, expected } => {
                 expects(Operation::Deleted)?;
                 let was = was.ok_or("the memory did not exist")?;
                 is_target(target, version, was)?;
-                same(
-                    expected.as_ref(),
-                    was.content.as_ref(),
-                    "the precondition did not hold",
-                )
+                same(expected.as_ref(), was.content.as_ref(), "the precondition did not hold")
             }
             Change::Restore { version_id } => {
-                let source = self
-                    .positions
-                    .get(&**version_id)
-                    .map(|&at| &self.history.versions[at]);
+                let source = self.positions.get(&**version_id).map(|&at| &self.history.versions[at]);
                 let source = source.ok_or("the restored version does not exist")?;
-                same(
-                    Some(&source.memory_id),
-                    Some(&version.memory_id),
-                    "another memory",
-                )?;
-                same(
-                    source.path.as_ref(),
-                    after.path.as_ref(),
-                    "another path than the restored version",
-                )?;
-                let content = self
-                    .contents
-                    .get(&**version_id)
-                    .map(|content| (*content).to_owned());
-                same(
-                    content.as_ref(),
-                    after.content.as_ref(),
-                    "other content than the restored version",
-                )
+                same(Some(&source.memory_id), Some(&version.memory_id), "another memory")?;
+                same(source.path.as_ref(), after.path.as_ref(), "another path than the restored version")?;
+                let content = self.contents.get(&**version_id).map(|content| (*content).to_owned());
+                same(content.as_ref(), after.content.as_ref(), "other content than the restored version")
             }
             Change::Redact { .. } => Err("a redaction makes no version"),
         }
@@ -263,16 +197,9 @@ impl<'a> Checker<'a> {
     /// Notes what paths and the memory show from a version on.
     fn note_paths(&mut self, position: usize, before: Option<&Memory>, after: &Memory) {
         let version = &self.history.versions[position];
-        let state = if after.is_live {
-            State::live(after.content.as_deref())
-        } else {
-            State::Absent
-        };
-        self.timeline
-            .record(Target::Memory(version.memory_id.clone()), position, state.clone());
-        let was_at = before
-            .filter(|before| before.is_live)
-            .and_then(|before| before.path.clone());
+        let state = if after.is_live { State::live(after.content.as_deref()) } else { State::Absent };
+        self.timeline.record(Target::Memory(version.memory_id.clone()), position, state.clone());
+        let was_at = before.filter(|before| before.is_live).and_then(|before| before.path.clone());
         if let Some(path) = was_at {
             self.live_paths.remove(&path);
             if after.path.as_ref() != Some(&path) || !after.is_live {
@@ -311,12 +238,8 @@ impl<'a> Checker<'a> {
                     && self.follows(call, version, before.as_ref(), &after).is_ok()
             };
             let is_unknown = |call: &&Call| call.outcome == Outcome::Unknown;
-            let chosen = self
-                .history
-                .calls
-                .iter()
-                .filter(fits)
-                .min_by_key(|call| (is_unknown(call), call.at.ended));
+            let chosen =
+                self.history.calls.iter().filter(fits).min_by_key(|call| (is_unknown(call), call.at.ended));
             if let Some(call) = chosen {
                 self.assign(position, call, before.as_ref());
                 continue;
@@ -328,10 +251,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let similar = self.calls_on(version, before.as_ref());
-            let detail = format!(
-                "{}; it can be at {window:?}; calls on it: {similar:?}",
-                describe(version)
-            );
+            let detail = format!("{}; it can be at {window:?}; calls on it: {similar:?}", describe(version));
             self.report(Rule::VersionHasACall, detail);
         }
     }
@@ -340,19 +260,10 @@ impl<'a> Checker<'a> {
     fn calls_on(&self, version: &Version, before: Option<&Memory>) -> Vec<&'a Call> {
         let path = before.and_then(|before| before.path.as_ref());
         let is_similar = |call: &&Call| match &call.change {
-            Change::Delete {
-                target: Target::Path(at),
-                ..
-            } => Some(at) == path,
-            Change::Delete {
-                target: Target::Memory(id),
-                ..
-            } => *id == version.memory_id,
+            Change::Delete { target: Target::Path(at), .. } => Some(at) == path,
+            Change::Delete { target: Target::Memory(id), .. } => *id == version.memory_id,
             Change::Restore { version_id } => {
-                let source = self
-                    .positions
-                    .get(&**version_id)
-                    .map(|&at| &self.history.versions[at]);
+                let source = self.positions.get(&**version_id).map(|&at| &self.history.versions[at]);
                 source.is_some_and(|source| source.memory_id == version.memory_id)
             }
             _ => false,
@@ -373,14 +284,8 @@ impl<'a> Checker<'a> {
                 }
                 _ => continue,
             };
-            let versions: Vec<_> = landed
-                .iter()
-                .map(|&at| describe(&self.history.versions[at]))
-                .collect();
-            self.violations.push(Violation {
-                rule,
-                detail: format!("{call:?} made {versions:?}"),
-            });
+            let versions: Vec<_> = landed.iter().map(|&at| describe(&self.history.versions[at])).collect();
+            self.violations.push(Violation { rule, detail: format!("{call:?} made {versions:?}") });
         }
     }
 
@@ -405,10 +310,7 @@ impl<'a> Checker<'a> {
             if call.outcome != Outcome::Refused {
                 requested.insert(&**version_id);
             }
-            let version = self
-                .positions
-                .get(&**version_id)
-                .map(|&at| &self.history.versions[at]);
+            let version = self.positions.get(&**version_id).map(|&at| &self.history.versions[at]);
             let is_redacted = version.is_some_and(|version| version.is_redacted && version.content.is_none());
             if matches!(call.outcome, Outcome::Done { .. }) && !is_redacted {
                 self.report(Rule::RedactedAsAsked, format!("{call:?} left {version:?}"));
@@ -416,21 +318,14 @@ impl<'a> Checker<'a> {
         }
         for version in &self.history.versions {
             if version.is_redacted && !requested.contains(&*version.id) {
-                self.report(
-                    Rule::RedactedAsAsked,
-                    format!("no client redacted {}", describe(version)),
-                );
+                self.report(Rule::RedactedAsAsked, format!("no client redacted {}", describe(version)));
             }
         }
     }
 
     fn check_heads(&mut self) {
-        let mut listed: BTreeMap<_, _> = self
-            .history
-            .heads
-            .iter()
-            .map(|head| (&*head.memory_id, head))
-            .collect();
+        let mut listed: BTreeMap<_, _> =
+            self.history.heads.iter().map(|head| (&*head.memory_id, head)).collect();
         for (memory_id, memory) in std::mem::take(&mut self.memories) {
             let head = listed.remove(memory_id);
             let is_same = match head {
@@ -489,22 +384,12 @@ fn new_tags(before: Option<&Memory>, after: &Memory) -> BTreeSet<u64> {
         let texts = [memory.path.as_deref(), memory.content.as_deref()];
         texts.into_iter().flatten().flat_map(tags).collect()
     };
-    let old = before
-        .filter(|before| before.is_live)
-        .map(all)
-        .unwrap_or_default();
+    let old = before.filter(|before| before.is_live).map(all).unwrap_or_default();
     all(after).difference(&old).copied().collect()
 }
 
 fn describe(version: &Version) -> String {
-    let Version {
-        id,
-        memory_id,
-        operation,
-        path,
-        content,
-        is_redacted,
-    } = version;
+    let Version { id, memory_id, operation, path, content, is_redacted } = version;
     format!(
         "version {id} ({operation:?}, redacted: {is_redacted}) of {memory_id} at {path:?} with {content:?}"
     )

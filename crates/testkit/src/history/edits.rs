@@ -27,9 +27,5 @@ fn replace(content: &str, old: &str, new: &str) -> Option<String> {
 }
 
 fn with_newline(content: &str) -> String {
-    if content.is_empty() || content.ends_with('\n') {
-        content.to_owned()
-    } else {
-        format!("{content}\n")
-    }
+    if content.is_empty() || content.ends_with('\n') { content.to_owned() } else { format!("{content}\n") }
 }

@@ -30,48 +30,27 @@ fn done() -> Outcome {
 }
 
 fn named(version_id: &str) -> Outcome {
-    Outcome::Done {
-        version_id: Some(version_id.to_owned()),
-    }
+    Outcome::Done { version_id: Some(version_id.to_owned()) }
 }
 
 fn append(number: u64) -> Change {
-    Change::Edit {
-        path: PATH.to_owned(),
-        edit: Edit::Append { text: tag(number) },
-    }
+    Change::Edit { path: PATH.to_owned(), edit: Edit::Append { text: tag(number) } }
 }
 
 fn delete() -> Change {
-    Change::Delete {
-        target: Target::Path(PATH.to_owned()),
-        expected: None,
-    }
+    Change::Delete { target: Target::Path(PATH.to_owned()), expected: None }
 }
 
 impl Builder {
     /// `/a.md` with the content `[#0]`, by call 0 in the first second.
     fn new() -> Self {
-        let create = Change::Create {
-            path: PATH.to_owned(),
-            content: format!("{}\n", tag(0)),
-        };
-        Self::default()
-            .call(0, (0, 1), create, named("v0"))
-            .version(Operation::Created, Some(&lines(&[0])))
+        let create = Change::Create { path: PATH.to_owned(), content: format!("{}\n", tag(0)) };
+        Self::default().call(0, (0, 1), create, named("v0")).version(Operation::Created, Some(&lines(&[0])))
     }
 
     fn call(mut self, number: u64, (began, ended): (u64, u64), change: Change, outcome: Outcome) -> Self {
-        let at = Interval {
-            began: seconds(began),
-            ended: seconds(ended),
-        };
-        self.history.calls.push(Call {
-            number,
-            at,
-            change,
-            outcome,
-        });
+        let at = Interval { began: seconds(began), ended: seconds(ended) };
+        self.history.calls.push(Call { number, at, change, outcome });
         self
     }
 
@@ -82,10 +61,7 @@ impl Builder {
     }
 
     fn read(mut self, (began, ended): (u64, u64), saw: Observed) -> Self {
-        let at = Interval {
-            began: seconds(began),
-            ended: seconds(ended),
-        };
+        let at = Interval { began: seconds(began), ended: seconds(ended) };
         let target = Target::Path(PATH.to_owned());
         self.history.reads.push(Read { at, target, saw });
         self
@@ -96,11 +72,7 @@ impl Builder {
         let last = self.history.versions.last().unwrap();
         if let (Some(content), Some(path)) = (&last.content, &last.path) {
             let memory_id = last.memory_id.clone();
-            self.history.heads = vec![FinalHead {
-                memory_id,
-                path: path.clone(),
-                content: content.clone(),
-            }];
+            self.history.heads = vec![FinalHead { memory_id, path: path.clone(), content: content.clone() }];
         }
         self.check_with_heads()
     }
@@ -115,10 +87,7 @@ impl Builder {
 }
 
 fn lines(numbers: &[u64]) -> String {
-    let lines: Vec<_> = numbers
-        .iter()
-        .map(|number| format!("{}\n", tag(*number)))
-        .collect();
+    let lines: Vec<_> = numbers.iter().map(|number| format!("{}\n", tag(*number))).collect();
     lines.concat()
 }
 
@@ -138,23 +107,9 @@ fn correct_history_has_no_violation() {
         .call(6, (5, 6), delete(), done())
         .version(Operation::Deleted, None)
         .read((6, 7), Observed::Absent)
-        .call(
-            7,
-            (7, 8),
-            Change::Restore {
-                version_id: "v1".to_owned(),
-            },
-            Outcome::Unknown,
-        )
+        .call(7, (7, 8), Change::Restore { version_id: "v1".to_owned() }, Outcome::Unknown)
         .version(Operation::Created, Some(&lines(&[0, 2])))
-        .call(
-            8,
-            (8, 9),
-            Change::Redact {
-                version_id: "v0".to_owned(),
-            },
-            done(),
-        )
+        .call(8, (8, 9), Change::Redact { version_id: "v0".to_owned() }, done())
         .call(
             9,
             (9, 10),
@@ -169,10 +124,7 @@ fn correct_history_has_no_violation() {
         .call(
             5,
             (10, 11),
-            Change::Rename {
-                target: Target::Memory("mem_1".to_owned()),
-                to: renamed.clone().unwrap(),
-            },
+            Change::Rename { target: Target::Memory("mem_1".to_owned()), to: renamed.clone().unwrap() },
             done(),
         )
         .version(Operation::Modified, Some(&lines(&[9])));
@@ -198,11 +150,7 @@ fn call_that_landed_twice_is_found() {
         .call(
             2,
             (2, 3),
-            Change::Update {
-                memory_id: "mem_1".to_owned(),
-                expected: None,
-                content: lines(&[2]),
-            },
+            Change::Update { memory_id: "mem_1".to_owned(), expected: None, content: lines(&[2]) },
             done(),
         )
         .version(Operation::Modified, Some(&lines(&[2])))
@@ -241,9 +189,8 @@ fn update_against_its_precondition_is_found() {
         expected: Some("something else".to_owned()),
         content: lines(&[1]),
     };
-    let history = Builder::new()
-        .call(1, (1, 2), update, named("v1"))
-        .version(Operation::Modified, Some(&lines(&[1])));
+    let history =
+        Builder::new().call(1, (1, 2), update, named("v1")).version(Operation::Modified, Some(&lines(&[1])));
     assert_eq!(history.check(), [Rule::FollowsFromPredecessor]);
 }
 
@@ -259,9 +206,7 @@ fn order_that_contradicts_real_time_is_found() {
 
 #[test]
 fn restore_that_found_its_version_there_is_not_its_call() {
-    let restore = || Change::Restore {
-        version_id: "v0".to_owned(),
-    };
+    let restore = || Change::Restore { version_id: "v0".to_owned() };
     let history = Builder::new()
         .call(1, (1, 2), append(1), done())
         .call(3, (6, 7), restore(), named("v2"))
@@ -302,28 +247,21 @@ fn later_read_of_an_older_content_is_found() {
 
 #[test]
 fn two_memories_at_one_path_are_found() {
-    let create = Change::Create {
-        path: PATH.to_owned(),
-        content: lines(&[1]),
-    };
-    let mut history = Builder::new()
-        .call(1, (1, 2), create, done())
-        .version(Operation::Created, Some(&lines(&[1])));
+    let create = Change::Create { path: PATH.to_owned(), content: lines(&[1]) };
+    let mut history =
+        Builder::new().call(1, (1, 2), create, done()).version(Operation::Created, Some(&lines(&[1])));
     history.history.versions[1].memory_id = "mem_2".to_owned();
     assert!(history.check().contains(&Rule::PathIsUnique));
 }
 
 #[test]
 fn missing_and_unrequested_redactions_are_found() {
-    let redact = Change::Redact {
-        version_id: "v0".to_owned(),
-    };
+    let redact = Change::Redact { version_id: "v0".to_owned() };
     let history = Builder::new().call(1, (1, 2), redact, done());
     assert_eq!(history.check(), [Rule::RedactedAsAsked]);
 
-    let mut history = Builder::new()
-        .call(1, (1, 2), append(1), done())
-        .version(Operation::Modified, Some(&lines(&[0, 1])));
+    let mut history =
+        Builder::new().call(1, (1, 2), append(1), done()).version(Operation::Modified, Some(&lines(&[0, 1])));
     let first = &mut history.history.versions[0];
     (first.content, first.is_redacted) = (None, true);
     assert!(history.check().contains(&Rule::RedactedAsAsked));
@@ -339,8 +277,5 @@ fn listing_that_differs_from_the_versions_is_found() {
         content: content.to_owned(),
     };
     history.history.heads = vec![head("mem_1", "other"), head("mem_2", "")];
-    assert_eq!(
-        history.check_with_heads(),
-        [Rule::HeadsMatchVersions, Rule::HeadsMatchVersions]
-    );
+    assert_eq!(history.check_with_heads(), [Rule::HeadsMatchVersions, Rule::HeadsMatchVersions]);
 }

@@ -99,11 +99,7 @@ impl Timeline {
     /// The interval in which a version took effect, for choosing its call.
     pub(super) fn window(&self, version: usize) -> Interval {
         let began = self.lower[..=version].iter().max().copied().unwrap_or_default();
-        let ended = self.upper[version..]
-            .iter()
-            .min()
-            .copied()
-            .unwrap_or(Duration::MAX);
+        let ended = self.upper[version..].iter().min().copied().unwrap_or(Duration::MAX);
         Interval { began, ended }
     }
 
@@ -167,10 +163,7 @@ impl Timeline {
 /// Each place in a register that shows this, with the version that ends it.
 fn positions_of(saw: &Observed, states: &[(usize, State)]) -> Vec<(Option<usize>, Option<usize>)> {
     let before = (*saw == Observed::Absent).then(|| (None, states.first().map(|(version, _)| *version)));
-    let after = states
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, state))| shows(state, saw));
+    let after = states.iter().enumerate().filter(|(_, (_, state))| shows(state, saw));
     let after = after.map(|(at, (version, _))| (Some(*version), states.get(at + 1).map(|(next, _)| *next)));
     before.into_iter().chain(after).collect()
 }
@@ -188,16 +181,9 @@ fn shows(state: &State, saw: &Observed) -> bool {
 }
 
 fn not_current(read: &Read, is_unknown: bool) -> Violation {
-    let why = if is_unknown {
-        "which no version has"
-    } else {
-        "which was not current then"
-    };
+    let why = if is_unknown { "which no version has" } else { "which was not current then" };
     Violation {
         rule: Rule::ReadIsCurrent,
-        detail: format!(
-            "a read of {:?} at {:?} returned {:?}, {why}",
-            read.target, read.at, read.saw
-        ),
+        detail: format!("a read of {:?} at {:?} returned {:?}, {why}", read.target, read.at, read.saw),
     }
 }

@@ -28,11 +28,7 @@ impl VersionedPlace {
     /// # Panics
     /// When the server does not answer, or has more than it lists at once.
     pub async fn versions(&self) -> usize {
-        let listing = self
-            .client
-            .list_object_versions()
-            .bucket(BUCKET)
-            .prefix(&self.options.prefix);
+        let listing = self.client.list_object_versions().bucket(BUCKET).prefix(&self.options.prefix);
         let listed = listing.send().await.expect("the server lists versions");
         assert_ne!(listed.is_truncated(), Some(true));
         listed.versions().len() + listed.delete_markers().len()
@@ -54,13 +50,8 @@ pub async fn versioned_s3() -> Option<VersionedPlace> {
             _ => panic!("the bucket cannot be made: {refused:?}"),
         }
     }
-    let versioning = VersioningConfiguration::builder()
-        .status(BucketVersioningStatus::Enabled)
-        .build();
-    let set = client
-        .put_bucket_versioning()
-        .bucket(BUCKET)
-        .versioning_configuration(versioning);
+    let versioning = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
+    let set = client.put_bucket_versioning().bucket(BUCKET).versioning_configuration(versioning);
     set.send().await.expect("the bucket takes versioning");
     let mut options = s3_options(&unique_prefix());
     BUCKET.clone_into(&mut options.bucket);
@@ -79,10 +70,8 @@ pub fn raw_s3_client() -> Client {
     if let Some(ca_file) = settings.ca_file {
         trust_store.add_pem_certificate(std::fs::read(ca_file).expect("the CA file can be read"));
     }
-    let tls = TlsContext::builder()
-        .with_trust_store(trust_store)
-        .build()
-        .expect("the CA file holds certificates");
+    let tls =
+        TlsContext::builder().with_trust_store(trust_store).build().expect("the CA file holds certificates");
     let http_client = aws_smithy_http_client::Builder::new()
         .tls_provider(Provider::rustls(CryptoMode::AwsLc))
         .tls_context(tls)
@@ -91,13 +80,7 @@ pub fn raw_s3_client() -> Client {
         .behavior_version(BehaviorVersion::latest())
         .http_client(http_client)
         .region(Region::new(settings.region.unwrap_or_default()))
-        .credentials_provider(Credentials::new(
-            credentials.access_key_id,
-            secret,
-            None,
-            None,
-            "test",
-        ))
+        .credentials_provider(Credentials::new(credentials.access_key_id, secret, None, None, "test"))
         .endpoint_url(settings.endpoint.unwrap_or_default())
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .force_path_style(true)

@@ -18,9 +18,7 @@ async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {
         let one = trusting(&key.pem());
         verify(&one, &token).await.unwrap();
         let nameless = json!({"alg": key.algorithm()}).to_string();
-        verify(&one, &key.token_with(&nameless, &valid().to_string()))
-            .await
-            .unwrap();
+        verify(&one, &key.token_with(&nameless, &valid().to_string())).await.unwrap();
     }
 }
 
@@ -32,32 +30,22 @@ async fn unsigned_token_is_refused_in_every_spelling() {
         let signed = unsigned(&header, &valid().to_string());
         for signature in ["", "AA"] {
             let token = format!("{signed}.{signature}");
-            assert_eq!(
-                verify(&issuers, &token).await,
-                Err(TokenError::Algorithm),
-                "{alg}"
-            );
+            assert_eq!(verify(&issuers, &token).await, Err(TokenError::Algorithm), "{alg}");
         }
     }
     for (kid, key) in KEYS.all() {
         let header = json!({"alg": key.algorithm(), "kid": kid}).to_string();
         let token = format!("{}.", unsigned(&header, &valid().to_string()));
-        assert_eq!(
-            verify(&issuers, &token).await,
-            Err(TokenError::Signature),
-            "{kid}"
-        );
+        assert_eq!(verify(&issuers, &token).await, Err(TokenError::Signature), "{kid}");
     }
 }
 
 #[tokio::test]
 async fn public_key_is_not_accepted_as_an_hmac_secret() {
     for (kid, key) in KEYS.all() {
-        for (alg, of) in [
-            ("HS256", hmac::HMAC_SHA256),
-            ("HS384", hmac::HMAC_SHA384),
-            ("HS512", hmac::HMAC_SHA512),
-        ] {
+        for (alg, of) in
+            [("HS256", hmac::HMAC_SHA256), ("HS384", hmac::HMAC_SHA384), ("HS512", hmac::HMAC_SHA512)]
+        {
             let header = json!({"alg": alg, "kid": kid}).to_string();
             let signed = unsigned(&header, &valid().to_string());
             let secret = hmac::Key::new(of, key.pem().as_bytes());
@@ -80,41 +68,25 @@ async fn key_verifies_only_its_algorithm() {
             let header = json!({"alg": alg, "kid": kid}).to_string();
             let token = key.token_with(&header, &valid().to_string());
             for issuers in [trusting_all(), trusting(&key.pem())] {
-                assert_eq!(
-                    verify(&issuers, &token).await,
-                    Err(TokenError::WrongKey),
-                    "{kid} {alg}"
-                );
+                assert_eq!(verify(&issuers, &token).await, Err(TokenError::WrongKey), "{kid} {alg}");
             }
         }
     }
-    for alg in [
-        "RS384", "RS512", "PS256", "ES384", "ES256K", "ES512", "rs256", "RS256 ",
-    ] {
+    for alg in ["RS384", "RS512", "PS256", "ES384", "ES256K", "ES512", "rs256", "RS256 "] {
         let header = json!({"alg": alg, "kid": "rsa"}).to_string();
         let token = KEYS.rsa.token_with(&header, &valid().to_string());
-        assert_eq!(
-            verify(&trusting_all(), &token).await,
-            Err(TokenError::Algorithm),
-            "{alg}"
-        );
+        assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Algorithm), "{alg}");
     }
 }
 
 #[tokio::test]
 async fn token_signed_by_an_unknown_key_is_refused() {
     let issuers = trusting_all();
-    for (kid, stranger) in [
-        ("rsa", IssuerKey::rsa()),
-        ("p256", IssuerKey::p256()),
-        ("ed", IssuerKey::ed25519()),
-    ] {
+    for (kid, stranger) in
+        [("rsa", IssuerKey::rsa()), ("p256", IssuerKey::p256()), ("ed", IssuerKey::ed25519())]
+    {
         let token = stranger.token(kid, &valid());
-        assert_eq!(
-            verify(&issuers, &token).await,
-            Err(TokenError::Signature),
-            "{kid}"
-        );
+        assert_eq!(verify(&issuers, &token).await, Err(TokenError::Signature), "{kid}");
     }
 }
 
@@ -143,11 +115,7 @@ async fn unknown_and_missing_kid_are_refused() {
     let issuers = trusting_all();
     for kid in ["", "nobody", "RSA", "../rsa", "rsa'--"] {
         let token = KEYS.rsa.token(kid, &valid());
-        assert_eq!(
-            verify(&issuers, &token).await,
-            Err(TokenError::UnknownKey),
-            "{kid}"
-        );
+        assert_eq!(verify(&issuers, &token).await, Err(TokenError::UnknownKey), "{kid}");
     }
     let token = KEYS.rsa.token_with(r#"{"alg":"RS256"}"#, &valid().to_string());
     assert_eq!(verify(&issuers, &token).await, Err(TokenError::MissingKey));
@@ -180,16 +148,10 @@ async fn signature_in_another_encoding_is_refused() {
         "a b".to_owned(),
     ] {
         let refused = verify(&issuers, &format!("{signed}.{signature}")).await;
-        assert!(
-            matches!(refused, Err(TokenError::Signature | TokenError::TooLong)),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(TokenError::Signature | TokenError::TooLong)), "{refused:?}");
     }
     // Padding would allow a second text for the same token.
-    assert_eq!(
-        verify(&issuers, &format!("{token}==")).await,
-        Err(TokenError::Signature)
-    );
+    assert_eq!(verify(&issuers, &format!("{token}==")).await, Err(TokenError::Signature));
 }
 
 #[tokio::test]
@@ -215,15 +177,7 @@ async fn jwks_ignores_keys_not_for_verification() {
     other_curve["crv"] = json!("P-384");
     let symmetric = json!({"kty": "oct", "k": encode(b"secret secret secret secret")});
     let future = json!({"kty": "AKP", "alg": "ML-DSA-44", "pub": "AA"});
-    for mut entry in [
-        encryption,
-        signing_only,
-        other_algorithm,
-        short,
-        other_curve,
-        symmetric,
-        future,
-    ] {
+    for mut entry in [encryption, signing_only, other_algorithm, short, other_curve, symmetric, future] {
         entry["kid"] = json!("it");
         let mut good_one = KEYS.ed25519.jwk();
         good_one["kid"] = json!("ed");
@@ -232,9 +186,7 @@ async fn jwks_ignores_keys_not_for_verification() {
             let refused = verify(&issuers, &key.token("it", &valid())).await;
             assert_eq!(refused, Err(TokenError::UnknownKey), "{entry}");
         }
-        verify(&issuers, &KEYS.ed25519.token("ed", &valid()))
-            .await
-            .unwrap();
+        verify(&issuers, &KEYS.ed25519.token("ed", &valid())).await.unwrap();
     }
 }
 

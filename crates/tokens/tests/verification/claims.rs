@@ -25,12 +25,7 @@ async fn identity_comes_from_the_claims() {
 
 #[tokio::test]
 async fn issuer_and_audience_are_compared_exactly() {
-    for other in [
-        "https://id.example.com",
-        "https://ID.example.com/",
-        "https://id.example.com/x",
-        "",
-    ] {
+    for other in ["https://id.example.com", "https://ID.example.com/", "https://id.example.com/x", ""] {
         assert_eq!(answer(json!({"iss": other})).await, Err(TokenError::Issuer));
     }
     assert_eq!(answer(json!({"iss": null})).await, Err(TokenError::Issuer));
@@ -45,11 +40,7 @@ async fn issuer_and_audience_are_compared_exactly() {
         json!([[AUDIENCE]]),
         json!("KEEPSAKE.example.com"),
     ] {
-        assert_eq!(
-            answer(json!({"aud": other})).await,
-            Err(TokenError::Audience),
-            "{other}"
-        );
+        assert_eq!(answer(json!({"aud": other})).await, Err(TokenError::Audience), "{other}");
     }
     answer(json!({"aud": ["other", AUDIENCE]})).await.unwrap();
 }
@@ -67,11 +58,7 @@ async fn similar_audience_is_refused() {
         AUDIENCE.to_uppercase(),
     ] {
         for audience in [json!(near), json!([near]), json!(["other", near])] {
-            assert_eq!(
-                answer(json!({"aud": audience})).await,
-                Err(TokenError::Audience),
-                "{audience}"
-            );
+            assert_eq!(answer(json!({"aud": audience})).await, Err(TokenError::Audience), "{audience}");
         }
     }
 }
@@ -119,25 +106,11 @@ async fn verification_uses_the_given_time() {
 
 #[tokio::test]
 async fn subject_and_tenant_are_required() {
-    for bad in [
-        json!(null),
-        json!(""),
-        json!("  "),
-        json!(7),
-        json!("a\nb"),
-        json!("x".repeat(256)),
-    ] {
-        assert_eq!(
-            answer(json!({"sub": bad})).await,
-            Err(TokenError::Subject),
-            "{bad}"
-        );
+    for bad in [json!(null), json!(""), json!("  "), json!(7), json!("a\nb"), json!("x".repeat(256))] {
+        assert_eq!(answer(json!({"sub": bad})).await, Err(TokenError::Subject), "{bad}");
     }
     for bad in [json!(null), json!(""), json!(" ")] {
-        assert_eq!(
-            answer(json!({"tenant": bad})).await,
-            Err(TokenError::MissingTenant)
-        );
+        assert_eq!(answer(json!({"tenant": bad})).await, Err(TokenError::MissingTenant));
     }
     for bad in [json!(7), json!(["acme"]), json!({"id": "acme"})] {
         assert_eq!(answer(json!({"tenant": bad})).await, Err(TokenError::Claim));
@@ -166,9 +139,7 @@ async fn repeated_claim_is_refused() {
     let twice = once.replacen('{', r#"{"tenant":"other","#, 1);
     let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
     let issuers = trusting_all();
-    verify(&issuers, &KEYS.ed25519.token_with(header, &once))
-        .await
-        .unwrap();
+    verify(&issuers, &KEYS.ed25519.token_with(header, &once)).await.unwrap();
     let refused = verify(&issuers, &KEYS.ed25519.token_with(header, &twice)).await;
     assert_eq!(refused, Err(TokenError::Malformed));
 }
@@ -196,11 +167,7 @@ async fn issuer_cannot_name_tenants_outside_its_list() {
     let issuers = Issuers::new(vec![bound]).unwrap();
     let token = |tenant: &str| KEYS.ed25519.token("ed", &changed(json!({"tenant": tenant})));
     for foreign in ["acme", "GLOBEX", "globex ", "glob"] {
-        assert_eq!(
-            verify(&issuers, &token(foreign)).await,
-            Err(TokenError::ForeignTenant),
-            "{foreign}"
-        );
+        assert_eq!(verify(&issuers, &token(foreign)).await, Err(TokenError::ForeignTenant), "{foreign}");
     }
     let identity = verify(&issuers, &token("globex")).await.unwrap();
     assert_eq!(identity.actor, Actor::ServiceAccount("ada".to_owned()));
@@ -219,14 +186,10 @@ async fn one_issuer_may_have_several_audiences_with_separate_actors() {
     };
     let issuers = Issuers::new(vec![settings(KeySource::File(file)), workloads]).unwrap();
     let claims = changed(json!({"aud": "workloads", "https://acme.example/tenant": "globex"}));
-    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &claims))
-        .await
-        .unwrap();
+    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &claims)).await.unwrap();
     assert_eq!(identity.actor, Actor::ServiceAccount("ada".to_owned()));
     assert_eq!(identity.tenant, "globex");
-    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &valid()))
-        .await
-        .unwrap();
+    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &valid())).await.unwrap();
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
 }
 
@@ -238,51 +201,27 @@ fn invalid_settings_are_reported_by_position_and_field() {
         std::fs::write(&path, text).unwrap();
         KeySource::File(path)
     };
-    let url = |url: &str, allow_http| KeySource::Url {
-        url: url.to_owned(),
-        allow_http,
-    };
+    let url = |url: &str, allow_http| KeySource::Url { url: url.to_owned(), allow_http };
     let trusted = || settings(file(&KEYS.ed25519.pem()));
     let private = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (keys, field, rule) in [
-        (
-            KeySource::File(folder.path().join("none")),
-            "key_file",
-            "cannot be read",
-        ),
+        (KeySource::File(folder.path().join("none")), "key_file", "cannot be read"),
         (file(""), "key_file", "neither"),
         (file(private), "key_file", "neither"),
         (file("-----BEGIN PUBLIC KEY-----\nAAAA"), "key_file", "has no"),
         (file(r#"{"keys": []}"#), "key_file", "has no key"),
         (file(r#"{"kty": "RSA"}"#), "key_file", "not a JWKS"),
         (url("http://id.example.com/jwks", false), "jwks_url", "https://"),
-        (
-            url("http://127.0.0.1.example.com/", false),
-            "jwks_url",
-            "https://",
-        ),
+        (url("http://127.0.0.1.example.com/", false), "jwks_url", "https://"),
         (url("file:///etc/passwd", true), "jwks_url", "https://"),
-        (
-            url("https://a:b@id.example.com/", false),
-            "jwks_url",
-            "credentials",
-        ),
+        (url("https://a:b@id.example.com/", false), "jwks_url", "credentials"),
         (url("nonsense", false), "jwks_url", "https://"),
     ] {
-        let problems = Issuers::new(vec![
-            trusted(),
-            IssuerSettings {
-                issuer: "other".to_owned(),
-                ..settings(keys)
-            },
-        ])
-        .unwrap_err();
+        let problems =
+            Issuers::new(vec![trusted(), IssuerSettings { issuer: "other".to_owned(), ..settings(keys) }])
+                .unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert_eq!(
-            (problems[0].position, problems[0].field),
-            (1, field),
-            "{problems:?}"
-        );
+        assert_eq!((problems[0].position, problems[0].field), (1, field), "{problems:?}");
         assert!(problems[0].rule.contains(rule), "{problems:?}");
     }
     for keys in [
@@ -294,15 +233,9 @@ fn invalid_settings_are_reported_by_position_and_field() {
     ] {
         Issuers::new(vec![settings(keys)]).unwrap();
     }
-    let own = IssuerSettings {
-        issuer: "keepsake".to_owned(),
-        ..trusted()
-    };
+    let own = IssuerSettings { issuer: "keepsake".to_owned(), ..trusted() };
     assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");
-    assert_eq!(
-        Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position,
-        1
-    );
+    assert_eq!(Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position, 1);
 }
 
 #[tokio::test]

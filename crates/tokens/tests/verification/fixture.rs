@@ -12,11 +12,8 @@ pub(crate) const AUDIENCE: &str = "keepsake.example.com";
 pub(crate) const NOW_SECS: i64 = 1_800_000_000;
 
 /// Created once, because creating an RSA key is slow.
-pub(crate) static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    rsa: IssuerKey::rsa(),
-    p256: IssuerKey::p256(),
-    ed25519: IssuerKey::ed25519(),
-});
+pub(crate) static KEYS: LazyLock<Keys> =
+    LazyLock::new(|| Keys { rsa: IssuerKey::rsa(), p256: IssuerKey::p256(), ed25519: IssuerKey::ed25519() });
 
 pub(crate) struct Keys {
     pub(crate) rsa: IssuerKey,

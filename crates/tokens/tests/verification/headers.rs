@@ -60,28 +60,13 @@ fn critical_header_extension_is_refused() {
 
 #[test]
 fn token_of_another_type_is_refused() {
-    for typ in [
-        "JWT",
-        "jwt",
-        "at+jwt",
-        "AT+JWT",
-        "application/at+jwt",
-        "Application/JWT",
-    ] {
+    for typ in ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", "Application/JWT"] {
         let header = format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#);
         let token = with_header(&header);
         let parsed = Untrusted::parse(&token).unwrap();
         assert!(!parsed.is_own(), "{typ}");
     }
-    for typ in [
-        "logout+jwt",
-        "dpop+jwt",
-        "secevent+jwt",
-        "",
-        "Keepsake+JWT",
-        "application/",
-        "ЯWT",
-    ] {
+    for typ in ["logout+jwt", "dpop+jwt", "secevent+jwt", "", "Keepsake+JWT", "application/", "ЯWT"] {
         let header = format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#);
         assert_eq!(refusal(&with_header(&header)), TokenError::Type, "{typ}");
     }
@@ -101,11 +86,7 @@ fn nothing_shows_the_token() {
     let token = KEYS.ed25519.token("ed", &valid());
     let shown = format!("{:?}", Untrusted::parse(&token).unwrap());
     assert_eq!(shown, "Untrusted { algorithm: EdDSA, is_own: false, .. }");
-    for error in [
-        TokenError::Malformed,
-        TokenError::Signature,
-        TokenError::UnknownKey,
-    ] {
+    for error in [TokenError::Malformed, TokenError::Signature, TokenError::UnknownKey] {
         assert!(!error.is_transient());
         assert!(error.to_string().starts_with("the token"));
     }

@@ -17,10 +17,7 @@ struct TestIssuer {
 impl TestIssuer {
     async fn with_keys(keys: &[(&str, &IssuerKey)]) -> Self {
         let server = JwksServer::start(issuer::jwks(keys)).await;
-        let keys = KeySource::Url {
-            url: server.url().to_owned(),
-            allow_http: false,
-        };
+        let keys = KeySource::Url { url: server.url().to_owned(), allow_http: false };
         let issuers = Issuers::new(vec![settings(keys)]).unwrap();
         Self { server, issuers }
     }
@@ -48,10 +45,7 @@ fn after(seconds: u64) -> Timestamp {
 }
 
 fn down() -> JwksAnswer {
-    JwksAnswer {
-        status: Some(503),
-        ..JwksAnswer::default()
-    }
+    JwksAnswer { status: Some(503), ..JwksAnswer::default() }
 }
 
 #[tokio::test]
@@ -95,10 +89,7 @@ async fn flood_of_unknown_kids_costs_one_fetch_a_minute() {
         }
         assert_eq!(issuer.server.requests(), 1 + usize::try_from(minute).unwrap());
         // Tokens with a known key are still accepted.
-        issuer
-            .verify(&KEYS.ed25519, "ed", after(minute * 60))
-            .await
-            .unwrap();
+        issuer.verify(&KEYS.ed25519, "ed", after(minute * 60)).await.unwrap();
     }
 }
 
@@ -139,14 +130,8 @@ async fn cached_keys_stay_valid_while_the_issuer_is_down() {
     issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
     for (hour, answer) in [
         down(),
-        JwksAnswer {
-            body: "<html>".to_owned(),
-            ..JwksAnswer::default()
-        },
-        JwksAnswer {
-            body: format!("{{\"keys\": []}}{}", " ".repeat(256 << 10)),
-            ..JwksAnswer::default()
-        },
+        JwksAnswer { body: "<html>".to_owned(), ..JwksAnswer::default() },
+        JwksAnswer { body: format!("{{\"keys\": []}}{}", " ".repeat(256 << 10)), ..JwksAnswer::default() },
         JwksAnswer {
             status: Some(302),
             location: Some(issuer.server.url().replace("jwks.json", "elsewhere")),
@@ -191,9 +176,7 @@ async fn cancelled_client_does_not_cancel_the_shared_fetch() {
     });
     let leaving = issuer.verify(&KEYS.ed25519, "ed", now());
     assert!(
-        tokio::time::timeout(Duration::from_millis(50), leaving)
-            .await
-            .is_err(),
+        tokio::time::timeout(Duration::from_millis(50), leaving).await.is_err(),
         "the fetch takes longer"
     );
     issuer.verify(&KEYS.ed25519, "ed", now()).await.unwrap();

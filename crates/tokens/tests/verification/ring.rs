@@ -35,8 +35,7 @@ fn claims() -> OwnClaims {
 }
 
 fn verified(ring: &KeyRing, token: &str, now: Timestamp) -> Result<OwnClaims, TokenError> {
-    ring.verify(&Untrusted::parse(token)?, now)
-        .map(|(claims, _)| claims)
+    ring.verify(&Untrusted::parse(token)?, now).map(|(claims, _)| claims)
 }
 
 #[test]
@@ -47,11 +46,7 @@ fn issued_token_has_its_claims() {
     let (verified_claims, refused_from) = ring().verify(&parsed, now()).unwrap();
     assert_eq!(verified_claims, claims());
     assert_eq!(refused_from, now().plus(HOUR + Duration::from_mins(1)));
-    let all_stores = OwnClaims {
-        store_ids: None,
-        actor: Actor::User("ada".to_owned()),
-        ..claims()
-    };
+    let all_stores = OwnClaims { store_ids: None, actor: Actor::User("ada".to_owned()), ..claims() };
     let token = ring().issue(&all_stores, now()).unwrap();
     assert_eq!(verified(&ring(), &token, now()), Ok(all_stores));
 }
@@ -65,10 +60,7 @@ fn token_lives_a_day_at_most() {
         (day, true),
         (day + Duration::from_secs(1), false),
     ] {
-        let claims = OwnClaims {
-            expires_at: now().plus(life),
-            ..claims()
-        };
+        let claims = OwnClaims { expires_at: now().plus(life), ..claims() };
         assert_eq!(ring().issue(&claims, now()).is_ok(), is_issued, "{life:?}");
     }
     let nobody = KeyRing::default();
@@ -86,12 +78,8 @@ fn token_ends() {
 
 #[test]
 fn key_signs_after_its_start_and_verifies_around_it() {
-    let keys = || {
-        KeyRing::new(vec![
-            key("token-2", 2, now().plus(HOUR), None),
-            key("token-1", 1, now(), None),
-        ])
-    };
+    let keys =
+        || KeyRing::new(vec![key("token-2", 2, now().plus(HOUR), None), key("token-1", 1, now(), None)]);
     let kid_at = |time| {
         let token = keys().issue(&claims(), time).unwrap();
         verified(&keys(), &token, now()).unwrap();
@@ -159,11 +147,7 @@ fn foreign_claim_in_an_own_token_is_refused() {
         (json!({"exp": null}), TokenError::MissingExpiry),
         (json!({"jti": 1}), TokenError::Claim),
     ] {
-        assert_eq!(
-            verified(&ring(), &forged(&changes), now()),
-            Err(error),
-            "{changes}"
-        );
+        assert_eq!(verified(&ring(), &forged(&changes), now()), Err(error), "{changes}");
     }
 }
 

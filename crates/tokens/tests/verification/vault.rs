@@ -28,12 +28,9 @@ fn wrapped_secret_opens_only_with_its_purpose_and_name() {
     assert!(!stored.windows(4).any(|bytes| bytes == [7; 4]));
     let opened = vault.open("token", "token-1", &stored).unwrap();
     assert!(opened.secret == secret() && opened.is_current);
-    for (purpose, kid) in [
-        ("token", "token-2"),
-        ("cursor", "token-1"),
-        ("token\0token-1", ""),
-        ("", "token\0token-1"),
-    ] {
+    for (purpose, kid) in
+        [("token", "token-2"), ("cursor", "token-1"), ("token\0token-1", ""), ("", "token\0token-1")]
+    {
         let error = vault.open(purpose, kid, &stored).unwrap_err();
         assert_eq!(error, VaultError::WrongKey, "{purpose} {kid}");
     }
@@ -47,11 +44,7 @@ fn every_changed_byte_is_noticed() {
         let mut changed = stored.clone();
         changed[position] ^= 1;
         let error = vault.open("token", "token-1", &changed).unwrap_err();
-        let expected = if position == 0 {
-            VaultError::UnknownForm
-        } else {
-            VaultError::WrongKey
-        };
+        let expected = if position == 0 { VaultError::UnknownForm } else { VaultError::WrongKey };
         assert_eq!(error, expected, "{position}");
     }
     for length in [0, 1, 31, 33, 60, 62] {
@@ -70,10 +63,7 @@ fn master_key_rotates_with_the_previous_key() {
     assert!(rotating.open("token", "token-1", &new).unwrap().is_current);
     let after = Vault::new(master(2), None);
     assert!(after.open("token", "token-1", &new).unwrap().is_current);
-    assert_eq!(
-        after.open("token", "token-1", &old).unwrap_err(),
-        VaultError::WrongKey
-    );
+    assert_eq!(after.open("token", "token-1", &old).unwrap_err(), VaultError::WrongKey);
 }
 
 #[test]
@@ -87,23 +77,14 @@ fn without_a_master_key_secrets_are_stored_as_they_are() {
     let opened = locked.open("token", "token-1", &stored).unwrap();
     assert!(opened.secret == secret() && !opened.is_current);
     let wrapped = sealed(&locked);
-    assert_eq!(
-        open.open("token", "token-1", &wrapped).unwrap_err(),
-        VaultError::Locked
-    );
+    assert_eq!(open.open("token", "token-1", &wrapped).unwrap_err(), VaultError::Locked);
 }
 
 #[test]
 fn master_key_is_the_base64_of_32_bytes() {
     let text = STANDARD.encode([1; 32]);
     assert!(MasterKey::parse(&format!(" {text}\n")).is_some());
-    for bad in [
-        "",
-        "x",
-        &STANDARD.encode([1; 31]),
-        &STANDARD.encode([1; 33]),
-        &text[..43],
-    ] {
+    for bad in ["", "x", &STANDARD.encode([1; 31]), &STANDARD.encode([1; 33]), &text[..43]] {
         assert!(MasterKey::parse(bad).is_none(), "{bad}");
     }
     assert_eq!(format!("{:?}", master(1)), "Some(MasterKey(***))");

@@ -135,9 +135,7 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
     let index = match IndexPlace::of(&settings) {
         IndexPlace::Postgres { url, owner_url } => {
             let connections = settings.index.max_connections;
-            PostgresFloor::prepare(url, owner_url, connections)
-                .await
-                .map(FloorIndex::Postgres)
+            PostgresFloor::prepare(url, owner_url, connections).await.map(FloorIndex::Postgres)
         }
         IndexPlace::Sqlite { file } => SqliteFloor::prepare(file).await.map(FloorIndex::Sqlite),
     };
@@ -164,17 +162,12 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
         .with_state(Arc::new(floor));
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
-        .map_err(Failure::of(format_args!(
-            "the floor cannot listen on {}",
-            args.listen
-        )))?;
+        .map_err(Failure::of(format_args!("the floor cannot listen on {}", args.listen)))?;
     let listener = listener.tap_io(|stream| {
         // Without it, some responses would wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
     });
-    axum::serve(listener, router)
-        .await
-        .map_err(Failure::of("the floor's listener failed"))
+    axum::serve(listener, router).await.map_err(Failure::of("the floor's listener failed"))
 }
 
 type Parts = (String, String, String);
@@ -244,11 +237,7 @@ impl Floor {
             return Ok(());
         };
         let bytes = u64::try_from(self.content.len()).unwrap_or(u64::MAX);
-        blobs
-            .get(key, bytes)
-            .await
-            .map(drop)
-            .map_err(|error| error.to_string())
+        blobs.get(key, bytes).await.map(drop).map_err(|error| error.to_string())
     }
 
     /// Reads a page of the directory of a memory.
@@ -316,10 +305,6 @@ impl Floor {
 impl Place {
     fn of((tenant, store, path): Parts) -> Result<Self, String> {
         let uuid = |text: String| Uuid::parse_str(&text).map_err(|error| error.to_string());
-        Ok(Self {
-            tenant: uuid(tenant)?,
-            store: uuid(store)?,
-            path: format!("/{path}"),
-        })
+        Ok(Self { tenant: uuid(tenant)?, store: uuid(store)?, path: format!("/{path}") })
     }
 }

@@ -68,9 +68,7 @@ impl PostgresFloor {
     }
 
     pub(super) async fn list(&self, place: &Place, range: &[String; 2]) -> sqlx::Result<usize> {
-        let rows = page!("bench_floor_memory", place, range)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = page!("bench_floor_memory", place, range).fetch_all(&self.pool).await?;
         Ok(rows.len())
     }
 

@@ -67,10 +67,7 @@ impl SqliteFloor {
             .idle_timeout(None)
             .max_lifetime(None)
             .connect_lazy_with(options.read_only(true).create_if_missing(false));
-        Ok(Self {
-            readers,
-            writer: Mutex::new(writer),
-        })
+        Ok(Self { readers, writer: Mutex::new(writer) })
     }
 
     pub(super) async fn find(&self, place: &Place) -> sqlx::Result<bool> {
@@ -97,10 +94,7 @@ impl SqliteFloor {
 
 async fn fill(writer: &mut SqliteConnection, served: &Path) -> sqlx::Result<()> {
     writer.execute(BARE_VERSION).await?;
-    sqlx::query("ATTACH $1 AS served")
-        .bind(served.to_string_lossy())
-        .execute(&mut *writer)
-        .await?;
+    sqlx::query("ATTACH $1 AS served").bind(served.to_string_lossy()).execute(&mut *writer).await?;
     writer.execute(COPY).await?;
     Ok(())
 }

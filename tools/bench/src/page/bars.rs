@@ -52,11 +52,7 @@ impl Bar {
             ratio: figure(Some(ratio)),
             is_met: is_met(ratio),
         });
-        Self {
-            what: what.to_owned(),
-            required,
-            seen,
-        }
+        Self { what: what.to_owned(), required, seen }
     }
 }
 
@@ -70,17 +66,9 @@ pub(super) fn table(results: &Results) -> String {
         let Bar { what, required, seen } = bar;
         // Writing to a string cannot fail.
         let _ = match seen {
-            Some(Seen {
-                ours,
-                other,
-                ratio,
-                is_met,
-            }) => {
+            Some(Seen { ours, other, ratio, is_met }) => {
                 let verdict = if is_met { "met" } else { "**missed**" };
-                writeln!(
-                    text,
-                    "| {what} | {required} | {ours} | {other} | {ratio} | {verdict} |"
-                )
+                writeln!(text, "| {what} | {required} | {ours} | {other} | {ratio} | {verdict} |")
             }
             None => writeln!(text, "| {what} | {required} | – | – | – | not measured |"),
         };
@@ -98,22 +86,13 @@ fn against_floor(found: Option<&Value>) -> Option<[f64; 3]> {
 /// A figure of the server in two findings, and its ratio by rounds.
 fn between(of: Option<&Value>, to: Option<&Value>, name: &str) -> Option<[f64; 3]> {
     let (of, to) = (&of?["server"], &to?["server"]);
-    Some([
-        of[name].as_f64()?,
-        to[name].as_f64()?,
-        ratio_of_rounds(of, to, name)?,
-    ])
+    Some([of[name].as_f64()?, to[name].as_f64()?, ratio_of_rounds(of, to, name)?])
 }
 
 fn floor_bars(results: &Results) -> Vec<Bar> {
     let found = |scenario| results.finding("postgres-s3", scenario, "spread");
     let mut bars = Vec::new();
-    for (scenario, bar) in [
-        ("view", 0.9),
-        ("str_replace", 0.8),
-        ("create", 0.8),
-        ("agent", 0.8),
-    ] {
+    for (scenario, bar) in [("view", 0.9), ("str_replace", 0.8), ("create", 0.8), ("agent", 0.8)] {
         let what = format!("Postgres + S3: requests/s of `{scenario}`, and the floor's");
         bars.push(Bar::at_least(&what, bar, against_floor(found(scenario))));
     }
@@ -121,11 +100,7 @@ fn floor_bars(results: &Results) -> Vec<Bar> {
         let p99 = |side: &str| found[side]["p99_ms"].as_f64();
         Some([p99("server")?, p99("floor")?, found["median_p99_ratio"].as_f64()?])
     });
-    bars.push(Bar::at_most(
-        "Postgres + S3: p99 in ms of `agent`, and the floor's",
-        2.0,
-        p99,
-    ));
+    bars.push(Bar::at_most("Postgres + S3: p99 in ms of `agent`, and the floor's", 2.0, p99));
     bars
 }
 
@@ -169,9 +144,7 @@ fn scale_bars(results: &Results) -> Vec<Bar> {
 
 /// A cold read costs one query and one GET.
 fn cold_bar(results: &Results) -> Bar {
-    let server = results
-        .finding("postgres-s3-more", "cold", "spread")
-        .map(|found| &found["server"]);
+    let server = results.finding("postgres-s3-more", "cold", "spread").map(|found| &found["server"]);
     let seen = server.and_then(|server| {
         // The server counts the look-up, and the batch in which it goes, which is the query.
         let queries = server["index_calls_per_request"].as_f64()? - 1.0;
@@ -224,19 +197,11 @@ fn beside_earlier(
 ) -> Option<[f64; 3]> {
     let seen = |side: &str, run: usize| {
         let file = results.file(&format!("search-{pair}-{side}-{run}"));
-        list(file, "scripts")
-            .find(|found| found["script"] == script)
-            .and_then(figure_of)
+        list(file, "scripts").find(|found| found["script"] == script).and_then(figure_of)
     };
-    let pairs: Vec<_> = (0..)
-        .map_while(|run| Some((seen("now", run)?, seen("before", run)?)))
-        .collect();
+    let pairs: Vec<_> = (0..).map_while(|run| Some((seen("now", run)?, seen("before", run)?))).collect();
     let of_all = |figure: fn(&(f64, f64)) -> f64| median(&pairs.iter().map(figure).collect::<Vec<_>>());
-    Some([
-        of_all(|pair| pair.0)?,
-        of_all(|pair| pair.1)?,
-        of_all(|pair| pair.0 / pair.1)?,
-    ])
+    Some([of_all(|pair| pair.0)?, of_all(|pair| pair.1)?, of_all(|pair| pair.0 / pair.1)?])
 }
 
 fn peer_bars(results: &Results) -> Vec<Bar> {
@@ -248,25 +213,16 @@ fn peer_bars(results: &Results) -> Vec<Bar> {
                 .find(|found| found["operation"] == operation && found["clients"] == clients);
             let figures = found.and_then(|found| {
                 let rate = |side: &str| found[side]["requests_per_second"].as_f64();
-                Some([
-                    rate("server")?,
-                    rate("ai_memory")?,
-                    found["median_ratio"].as_f64()?,
-                ])
+                Some([rate("server")?, rate("ai_memory")?, found["median_ratio"].as_f64()?])
             });
-            let what = format!(
-                "SQLite: {operation}/s with {}, and ai-memory",
-                clients_text(clients)
-            );
+            let what = format!("SQLite: {operation}/s with {}, and ai-memory", clients_text(clients));
             bars.push(Bar::at_least(&what, 1.0, figures));
         }
     }
     for found in list(results.file("peers-local"), "results") {
-        let (Some(peer), Some(operation), Some(clients)) = (
-            found["peer"].as_str(),
-            found["operation"].as_str(),
-            found["clients"].as_u64(),
-        ) else {
+        let (Some(peer), Some(operation), Some(clients)) =
+            (found["peer"].as_str(), found["operation"].as_str(), found["clients"].as_u64())
+        else {
             continue;
         };
         let ours = list(http, "results")
@@ -282,9 +238,5 @@ fn peer_bars(results: &Results) -> Vec<Bar> {
 }
 
 fn clients_text(clients: u64) -> String {
-    if clients == 1 {
-        "1 client".to_owned()
-    } else {
-        format!("{clients} clients")
-    }
+    if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") }
 }

@@ -25,10 +25,7 @@ impl Results {
         let mut files = BTreeMap::new();
         for entry in std::fs::read_dir(folder).map_err(unreadable())? {
             let path = entry.map_err(unreadable())?.path();
-            let Some(name) = path
-                .file_name()
-                .and_then(|name| name.to_str()?.strip_suffix(".json"))
-            else {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json")) else {
                 continue;
             };
             let text = std::fs::read(&path);
@@ -51,26 +48,19 @@ impl Results {
     /// The finding of a scenario with a layout in a file.
     pub(super) fn finding(&self, file: &str, scenario: &str, layout: &str) -> Option<&Value> {
         let findings = self.file(file)?["results"].as_array()?;
-        findings
-            .iter()
-            .find(|found| found["scenario"] == scenario && found["layout"] == layout)
+        findings.iter().find(|found| found["scenario"] == scenario && found["layout"] == layout)
     }
 
     /// All findings of the runs of a pair, in the order of their files.
     pub(super) fn findings<'a>(&'a self, pair: &str) -> impl Iterator<Item = &'a Value> {
         let names = [pair.to_owned(), format!("{pair}-more")];
-        names
-            .into_iter()
-            .flat_map(|name| list(self.file(&name), "results"))
+        names.into_iter().flat_map(|name| list(self.file(&name), "results"))
     }
 }
 
 /// The elements of an array; none if it is missing.
 pub(super) fn list<'a>(object: Option<&'a Value>, field: &str) -> impl Iterator<Item = &'a Value> {
-    object
-        .and_then(|object| object[field].as_array())
-        .into_iter()
-        .flatten()
+    object.and_then(|object| object[field].as_array()).into_iter().flatten()
 }
 
 /// The median over the rounds of one summary's figure divided by another's.
@@ -124,13 +114,9 @@ mod tests {
 
     #[test]
     fn figures_have_thousands_separators_and_few_digits() {
-        for (number, text) in [
-            (0.123, "0.12"),
-            (12.34, "12.3"),
-            (123.4, "123"),
-            (1_234.0, "1,234"),
-            (1_234_567.0, "1,234,567"),
-        ] {
+        for (number, text) in
+            [(0.123, "0.12"), (12.34, "12.3"), (123.4, "123"), (1_234.0, "1,234"), (1_234_567.0, "1,234,567")]
+        {
             assert_eq!(figure(Some(number)), text);
         }
         assert_eq!(figure(None), "–");

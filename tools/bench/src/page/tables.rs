@@ -19,10 +19,7 @@ struct Table {
 impl Table {
     fn new(columns: &[&str]) -> Self {
         let text = format!("| {} |\n|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
-        Self {
-            text,
-            has_rows: false,
-        }
+        Self { text, has_rows: false }
     }
 
     fn row(&mut self, cells: &[String]) {
@@ -52,19 +49,10 @@ fn code(value: &Value) -> String {
 /// The machine, the date and the commit.
 pub(super) fn run(results: &Results) -> String {
     let run = results.file("run").cloned().unwrap_or_default();
-    let any = results
-        .0
-        .values()
-        .find(|file| file["machine"]["cores"].is_u64())
-        .cloned()
-        .unwrap_or_default();
-    let (machine, setup) = (
-        &any["machine"],
-        &results.file("postgres-s3").cloned().unwrap_or_default()["setup"],
-    );
-    let memory = machine["memory_bytes"]
-        .as_f64()
-        .map(|bytes| bytes / f64::from(1 << 30));
+    let any = results.0.values().find(|file| file["machine"]["cores"].is_u64()).cloned().unwrap_or_default();
+    let (machine, setup) =
+        (&any["machine"], &results.file("postgres-s3").cloned().unwrap_or_default()["setup"]);
+    let memory = machine["memory_bytes"].as_f64().map(|bytes| bytes / f64::from(1 << 30));
     let mut line = format!(
         "Measured on {} at commit `{}` (version {}), built with the profile `release`, on {} cores ({}), {} GiB of memory, Linux {}.",
         text(&run["date"]),
@@ -109,10 +97,7 @@ fn runs(results: &Results) -> impl Iterator<Item = (String, &Value)> {
     PAIRS.into_iter().flat_map(|(pair, title)| {
         let slow = list(results.file(&format!("{pair}-slow")), "results");
         let slow = slow.map(move |found| (format!("{title}, flushes 2 ms slower"), found));
-        results
-            .findings(pair)
-            .map(move |found| (title.to_owned(), found))
-            .chain(slow)
+        results.findings(pair).map(move |found| (title.to_owned(), found)).chain(slow)
     })
 }
 
@@ -173,14 +158,7 @@ pub(super) fn cpu(results: &Results) -> Option<String> {
 
 /// Calls of the index and the object store.
 pub(super) fn requests(results: &Results) -> Option<String> {
-    let mut table = Table::new(&[
-        "",
-        "scenario",
-        "stores",
-        "calls of the index",
-        "S3 PUTs",
-        "S3 GETs",
-    ]);
+    let mut table = Table::new(&["", "scenario", "stores", "calls of the index", "S3 PUTs", "S3 GETs"]);
     for (title, found) in runs(results) {
         let server = &found["server"];
         table.row(&[
@@ -224,9 +202,7 @@ pub(super) fn dollars(results: &Results) -> Option<String> {
         ("create", "postgres-s3"),
         ("cold", "postgres-s3-more"),
     ] {
-        let server = results
-            .finding(file, scenario, "spread")
-            .map(|found| &found["server"]);
+        let server = results.finding(file, scenario, "spread").map(|found| &found["server"]);
         let calls = |name: &str| server.and_then(|server| server[name].as_f64());
         let (Some(puts), Some(gets)) = (calls("s3_puts_per_request"), calls("s3_gets_per_request")) else {
             continue;
@@ -280,16 +256,8 @@ pub(super) fn growth(results: &Results) -> Option<String> {
 
 /// Small and large stores, few and many tenants.
 pub(super) fn sizes(results: &Results) -> Option<String> {
-    let mut table = Table::new(&[
-        "",
-        "scenario",
-        "stores",
-        "requests/s",
-        "p50 ms",
-        "p99 ms",
-        "server µs",
-        "database µs",
-    ]);
+    let mut table =
+        Table::new(&["", "scenario", "stores", "requests/s", "p50 ms", "p99 ms", "server µs", "database µs"]);
     for (pair, title) in PAIRS {
         for file in ["size", "tenants"] {
             for found in list(results.file(&format!("{pair}-{file}")), "results") {
@@ -396,9 +364,7 @@ pub(super) fn peers(results: &Results) -> Option<String> {
             .find(|ours| ours["operation"] == found["operation"] && ours["clients"] == found["clients"])
             .map(|ours| &ours["server"]);
         let rate = ours.and_then(|ours| ours["requests_per_second"].as_f64());
-        let ratio = rate
-            .zip(found["requests_per_second"].as_f64())
-            .map(|(ours, theirs)| ours / theirs);
+        let ratio = rate.zip(found["requests_per_second"].as_f64()).map(|(ours, theirs)| ours / theirs);
         table.row(&[
             text(&found["peer"]),
             text(&found["operation"]),
@@ -462,14 +428,8 @@ pub(super) fn search(results: &Results) -> Option<String> {
 
 /// The pages of the console.
 pub(super) fn console(results: &Results) -> Option<String> {
-    let mut table = Table::new(&[
-        "",
-        "fastest page, p50 ms",
-        "slowest page",
-        "its p50 ms",
-        "largest page",
-        "its KB",
-    ]);
+    let mut table =
+        Table::new(&["", "fastest page, p50 ms", "slowest page", "its p50 ms", "largest page", "its KB"]);
     for (pair, title) in PAIRS {
         let pages: Vec<_> = list(results.file(&format!("console-{pair}")), "pages").collect();
         let p50 = |page: &&&Value| page["warm"]["p50_ms"].as_f64().unwrap_or_default();

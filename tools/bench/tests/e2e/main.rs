@@ -2,10 +2,7 @@
 //!
 //! It measures the `keepsake` binary of its build folder, which the product's tests build.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking, as the test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
 mod support;
 
@@ -17,13 +14,8 @@ use support::{Blobs, Deployment, Index, Run, run};
 
 /// As little as shows that everything works, and long enough for each round to
 /// have a request on a busy machine; the numbers mean nothing.
-const SHORT: [&str; 5] = [
-    "--connections=4",
-    "--memories=64",
-    "--rounds=2",
-    "--warm-up=0.05",
-    "--measure=0.5",
-];
+const SHORT: [&str; 5] =
+    ["--connections=4", "--memories=64", "--rounds=2", "--warm-up=0.05", "--measure=0.5"];
 
 async fn bench(arguments: &[&str], json: &Path) -> Run {
     let json = format!("--json={}", json.display());
@@ -54,17 +46,9 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
     assert!(table.contains("64 stores, 8 tenants"), "{table}");
 
     let report = results(&json);
-    for (scanned, text) in report["scanner"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .zip(["prose", "code", "secrets"])
-    {
+    for (scanned, text) in report["scanner"].as_array().unwrap().iter().zip(["prose", "code", "secrets"]) {
         assert_eq!(scanned["text"], text);
-        assert!(
-            scanned["megabytes_per_second"].as_f64().unwrap() > 0.0,
-            "{scanned}"
-        );
+        assert!(scanned["megabytes_per_second"].as_f64().unwrap() > 0.0, "{scanned}");
         assert!(table.contains("MB/s on one core"), "{table}");
     }
     assert_eq!(report["setup"]["index"], index.name());
@@ -72,33 +56,14 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
     let found = report["results"].as_array().unwrap();
     let measured: Vec<_> = found
         .iter()
-        .map(|result| {
-            (
-                &result["scenario"],
-                &result["layout"],
-                &result["stores"],
-                &result["bar"],
-            )
-        })
+        .map(|result| (&result["scenario"], &result["layout"], &result["stores"], &result["bar"]))
         .collect();
     let mut expected = Vec::new();
-    let bars = [
-        json!(0.9),
-        Value::Null,
-        json!(0.8),
-        json!(0.8),
-        Value::Null,
-        json!(0.8),
-        Value::Null,
-    ];
+    let bars = [json!(0.9), Value::Null, json!(0.8), json!(0.8), Value::Null, json!(0.8), Value::Null];
     let layouts = [("spread", 64), ("tenant", 64), ("store", 1)];
     for (scenario, bar) in names.into_iter().zip(bars) {
         for (layout, stores) in layouts {
-            let bar = if layout == "spread" {
-                bar.clone()
-            } else {
-                Value::Null
-            };
+            let bar = if layout == "spread" { bar.clone() } else { Value::Null };
             expected.push((json!(scenario), json!(layout), json!(stores), bar));
         }
     }
@@ -150,16 +115,10 @@ async fn one_command_measures_everything_and_writes_the_page() {
     assert!(!page.contains(&*folder.path().to_string_lossy()), "{page}");
     // Searches, the console and the peers are not part of a quick run.
     let is_measured = |line: &&str| !line.contains("search") && !line.contains("ai-memory");
-    let bars: Vec<_> = page
-        .lines()
-        .filter(|line| line.contains("| ≥ ") || line.contains("| ≤ "))
-        .collect();
+    let bars: Vec<_> = page.lines().filter(|line| line.contains("| ≥ ") || line.contains("| ≤ ")).collect();
     assert!(bars.len() > 20, "{page}");
     for bar in bars.into_iter().filter(is_measured) {
-        assert!(
-            bar.ends_with("| met |") || bar.ends_with("| **missed** |"),
-            "{bar}"
-        );
+        assert!(bar.ends_with("| met |") || bar.ends_with("| **missed** |"), "{bar}");
     }
     let unmeasured = page.matches("Not measured in this run.").count();
     // The peers, their notes, searches and the console.
@@ -171,9 +130,7 @@ async fn fairness_is_measured_with_and_without_an_aggressor() {
     let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
-    let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json)
-        .await
-        .ok();
+    let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json).await.ok();
     assert!(table.contains("p99 ratio"), "{table}");
     let report = results(&json);
     assert_eq!(report["aggressor_rate"], 4_000);
@@ -229,10 +186,7 @@ fn assert_both_sides(result: &Value) {
     for side in ["server", "floor"] {
         assert!(result[side]["requests"].as_u64().unwrap() > 0, "{result}");
         assert_eq!(result[side]["failed"], 0, "{result}");
-        assert!(
-            result[side]["p99_9_ms"].as_f64() >= result[side]["p50_ms"].as_f64(),
-            "{result}"
-        );
+        assert!(result[side]["p99_9_ms"].as_f64() >= result[side]["p50_ms"].as_f64(), "{result}");
     }
     let ratios = result["ratios"].as_array().unwrap();
     assert_eq!(ratios.len(), 2);
@@ -260,10 +214,7 @@ async fn running_server_is_measured_with_given_keys() {
     bench(&arguments, &json).await.ok();
     let report = results(&json);
     let result = &report["results"][0];
-    assert_eq!(
-        (&result["layout"], &result["floor"]),
-        (&json!("given"), &Value::Null)
-    );
+    assert_eq!((&result["layout"], &result["floor"]), (&json!("given"), &Value::Null));
     assert!(result["server"]["requests"].as_u64().unwrap() > 0);
 
     let mistyped = json!([{"api_key": "ks_live_mistyped", "store_ids": store_ids}]);

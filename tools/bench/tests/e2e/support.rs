@@ -38,13 +38,7 @@ pub(crate) async fn run(binary: &Path, arguments: &[&str]) -> Run {
             command.env_remove(name);
         }
     }
-    let output = command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
+    let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
     let run = Run {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -119,11 +113,7 @@ impl Deployment {
              limits = {{ requests_per_second = 1_000_000_000, request_burst = 1_000_000_000 }}\n\
              index.url = \"{index_url}\"\n[blobs]\n{blobs}\n"
         );
-        Self {
-            command: ServerCommand::new(&built_program(), &config),
-            _database: database,
-            _folder: folder,
-        }
+        Self { command: ServerCommand::new(&built_program(), &config), _database: database, _folder: folder }
     }
 
     /// The command of a server.
@@ -164,10 +154,8 @@ impl Deployment {
 fn s3_section() -> String {
     let options = s3_options(&s3::unique_prefix());
     let credentials = options.settings.credentials.unwrap();
-    let ca_file = options
-        .settings
-        .ca_file
-        .map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
+    let ca_file =
+        options.settings.ca_file.map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
     format!(
         "url = \"s3://{}/{}\"\nendpoint = \"{}\"\nregion = \"{}\"\npath_style = true\n\
          access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",

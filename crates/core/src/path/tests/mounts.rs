@@ -31,10 +31,7 @@ fn path_resolves_to_its_mount() {
 fn root_and_mounts_are_distinguished() {
     for text in ["/memories", "/memories/", "/mnt/memory"] {
         let place = parsed(text);
-        assert!(
-            place.is_mounts() && place.is_root() && place.mount().is_none(),
-            "{text}"
-        );
+        assert!(place.is_mounts() && place.is_root() && place.mount().is_none(), "{text}");
     }
     for text in ["/memories/notes", "/memories/notes/"] {
         let place = parsed(text);
@@ -45,12 +42,7 @@ fn root_and_mounts_are_distinguished() {
 
 #[test]
 fn path_outside_all_mounts_error_lists_the_mounts() {
-    for text in [
-        "/memories/other/a.md",
-        "/memories/note",
-        "/memories/Notes/a",
-        "/memories//notes/a",
-    ] {
+    for text in ["/memories/other/a.md", "/memories/note", "/memories/Notes/a", "/memories//notes/a"] {
         assert_eq!(
             error_of(text),
             format!(
@@ -69,10 +61,7 @@ fn path_rules_apply_in_mounts() {
         for place in ["/memories/", "/memories/notes/", "/mnt/memory/"] {
             let text = format!("{place}{rest}");
             let shown = text.strip_suffix('/').unwrap_or(&text);
-            assert_eq!(
-                error_of(&text),
-                format!("Error: Path {shown} would escape /memories directory")
-            );
+            assert_eq!(error_of(&text), format!("Error: Path {shown} would escape /memories directory"));
         }
     }
     assert!(error_of("/memories/notes/.anthropic-memory-store/x").contains("reserved"));

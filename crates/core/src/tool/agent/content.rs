@@ -51,11 +51,7 @@ fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: 
         } else if range.start > place.end {
             kept.push(moved(range.start)..moved(range.end));
         } else {
-            let end = if range.end > place.end {
-                moved(range.end)
-            } else {
-                new.end
-            };
+            let end = if range.end > place.end { moved(range.end) } else { new.end };
             new = range.start.min(new.start)..end.max(new.end);
         }
     }
@@ -116,7 +112,5 @@ fn byte_at(text: &str, character: u64) -> usize {
     if text.is_ascii() {
         return character.min(text.len());
     }
-    text.char_indices()
-        .nth(character)
-        .map_or(text.len(), |(position, _)| position)
+    text.char_indices().nth(character).map_or(text.len(), |(position, _)| position)
 }

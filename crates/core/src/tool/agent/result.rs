@@ -184,10 +184,8 @@ pub struct Deletion {
 
 /// The redactions of findings, for JSON results.
 pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
-    let to_redaction = |finding: &Finding| Redaction {
-        kind: finding.kind.as_str().to_owned(),
-        line: finding.line,
-    };
+    let to_redaction =
+        |finding: &Finding| Redaction { kind: finding.kind.as_str().to_owned(), line: finding.line };
     findings.iter().map(to_redaction).collect()
 }
 
@@ -231,19 +229,11 @@ impl Listing {
         for entry in &self.entries {
             // Writing to a string cannot fail, here and below.
             let _ = match entry {
-                ListingEntry::File {
-                    path,
-                    content_size_bytes,
-                    updated_at,
-                    first_line,
-                } => {
+                ListingEntry::File { path, content_size_bytes, updated_at, first_line } => {
                     let size = format_size(*content_size_bytes);
                     write!(text, "\n{size}\t{updated_at}\t{path}\t{first_line}")
                 }
-                ListingEntry::Directory {
-                    path,
-                    read_only: true,
-                } => write!(text, "\n{path}\t(read-only)"),
+                ListingEntry::Directory { path, read_only: true } => write!(text, "\n{path}\t(read-only)"),
                 ListingEntry::Directory { path, .. } => write!(text, "\n{path}"),
             };
         }
@@ -260,13 +250,7 @@ impl Hits {
         let mut text =
             "Matching memories, best first (path, line, score, and a passage with the matches in ⟦ ⟧):"
                 .to_owned();
-        for Hit {
-            path,
-            score,
-            line,
-            snippet,
-        } in &self.hits
-        {
+        for Hit { path, score, line, snippet } in &self.hits {
             let _ = write!(text, "\n\n{path}, line {line}, score {score:.2}\n{snippet}");
         }
         push_next_page(&mut text, self.next_page.as_deref());
@@ -282,23 +266,12 @@ fn push_next_page(text: &mut String, page: Option<&str>) {
 
 impl PartOfFile {
     fn to_text(&self) -> String {
-        let Self {
-            path,
-            content,
-            offset,
-            total_chars,
-            content_size_bytes,
-            content_sha256,
-            ..
-        } = self;
+        let Self { path, content, offset, total_chars, content_size_bytes, content_sha256, .. } = self;
         let mut text = format!("{path}: {content_size_bytes} bytes, content_sha256 {content_sha256}");
         let end = self.next_offset.unwrap_or(*total_chars);
         let _ = match self.next_offset {
             None if *offset == 0 => write!(text, ", the whole content follows:"),
-            None => write!(
-                text,
-                ", characters {offset} to {end} of {total_chars}, the last, follow:"
-            ),
+            None => write!(text, ", characters {offset} to {end} of {total_chars}, the last, follow:"),
             Some(next) => write!(
                 text,
                 ", characters {offset} to {end} of {total_chars} follow; continue with offset {next}:"
@@ -354,7 +327,5 @@ fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) 
 
 fn push_redactions(text: &mut String, redactions: &[Redaction]) {
     let replaced = redactions.iter();
-    text.push_str(&redaction_note(
-        replaced.map(|redaction| (redaction.kind.as_str(), redaction.line)),
-    ));
+    text.push_str(&redaction_note(replaced.map(|redaction| (redaction.kind.as_str(), redaction.line))));
 }

@@ -125,10 +125,7 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
             "Append to a memory",
             "Adds whole lines at the end of a file; creates the file if it does not exist. Use it for logs and progress lists: several agents can append to one file at the same time.",
         ),
-        AgentTool::Delete => (
-            "Delete memories",
-            "Deletes a file, or a directory with everything in it.",
-        ),
+        AgentTool::Delete => ("Delete memories", "Deletes a file, or a directory with everything in it."),
     }
 }
 

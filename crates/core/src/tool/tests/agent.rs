@@ -12,17 +12,11 @@ fn call(tool: AgentTool, input: &Value) -> Result<AgentCall, ToolError> {
 /// The tool and the input of a row such as `memory_read {}`.
 fn tool_and_input(row: &str) -> (AgentTool, Value) {
     let (tool, input) = row.split_once(' ').unwrap();
-    (
-        AgentTool::parse(tool).unwrap(),
-        serde_json::from_str(input).unwrap(),
-    )
+    (AgentTool::parse(tool).unwrap(), serde_json::from_str(input).unwrap())
 }
 
 fn edit(old_str: &str, new_str: &str) -> Replacement {
-    Replacement {
-        old_str: old_str.to_owned(),
-        new_str: new_str.to_owned(),
-    }
+    Replacement { old_str: old_str.to_owned(), new_str: new_str.to_owned() }
 }
 
 fn edited(content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
@@ -32,9 +26,7 @@ fn edited(content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
 /// First lines and texts of an edit's snippets.
 fn snippets(edit: &Edit, max_chars: u64) -> Vec<(usize, String, bool)> {
     let snippets = edit.snippets(max_chars).into_iter();
-    snippets
-        .map(|snippet| (snippet.first_line, snippet.text, snippet.is_cut))
-        .collect()
+    snippets.map(|snippet| (snippet.first_line, snippet.text, snippet.is_cut)).collect()
 }
 
 #[test]
@@ -47,12 +39,7 @@ fn every_tool_is_found_by_its_name() {
 
 #[test]
 fn omitted_fields_have_defaults() {
-    let root = AgentCall::List {
-        path: at("/memories"),
-        is_shallow: false,
-        limit: None,
-        page: None,
-    };
+    let root = AgentCall::List { path: at("/memories"), is_shallow: false, limit: None, page: None };
     for input in [
         json!({}),
         json!({"path_prefix": null, "depth": null, "limit": null, "page": null, "other": 3}),
@@ -62,22 +49,11 @@ fn omitted_fields_have_defaults() {
     }
     assert_eq!(
         call(AgentTool::Read, &json!({"path": "/memories/a"})),
-        Ok(AgentCall::Read {
-            path: at("/memories/a"),
-            offset: 0,
-            limit: None
-        })
+        Ok(AgentCall::Read { path: at("/memories/a"), offset: 0, limit: None })
     );
     assert_eq!(
-        call(
-            AgentTool::Edit,
-            &json!({"path": "/memories/a", "edits": [{"old_str": "x"}]})
-        ),
-        Ok(AgentCall::Edit {
-            path: at("/memories/a"),
-            edits: vec![edit("x", "")],
-            expected: None
-        })
+        call(AgentTool::Edit, &json!({"path": "/memories/a", "edits": [{"old_str": "x"}]})),
+        Ok(AgentCall::Edit { path: at("/memories/a"), edits: vec![edit("x", "")], expected: None })
     );
 }
 
@@ -151,11 +127,7 @@ fn wrong_fields_are_named() {
 
 #[test]
 fn edits_build_on_each_other() {
-    let edit = edited(
-        "a\nb\nc\n",
-        &[edit("a", "b2"), edit("b2\nb", "x"), edit("c", "c!")],
-    )
-    .unwrap();
+    let edit = edited("a\nb\nc\n", &[edit("a", "b2"), edit("b2\nb", "x"), edit("c", "c!")]).unwrap();
     assert_eq!(edit.content, "x\nc!\n");
     assert_eq!(snippets(&edit, 1_000), [(1, "x\nc!\n".to_owned(), false)]);
 }
@@ -169,11 +141,7 @@ fn distant_edits_have_separate_snippets_in_file_order() {
         snippets(&edit, 1_000),
         [
             (3, "line 3;\nline 4;\n\nline 6;\nline 7;".to_owned(), false),
-            (
-                23,
-                "line 23;\nline 24;\ny\nz\nline 26;\nline 27;".to_owned(),
-                false
-            ),
+            (23, "line 23;\nline 24;\ny\nz\nline 26;\nline 27;".to_owned(), false),
         ]
     );
     // The snippet says that lines are missing.
@@ -199,12 +167,9 @@ fn first_failed_edit_is_reported() {
 
 #[test]
 fn appended_text_becomes_whole_lines() {
-    for (content, text, appended) in [
-        ("", "a", "a\n"),
-        ("a", "b", "a\nb\n"),
-        ("a\n", "b\n\n\n", "a\nb\n"),
-        ("a\n", "", "a\n\n"),
-    ] {
+    for (content, text, appended) in
+        [("", "a", "a\n"), ("a", "b", "a\nb\n"), ("a\n", "b\n\n\n", "a\nb\n"), ("a\n", "", "a\n\n")]
+    {
         assert_eq!(append(content, text).content, appended, "{content:?} {text:?}");
     }
 }
@@ -224,9 +189,7 @@ fn partial_read_has_the_next_offset() {
     // Every limit allows some progress.
     assert_eq!(part(0, None, 0), ("h".to_owned(), Some(1)));
     assert_eq!(
-        read(&at("/memories/a"), text, 9, None, 3)
-            .unwrap_err()
-            .to_string(),
+        read(&at("/memories/a"), text, 9, None, 3).unwrap_err().to_string(),
         "Error: Invalid `offset` parameter: 9. It should be within the characters of the file: [0, 8]"
     );
 }
@@ -250,10 +213,7 @@ fn result_text_has_hash_and_next_step() {
                 updated_at: "2026-11-21T00:00:00.000000Z".to_owned(),
                 first_line: "# A".to_owned(),
             },
-            ListingEntry::Directory {
-                path: "/memories/b/".to_owned(),
-                read_only: true,
-            },
+            ListingEntry::Directory { path: "/memories/b/".to_owned(), read_only: true },
         ],
         next_page: Some("page_x".to_owned()),
     });
@@ -271,22 +231,11 @@ fn snippets_follow_a_redaction() {
     let token = "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
     let content = "a\nb\nc\nd\ne\nf\ng\nh\ni\nsecret: X\n";
     let edit = edited(content, &[edit("X", token)]).unwrap();
-    let redacted = Scanner::default()
-        .redact_change(Some(content), &edit.content)
-        .unwrap();
+    let redacted = Scanner::default().redact_change(Some(content), &edit.content).unwrap();
     let edit = edit.redacted(redacted);
     assert!(!edit.content.contains(token));
-    assert_eq!(
-        snippets(&edit, 1_000),
-        [(8, "h\ni\nsecret: [redacted:github_token]\n".to_owned(), false)]
-    );
-    assert_eq!(
-        redactions(&edit.findings),
-        [Redaction {
-            kind: "github_token".to_owned(),
-            line: 10
-        }]
-    );
+    assert_eq!(snippets(&edit, 1_000), [(8, "h\ni\nsecret: [redacted:github_token]\n".to_owned(), false)]);
+    assert_eq!(redactions(&edit.findings), [Redaction { kind: "github_token".to_owned(), line: 10 }]);
 }
 
 /// Whether a value matches a schema of the kinds that the tools use.
@@ -307,18 +256,14 @@ fn fits(schema: &Value, value: &Value) -> bool {
                 };
                 let required = schema["required"].as_array().unwrap();
                 fields.iter().all(known)
-                    && required
-                        .iter()
-                        .all(|name| fields.contains_key(name.as_str().unwrap()))
+                    && required.iter().all(|name| fields.contains_key(name.as_str().unwrap()))
             })
         }
-        "array" => value
-            .as_array()
-            .is_some_and(|items| items.iter().all(|item| fits(&schema["items"], item))),
+        "array" => {
+            value.as_array().is_some_and(|items| items.iter().all(|item| fits(&schema["items"], item)))
+        }
         "string" => value.as_str().is_some_and(|text| {
-            schema
-                .get("enum")
-                .is_none_or(|names| names.as_array().unwrap().contains(&json!(text)))
+            schema.get("enum").is_none_or(|names| names.as_array().unwrap().contains(&json!(text)))
         }),
         "integer" => value.is_u64(),
         "number" => value.is_number(),
@@ -337,14 +282,9 @@ fn fits(schema: &Value, value: &Value) -> bool {
 fn results_match_their_schemas() {
     let definitions = definitions();
     let holds = |tool: AgentTool, result: &AgentResult| {
-        let definition = definitions
-            .iter()
-            .find(|definition| definition.name == tool.name())
-            .unwrap();
-        let (schema, value) = (
-            definition.output_schema.as_ref().unwrap(),
-            serde_json::to_value(result).unwrap(),
-        );
+        let definition = definitions.iter().find(|definition| definition.name == tool.name()).unwrap();
+        let (schema, value) =
+            (definition.output_schema.as_ref().unwrap(), serde_json::to_value(result).unwrap());
         assert!(fits(schema, &value), "{schema:#} {value:#}");
     };
     for next_page in [None, Some("page_x".to_owned())] {
@@ -354,28 +294,14 @@ fn results_match_their_schemas() {
             updated_at: "2026".to_owned(),
             first_line: String::new(),
         };
-        let directory = ListingEntry::Directory {
-            path: "/memories/b/".to_owned(),
-            read_only: false,
-        };
-        let listing = Listing {
-            path: "/memories".to_owned(),
-            entries: vec![file, directory],
-            next_page,
-        };
+        let directory = ListingEntry::Directory { path: "/memories/b/".to_owned(), read_only: false };
+        let listing = Listing { path: "/memories".to_owned(), entries: vec![file, directory], next_page };
         holds(AgentTool::List, &AgentResult::List(listing));
     }
     for next_page in [None, Some("page_x".to_owned())] {
-        let hit = Hit {
-            path: "/memories/a".to_owned(),
-            score: 1.5,
-            line: 3,
-            snippet: "a ⟦b⟧".to_owned(),
-        };
-        let hits = Hits {
-            hits: vec![hit],
-            next_page,
-        };
+        let hit =
+            Hit { path: "/memories/a".to_owned(), score: 1.5, line: 3, snippet: "a ⟦b⟧".to_owned() };
+        let hits = Hits { hits: vec![hit], next_page };
         holds(AgentTool::Search, &AgentResult::Search(hits));
     }
     for limit in [None, Some(1)] {
@@ -383,15 +309,8 @@ fn results_match_their_schemas() {
         holds(AgentTool::Read, &AgentResult::Read(part));
     }
     for known in [None, Some(3)] {
-        let redaction = || Redaction {
-            kind: "jwt".to_owned(),
-            line: 1,
-        };
-        for outcome in [
-            WriteOutcome::Created,
-            WriteOutcome::Replaced,
-            WriteOutcome::Appended,
-        ] {
+        let redaction = || Redaction { kind: "jwt".to_owned(), line: 1 };
+        for outcome in [WriteOutcome::Created, WriteOutcome::Replaced, WriteOutcome::Appended] {
             let written = AgentResult::Write(WrittenFile {
                 path: "/memories/a".to_owned(),
                 outcome,
@@ -414,10 +333,7 @@ fn results_match_their_schemas() {
         });
         holds(AgentTool::Edit, &edited);
     }
-    let deletion = Deletion {
-        path: "/memories/a".to_owned(),
-        deleted: true,
-    };
+    let deletion = Deletion { path: "/memories/a".to_owned(), deleted: true };
     holds(AgentTool::Delete, &AgentResult::Delete(deletion));
 }
 
@@ -436,9 +352,7 @@ fn valid_inputs_match_their_schemas() {
     for row in table.trim().lines() {
         let (tool, input) = tool_and_input(row.trim());
         call(tool, &input).unwrap();
-        let definition = definitions()
-            .into_iter()
-            .find(|definition| definition.name == tool.name());
+        let definition = definitions().into_iter().find(|definition| definition.name == tool.name());
         assert!(fits(&definition.unwrap().input_schema, &input), "{input}");
     }
 }

@@ -5,59 +5,31 @@ use proptest::prelude::*;
 fn each_command_has_its_fields() {
     let path = || at("/memories/a");
     for (input, command, name) in [
-        (
-            json!({"path": "/memories/a"}),
-            Command::View {
-                path: path(),
-                view_range: None,
-            },
-            "view",
-        ),
+        (json!({"path": "/memories/a"}), Command::View { path: path(), view_range: None }, "view"),
         (
             json!({"path": "/memories/a", "view_range": [2, -1]}),
-            Command::View {
-                path: path(),
-                view_range: Some((2, -1)),
-            },
+            Command::View { path: path(), view_range: Some((2, -1)) },
             "view",
         ),
         (
             json!({"path": "/memories/a", "file_text": "x"}),
-            Command::Create {
-                path: path(),
-                file_text: "x".into(),
-            },
+            Command::Create { path: path(), file_text: "x".into() },
             "create",
         ),
         (
             json!({"path": "/memories/a", "old_str": "x", "new_str": "y"}),
-            Command::StrReplace {
-                path: path(),
-                old_str: "x".into(),
-                new_str: "y".into(),
-            },
+            Command::StrReplace { path: path(), old_str: "x".into(), new_str: "y".into() },
             "str_replace",
         ),
         (
             json!({"path": "/memories/a", "insert_line": 0, "insert_text": "x"}),
-            Command::Insert {
-                path: path(),
-                insert_line: 0,
-                insert_text: "x".into(),
-            },
+            Command::Insert { path: path(), insert_line: 0, insert_text: "x".into() },
             "insert",
         ),
-        (
-            json!({"path": "/memories/a/"}),
-            Command::Delete { path: path() },
-            "delete",
-        ),
+        (json!({"path": "/memories/a/"}), Command::Delete { path: path() }, "delete"),
         (
             json!({"old_path": "/memories/a", "new_path": "/memories/b"}),
-            Command::Rename {
-                old_path: path(),
-                new_path: at("/memories/b"),
-            },
+            Command::Rename { old_path: path(), new_path: at("/memories/b") },
             "rename",
         ),
     ] {
@@ -72,28 +44,14 @@ fn each_command_has_its_fields() {
 #[test]
 fn null_is_the_same_as_absent() {
     let view = parse(&json!({"command": "view", "path": "/memories", "view_range": null}));
-    assert_eq!(
-        view,
-        Ok(Command::View {
-            path: at("/memories"),
-            view_range: None
-        })
-    );
+    assert_eq!(view, Ok(Command::View { path: at("/memories"), view_range: None }));
     for new_str in [json!({}), json!({"new_str": null})] {
         let mut input = json!({"command": "str_replace", "path": "/memories/a", "old_str": "x"});
-        input
-            .as_object_mut()
-            .unwrap()
-            .extend(new_str.as_object().unwrap().clone());
-        let Ok(Command::StrReplace { new_str, .. }) = parse(&input) else {
-            panic!()
-        };
+        input.as_object_mut().unwrap().extend(new_str.as_object().unwrap().clone());
+        let Ok(Command::StrReplace { new_str, .. }) = parse(&input) else { panic!() };
         assert_eq!(new_str, "");
     }
-    let missing = ToolError::MissingField {
-        field: "path",
-        expected: "a string",
-    };
+    let missing = ToolError::MissingField { field: "path", expected: "a string" };
     assert_eq!(parse(&json!({"command": "view", "path": null})), Err(missing));
 }
 
@@ -190,13 +148,7 @@ fn float_without_fraction_is_an_integer() {
     assert_eq!(insert_line(json!(0.5)), None);
     assert_eq!(insert_line(json!(true)), None);
     let view = parse(&json!({"command": "view", "path": "/memories/a", "view_range": [1.0, 2]}));
-    assert_eq!(
-        view,
-        Ok(Command::View {
-            path: at("/memories/a"),
-            view_range: Some((1, 2))
-        })
-    );
+    assert_eq!(view, Ok(Command::View { path: at("/memories/a"), view_range: Some((1, 2)) }));
 }
 
 #[test]
@@ -232,9 +184,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         "/memories(/[a-z.]{0,3}){0,3}".prop_map(Value::from),
         "\\PC{0,8}".prop_map(Value::from),
     ];
-    leaf.prop_recursive(2, 8, 3, |inner| {
-        proptest::collection::vec(inner, 0..3).prop_map(Value::from)
-    })
+    leaf.prop_recursive(2, 8, 3, |inner| proptest::collection::vec(inner, 0..3).prop_map(Value::from))
 }
 
 proptest! {

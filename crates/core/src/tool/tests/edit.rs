@@ -26,10 +26,7 @@ fn snippet_of(content: &str, old_str: &str, new_str: &str) -> String {
 
 /// A snippet's line numbers.
 fn numbers_of(snippet: &str) -> Vec<usize> {
-    snippet
-        .lines()
-        .map(|line| line.split('\t').next().unwrap().trim().parse().unwrap())
-        .collect()
+    snippet.lines().map(|line| line.split('\t').next().unwrap().trim().parse().unwrap()).collect()
 }
 
 #[test]
@@ -42,10 +39,7 @@ fn replacement_shows_surrounding_lines() {
          1\tLine 1\n     2\tNew Text\n     3\tLine 3\n     4\t"
     );
     let ten = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10";
-    assert_eq!(
-        snippet_of(ten, "5", "five"),
-        "     3\t3\n     4\t4\n     5\tfive\n     6\t6\n     7\t7"
-    );
+    assert_eq!(snippet_of(ten, "5", "five"), "     3\t3\n     4\t4\n     5\tfive\n     6\t6\n     7\t7");
     assert_eq!(numbers_of(&snippet_of(ten, "2", "two")), [1, 2, 3, 4]);
     assert_eq!(numbers_of(&snippet_of(ten, "10", "x")), [8, 9, 10]);
 }
@@ -53,10 +47,7 @@ fn replacement_shows_surrounding_lines() {
 #[test]
 fn snippet_reaches_two_lines_past_a_longer_replacement() {
     let ten = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10";
-    assert_eq!(
-        numbers_of(&snippet_of(ten, "5", "a\nb\nc")),
-        [3, 4, 5, 6, 7, 8, 9]
-    );
+    assert_eq!(numbers_of(&snippet_of(ten, "5", "a\nb\nc")), [3, 4, 5, 6, 7, 8, 9]);
     // Replacing a whole line by a whole line changes only that line.
     assert_eq!(numbers_of(&snippet_of(ten, "5\n", "five\n")), [3, 4, 5, 6, 7]);
     assert_eq!(numbers_of(&snippet_of(ten, "5\n", "a\nb\n")), [3, 4, 5, 6, 7, 8]);
@@ -67,10 +58,7 @@ fn snippet_reaches_two_lines_past_a_longer_replacement() {
 
 #[test]
 fn snippet_of_a_deletion_shows_its_surroundings() {
-    assert_eq!(
-        snippet_of("a\nb\nc\n", "b\n", ""),
-        "     1\ta\n     2\tc\n     3\t"
-    );
+    assert_eq!(snippet_of("a\nb\nc\n", "b\n", ""), "     1\ta\n     2\tc\n     3\t");
     assert_eq!(snippet_of("a", "a", ""), "     1\t");
     assert_eq!(replaced("a\nb", "\nb", "").unwrap().content, "a");
 }
@@ -86,16 +74,10 @@ fn snippet_of_a_file_too_long_to_view_widens_its_column() {
 fn missing_and_empty_texts_are_refused() {
     assert_eq!(
         replaced("abc", "x", "y").unwrap_err(),
-        ToolError::NoMatch {
-            old_str: "x".into(),
-            path: "/memories/a".into()
-        }
+        ToolError::NoMatch { old_str: "x".into(), path: "/memories/a".into() }
     );
     assert!(matches!(replaced("", "x", "y"), Err(ToolError::NoMatch { .. })));
-    assert!(matches!(
-        replaced("a\r\nb", "a\nb", "y"),
-        Err(ToolError::NoMatch { .. })
-    ));
+    assert!(matches!(replaced("a\r\nb", "a\nb", "y"), Err(ToolError::NoMatch { .. })));
     assert_eq!(replaced("abc", "", "y"), Err(ToolError::EmptyOldStr));
     assert_eq!(replaced("", "", ""), Err(ToolError::EmptyOldStr));
 }
@@ -123,10 +105,7 @@ fn many_overlapping_matches_take_linear_time() {
         ("\n".repeat(100_000), "\n".repeat(40_000)),
         ("ab".repeat(50_000), format!("{}a", "ab".repeat(20_000))),
         ("a".repeat(100_000), format!("{}b", "a".repeat(50_000))),
-        (
-            format!("{}b", "a".repeat(100_000)),
-            format!("{}b", "a".repeat(50_000)),
-        ),
+        (format!("{}b", "a".repeat(100_000)), format!("{}b", "a".repeat(50_000))),
     ] {
         let _ = replaced(&content, &old_str, "x").map_err(|error| error.to_string());
     }
@@ -151,19 +130,9 @@ fn inserted_lines_end_with_a_newline() {
 
 #[test]
 fn insert_line_must_exist() {
-    for (content, lines) in [
-        ("", 0),
-        ("a", 1),
-        ("a\n", 1),
-        ("a\n\n", 2),
-        ("a\nb", 2),
-        ("\n", 1),
-    ] {
+    for (content, lines) in [("", 0), ("a", 1), ("a\n", 1), ("a\n\n", 2), ("a\nb", 2), ("\n", 1)] {
         for line in [-1, lines + 1, i64::MAX, i64::MIN] {
-            let error = ToolError::InvalidInsertLine {
-                line,
-                lines: usize::try_from(lines).unwrap(),
-            };
+            let error = ToolError::InvalidInsertLine { line, lines: usize::try_from(lines).unwrap() };
             assert_eq!(inserted(content, line, "x"), Err(error));
         }
         assert!(inserted(content, lines, "x").is_ok());
@@ -173,9 +142,7 @@ fn insert_line_must_exist() {
 /// The start of each `needle`, found by trying every character.
 fn naive_matches(content: &str, needle: &str) -> Vec<usize> {
     let starts = content.char_indices().map(|(position, _)| position);
-    starts
-        .filter(|&position| content[position..].starts_with(needle))
-        .collect()
+    starts.filter(|&position| content[position..].starts_with(needle)).collect()
 }
 
 fn naive_insert(content: &str, line: usize, text: &str) -> Option<String> {
@@ -198,16 +165,11 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
     let content = "one\ntwo\nthree\nfour\nHERE\nfive\nsix\nseven\n";
     let redact = |new_str: &str| {
         let edit = replaced(content, "HERE", new_str).unwrap();
-        let redacted = Scanner::default()
-            .redact_change(Some(content), &edit.content)
-            .unwrap();
+        let redacted = Scanner::default().redact_change(Some(content), &edit.content).unwrap();
         edit.redacted(redacted)
     };
     let edit = redact(&format!("a\n{key}\nb"));
-    assert_eq!(
-        edit.content,
-        content.replace("HERE", "a\n[redacted:private_key]\nb")
-    );
+    assert_eq!(edit.content, content.replace("HERE", "a\n[redacted:private_key]\nb"));
     insta::assert_snapshot!(message_of(&edit), @"
     The memory file has been edited. Here is the snippet showing the change (with line numbers):
          3	three

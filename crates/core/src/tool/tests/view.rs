@@ -8,9 +8,7 @@ fn viewed(content: &str, view_range: Option<(i64, i64)>, max_chars: u64) -> Resu
 /// The text of a view below its header.
 fn body(content: &str, view_range: Option<(i64, i64)>, max_chars: u64) -> String {
     let text = viewed(content, view_range, max_chars).unwrap();
-    text.strip_prefix("Here's the content of /memories/a with line numbers:\n")
-        .unwrap()
-        .to_owned()
+    text.strip_prefix("Here's the content of /memories/a with line numbers:\n").unwrap().to_owned()
 }
 
 #[test]
@@ -21,10 +19,7 @@ fn file_shows_its_lines_with_numbers() {
     );
     assert_eq!(body("", None, 16_000), "     1\t");
     assert_eq!(body("a\n", None, 16_000), "     1\ta\n     2\t");
-    assert_eq!(
-        body("a\r\nb\u{2028}c\u{b}", None, 16_000),
-        "     1\ta\r\n     2\tb\u{2028}c\u{b}"
-    );
+    assert_eq!(body("a\r\nb\u{2028}c\u{b}", None, 16_000), "     1\ta\r\n     2\tb\u{2028}c\u{b}");
 }
 
 #[test]
@@ -49,16 +44,7 @@ fn range_is_inclusive_and_cut_to_the_file() {
 
 #[test]
 fn range_outside_the_file_is_refused() {
-    for (start, end) in [
-        (0, 1),
-        (-1, -1),
-        (5, 5),
-        (5, -1),
-        (3, 2),
-        (1, 0),
-        (2, -2),
-        (i64::MIN, i64::MAX),
-    ] {
+    for (start, end) in [(0, 1), (-1, -1), (5, 5), (5, -1), (3, 2), (1, 0), (2, -2), (i64::MIN, i64::MAX)] {
         assert_eq!(
             viewed("a\nb\nc\nd", Some((start, end)), 16_000),
             Err(ToolError::InvalidViewRange { start, end, lines: 4 })
@@ -71,12 +57,7 @@ fn file_over_999_999_lines_is_refused() {
     let most = "\n".repeat(999_998);
     assert!(body(&most, Some((999_999, -1)), 16_000).starts_with("999999\t"));
     let error = viewed(&format!("{most}\n"), Some((0, 0)), 16_000);
-    assert_eq!(
-        error,
-        Err(ToolError::TooManyLines {
-            path: "/memories/a".into()
-        })
-    );
+    assert_eq!(error, Err(ToolError::TooManyLines { path: "/memories/a".into() }));
 }
 
 #[test]
@@ -121,11 +102,7 @@ fn first_line_that_does_not_fit_is_cut() {
 }
 
 fn entry(path: &str, is_directory: bool, size_bytes: u64) -> DirectoryEntry<'_> {
-    DirectoryEntry {
-        path: path.into(),
-        is_directory,
-        size_bytes,
-    }
+    DirectoryEntry { path: path.into(), is_directory, size_bytes }
 }
 
 #[test]
@@ -141,18 +118,9 @@ fn directory_shows_its_entries() {
                    1.5K\t/memories/customer_service_guidelines.xml\n\
                    3.0K\t/memories/projects/\n\
                    2.0K\t/memories/projects/a.md";
+    assert_eq!(view_directory(&at("/memories/"), 4608, &entries, 3, 16_000), listing);
     assert_eq!(
-        view_directory(&at("/memories/"), 4608, &entries, 3, 16_000),
-        listing
-    );
-    assert_eq!(
-        view_directory(
-            &at("/memories/projects"),
-            2048,
-            &[entry("a.md", false, 2048)],
-            1,
-            16_000
-        ),
+        view_directory(&at("/memories/projects"), 2048, &[entry("a.md", false, 2048)], 1, 16_000),
         "Here're the files and directories up to 2 levels deep in /memories/projects, excluding hidden \
          items and node_modules:\n2.0K\t/memories/projects\n2.0K\t/memories/projects/a.md"
     );
@@ -166,19 +134,13 @@ fn long_listing_stops_at_a_whole_entry() {
         text.split_once(":\n").unwrap().1.to_owned()
     };
     // The first line has 12 characters, then 15, 16 and 17 with their newlines.
-    assert_eq!(
-        shown(3, 60),
-        "3B\t/memories\n1B\t/memories/a\n1B\t/memories/b/\n1B\t/memories/b/é"
-    );
+    assert_eq!(shown(3, 60), "3B\t/memories\n1B\t/memories/a\n1B\t/memories/b/\n1B\t/memories/b/é");
     assert_eq!(
         shown(3, 59),
         "3B\t/memories\n1B\t/memories/a\n1B\t/memories/b/\n\n\
          [1 more entries not shown. View a subdirectory to see them.]"
     );
-    assert_eq!(
-        shown(3, 0),
-        "3B\t/memories\n\n[3 more entries not shown. View a subdirectory to see them.]"
-    );
+    assert_eq!(shown(3, 0), "3B\t/memories\n\n[3 more entries not shown. View a subdirectory to see them.]");
     assert!(shown(10, 60).ends_with("é\n\n[7 more entries not shown. View a subdirectory to see them.]"));
 }
 

@@ -91,11 +91,7 @@ pub(super) fn parse(
             }
         };
         let parsed = parse_one(principal, operation, now).map_err(Arc::new);
-        Parsed {
-            sent: parsed.as_ref().map(sent_by).unwrap_or_default(),
-            operation: parsed,
-            memory_id,
-        }
+        Parsed { sent: parsed.as_ref().map(sent_by).unwrap_or_default(), operation: parsed, memory_id }
     });
     Ok(parsed.collect())
 }
@@ -106,13 +102,7 @@ fn parse_one(
     now: Timestamp,
 ) -> Result<Operation, EngineError> {
     Ok(match operation {
-        MemoryOperation::Put {
-            path,
-            content,
-            pinned,
-            on_taken,
-            expected,
-        } => Operation::Put(Creation {
+        MemoryOperation::Put { path, content, pinned, on_taken, expected } => Operation::Put(Creation {
             path: parse_path(&path)?,
             content: parse_content(principal, content)?,
             expiry: pin_of(pinned),
@@ -120,13 +110,7 @@ fn parse_one(
             expected,
             now,
         }),
-        MemoryOperation::Update {
-            memory_id,
-            content,
-            path,
-            pinned,
-            precondition,
-        } => {
+        MemoryOperation::Update { memory_id, content, path, pinned, precondition } => {
             let (path, expiry) = (path.as_deref(), pin_of(pinned));
             let update = parse_update(principal, content, path, expiry, precondition, now)?;
             Operation::Update(Updated(memory_id, update))
@@ -138,10 +122,7 @@ fn parse_one(
 }
 
 const fn pin_of(is_pinned: Option<bool>) -> ExpiryChange {
-    ExpiryChange {
-        is_pinned,
-        expires_at: None,
-    }
+    ExpiryChange { is_pinned, expires_at: None }
 }
 
 fn sent_by(operation: &Operation) -> Sent {
@@ -178,11 +159,7 @@ pub(super) fn require_apart(operations: &[Parsed]) -> Result<(), EngineError> {
         }
     }
     for (place, operation) in operations.iter().enumerate() {
-        let mut above = operation
-            .sent
-            .path
-            .iter()
-            .flat_map(keepsake_core::MemoryPath::ancestor_files);
+        let mut above = operation.sent.path.iter().flat_map(keepsake_core::MemoryPath::ancestor_files);
         if let Some(file) = above.find_map(|file| by_path.get(file)) {
             let (one, other) = ((*file).min(place), (*file).max(place));
             let why = "need one path as a memory and as a directory";

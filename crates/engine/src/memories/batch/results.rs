@@ -67,11 +67,7 @@ impl Recorded {
             },
             Ok(Decision::Pin(memory, expiry)) => {
                 let seq = memory.head.seq;
-                if expiry.is_applied_to(memory) {
-                    Self::Unchanged(seq)
-                } else {
-                    Self::Pinned(seq)
-                }
+                if expiry.is_applied_to(memory) { Self::Unchanged(seq) } else { Self::Pinned(seq) }
             }
             Ok(Decision::Nothing | Decision::ReadAgain) | Err(_) => Self::Failed,
         }
@@ -224,10 +220,7 @@ impl Answers<'_> {
     }
 
     fn refused(operation: &Parsed, error: Arc<EngineError>) -> OperationResult {
-        OperationResult {
-            memory_id: operation.memory_id,
-            outcome: Err(error),
-        }
+        OperationResult { memory_id: operation.memory_id, outcome: Err(error) }
     }
 
     /// The result of a carried out operation, without what the credential may not read:
@@ -240,9 +233,7 @@ impl Answers<'_> {
         shown: Option<ShownMemory>,
     ) -> Result<OperationResult, EngineError> {
         let principal = self.write.principal;
-        let status = recorded
-            .status()
-            .ok_or(EngineError::Internal("a refusal was made"))?;
+        let status = recorded.status().ok_or(EngineError::Internal("a refusal was made"))?;
         let status = match status {
             BatchStatus::Created if operation.sent.is_creation => status,
             BatchStatus::Deleted => status,

@@ -17,26 +17,12 @@ crate::on_both_databases! {
 }
 
 async fn events(setup: &TestEngine, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
-    let query = EventQuery {
-        page: PageRequest {
-            limit: Some(100),
-            page: None,
-        },
-        ..EventQuery::default()
-    };
-    engine
-        .events
-        .list(&setup.principal, id, &query)
-        .await
-        .unwrap()
-        .items
+    let query = EventQuery { page: PageRequest { limit: Some(100), page: None }, ..EventQuery::default() };
+    engine.events.list(&setup.principal, id, &query).await.unwrap().items
 }
 
 fn inputs(events: &[SessionEvent]) -> Vec<Value> {
-    events
-        .iter()
-        .map(|event| Value::Object(event.input.clone()))
-        .collect()
+    events.iter().map(|event| Value::Object(event.input.clone())).collect()
 }
 
 async fn events_are_written_once_with_the_access_times(setup: TestEngine) {

@@ -45,11 +45,7 @@ async fn issued(setup: &TestEngine) -> (Engine, Arc<Principal>) {
         "iss": "https://id.example.com", "aud": "keepsake", "sub": "ada", "scope": "sessions:write memory:read",
         "org": setup.principal.tenant_id.to_string(), "exp": now_secs + 5,
     });
-    let principal = engine
-        .auth
-        .authenticate(&key.token("any", &claims))
-        .await
-        .unwrap();
+    let principal = engine.auth.authenticate(&key.token("any", &claims)).await.unwrap();
     (engine, principal)
 }
 
@@ -57,11 +53,7 @@ async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEn
     let (engine, ada) = issued(&setup).await;
     let reads = draft(&[(setup.store_id, Access::ReadOnly)]);
     let made = engine.sessions.create(&ada, reads, None).await.unwrap();
-    let again = engine
-        .sessions
-        .issue_token(&ada, made.session.session_id)
-        .await
-        .unwrap();
+    let again = engine.sessions.issue_token(&ada, made.session.session_id).await.unwrap();
     let tokens = [made.token.unwrap(), again];
     for token in &tokens {
         let principal = engine.auth.authenticate(token).await.unwrap();
@@ -72,10 +64,7 @@ async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEn
     setup.clock.advance(Duration::from_secs(66));
     for token in &tokens {
         let refused = engine.auth.authenticate(token).await.unwrap_err();
-        assert!(
-            matches!(refused, EngineError::Token(TokenError::Expired)),
-            "{refused}"
-        );
+        assert!(matches!(refused, EngineError::Token(TokenError::Expired)), "{refused}");
     }
 }
 
@@ -89,20 +78,10 @@ async fn token_ends_at_the_moment_its_key_expires(setup: TestEngine) {
     };
     let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
     let short = setup.engine.auth.authenticate(secret.expose()).await.unwrap();
-    let made = setup
-        .engine
-        .sessions
-        .create(&short, draft(&[]), None)
-        .await
-        .unwrap();
+    let made = setup.engine.sessions.create(&short, draft(&[]), None).await.unwrap();
     setup.clock.advance(Duration::from_secs(59));
     holder(&setup.engine, &made).await;
     setup.clock.advance(Duration::from_secs(1));
-    let refused = setup
-        .engine
-        .auth
-        .authenticate(made.token.as_deref().unwrap())
-        .await
-        .unwrap_err();
+    let refused = setup.engine.auth.authenticate(made.token.as_deref().unwrap()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Unauthenticated(_)), "{refused}");
 }

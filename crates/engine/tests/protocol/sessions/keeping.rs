@@ -24,13 +24,7 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     // A listing reads no memory.
     let replica = setup.replica();
     for session in [&used, &archived] {
-        call(
-            &replica,
-            &setup.principal,
-            session.session.session_id,
-            view("/memories"),
-        )
-        .await;
+        call(&replica, &setup.principal, session.session.session_id, view("/memories")).await;
     }
     let used_at = setup.engine_now();
     replica.replica.flush().await.unwrap();
@@ -54,44 +48,16 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     setup.clock.advance(short_of(DAY, SECOND));
     replica.replica.flush().await.unwrap();
     let dry = run_on(&setup.engine, true).await;
-    assert_eq!(
-        (&dry["in_use"], &dry["would_expire"]),
-        (&json!(1), &json!(0)),
-        "{dry}"
-    );
+    assert_eq!((&dry["in_use"], &dry["would_expire"]), (&json!(1), &json!(0)), "{dry}");
     assert_eq!(expire(&setup).await, 0);
-    let usage = setup
-        .engine
-        .usage
-        .of_store(&setup.principal, setup.store_id, None)
-        .await
-        .unwrap();
-    assert!(
-        usage.in_use_until > Some(setup.engine_now()),
-        "{:?}",
-        usage.in_use_until
-    );
+    let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await.unwrap();
+    assert!(usage.in_use_until > Some(setup.engine_now()), "{:?}", usage.in_use_until);
     let session_id = archived.session.session_id;
-    setup
-        .engine
-        .sessions
-        .archive(&setup.principal, session_id)
-        .await
-        .unwrap();
+    setup.engine.sessions.archive(&setup.principal, session_id).await.unwrap();
     assert_eq!(expire(&setup).await, 0, "the other one uses it still");
     let session_id = used.session.session_id;
-    setup
-        .engine
-        .sessions
-        .archive(&setup.principal, session_id)
-        .await
-        .unwrap();
+    setup.engine.sessions.archive(&setup.principal, session_id).await.unwrap();
     assert_eq!(expire(&setup).await, 1, "archived sessions keep nothing");
-    let usage = setup
-        .engine
-        .usage
-        .of_store(&setup.principal, setup.store_id, None)
-        .await
-        .unwrap();
+    let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await.unwrap();
     assert_eq!(usage.in_use_until, None);
 }

@@ -32,10 +32,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(object: Object<Manager>, call_timeout: Duration) -> Self {
-        Self {
-            object: Some(object),
-            call_timeout,
-        }
+        Self { object: Some(object), call_timeout }
     }
 
     /// Runs a statement; it is answered within the call limit, or the connection is closed.
@@ -44,10 +41,8 @@ impl Connection {
         statement: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
     ) -> sqlx::Result<T> {
         let (raw, status, limit) = self.parts();
-        let answer = status
-            .bounded(limit, statement(raw))
-            .await
-            .map_err(|error| status.in_transaction(error))?;
+        let answer =
+            status.bounded(limit, statement(raw)).await.map_err(|error| status.in_transaction(error))?;
         status.is_busy = false;
         Ok(answer)
     }
@@ -161,11 +156,7 @@ impl Status {
 
     /// Adapts an error to the state of the open transaction, if there is one.
     fn in_transaction(&self, error: sqlx::Error) -> sqlx::Error {
-        if self.is_lost && self.is_in_transaction {
-            Failure::NotCommitted(error).into()
-        } else {
-            error
-        }
+        if self.is_lost && self.is_in_transaction { Failure::NotCommitted(error).into() } else { error }
     }
 }
 

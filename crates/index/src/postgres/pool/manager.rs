@@ -80,10 +80,7 @@ pub(super) struct Manager {
 
 impl Manager {
     pub(super) fn new(options: PoolOptions) -> Self {
-        Self {
-            options,
-            failures: Arc::default(),
-        }
+        Self { options, failures: Arc::default() }
     }
 
     /// Opens a connection with the pool's session settings.

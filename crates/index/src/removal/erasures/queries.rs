@@ -209,10 +209,7 @@ impl Erasures {
         let mut tx = self.0.write("erase_rows", Role::Job(None)).await?;
         begin_removal(&mut tx).await?;
         let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
-            return Ok(RowsErased {
-                is_done: true,
-                ..RowsErased::default()
-            });
+            return Ok(RowsErased { is_done: true, ..RowsErased::default() });
         };
         let mut step = Step {
             tenant_id,
@@ -316,9 +313,7 @@ impl Erasures {
             }
         };
         let role = Role::Job(None);
-        self.0
-            .measure("overwrite_deleted", role, Mode::Write, overwrite)
-            .await
+        self.0.measure("overwrite_deleted", role, Mode::Write, overwrite).await
     }
 
     /// Empties the log beside the database file, if there is one; `false`: a reader
@@ -333,9 +328,7 @@ impl Erasures {
                 Backend::Sqlite(index) => index.truncate_log().await,
             }
         };
-        self.0
-            .measure("empty_log", Role::Job(None), Mode::Write, empty)
-            .await
+        self.0.measure("empty_log", Role::Job(None), Mode::Write, empty).await
     }
 
     /// As [`Erasures::empty_log`], but only if rows were removed for good since then: by
@@ -422,16 +415,9 @@ async fn select(
     let store: Option<StoreRow> = tx.query(STORE).bind((tenant_id, store_id)).optional().await?;
     Ok(store.map(|store| {
         // A store that is already deleted is erased as a whole.
-        let selector = if store.is_deleted {
-            Selector::Store(store_id)
-        } else {
-            selector.clone()
-        };
+        let selector = if store.is_deleted { Selector::Store(store_id) } else { selector.clone() };
         let is_whole = selector.below().is_none();
-        (
-            selector,
-            Progress::new(vec![store_id], is_whole, store.seq, scope),
-        )
+        (selector, Progress::new(vec![store_id], is_whole, store.seq, scope))
     }))
 }
 

@@ -120,26 +120,18 @@ impl Progress {
     /// Parses the cursor in an erasure's row.
     pub(super) fn parse(cursor: Option<String>) -> Result<Self, IndexError> {
         let progress = cursor.and_then(|cursor| serde_json::from_str(&cursor).ok());
-        progress.ok_or(IndexError::Corrupt {
-            table: "erasure",
-            what: "a cursor of no erasure",
-        })
+        progress.ok_or(IndexError::Corrupt { table: "erasure", what: "a cursor of no erasure" })
     }
 
     /// The cursor as the erasure's row stores it.
     pub(super) fn to_text(&self) -> Result<String, IndexError> {
-        serde_json::to_string(self).map_err(|_| IndexError::Corrupt {
-            table: "erasure",
-            what: "a cursor that is no JSON",
-        })
+        serde_json::to_string(self)
+            .map_err(|_| IndexError::Corrupt { table: "erasure", what: "a cursor that is no JSON" })
     }
 
     /// The receipt before any deletion.
     pub(super) fn receipt(&self) -> Receipt {
-        Receipt {
-            memory_store_ids: self.stores.clone(),
-            ..Receipt::default()
-        }
+        Receipt { memory_store_ids: self.stores.clone(), ..Receipt::default() }
     }
 
     /// Whether the selector is still needed.
@@ -183,11 +175,7 @@ struct HistoryRow {
     is_below: bool,
 }
 
-from_row!(HistoryRow {
-    seq,
-    memory_id,
-    is_below
-});
+from_row!(HistoryRow { seq, memory_id, is_below });
 
 impl Step {
     /// Executes the step.
@@ -342,15 +330,9 @@ impl Step {
         if signed(events) >= limit {
             return Ok(());
         }
-        let selected = Versions::Of {
-            memories: &memories,
-            limit,
-        };
-        let queue = Queue {
-            reason: DeletionReason::Erased,
-            not_before: NEVER,
-            erasure_id: Some(self.erasure_id),
-        };
+        let selected = Versions::Of { memories: &memories, limit };
+        let queue =
+            Queue { reason: DeletionReason::Erased, not_before: NEVER, erasure_id: Some(self.erasure_id) };
         let removed = removal.remove_versions(selected, queue).await?;
         self.receipt.versions += removed.versions;
         self.receipt.bytes += removed.bytes;

@@ -64,11 +64,7 @@ impl FromRow for SessionEvent {
         let input: String = row.get("input")?;
         let store_id: Option<StoreId> = row.get("store_id")?;
         let place = store_id.map(|store_id| -> Result<_, IndexError> {
-            Ok(EventPlace {
-                store_id,
-                path: row.get("path")?,
-                new_path: row.get("new_path")?,
-            })
+            Ok(EventPlace { store_id, path: row.get("path")?, new_path: row.get("new_path")? })
         });
         Ok(Self {
             tenant_id: row.get("tenant_id")?,

@@ -95,16 +95,8 @@ pub(super) fn find_sessions(listing: &SessionListing) -> String {
         ("session s WHERE s.tenant_id = $1", "s.created_at", "s.session_id")
     };
     // One text for both cases could not use the index of agents.
-    let of_agent = if listing.agent_id.is_some() {
-        "s.agent_id = $9"
-    } else {
-        "$9 IS NULL"
-    };
-    let (order, is_after) = if listing.oldest_first {
-        ("ASC", ">")
-    } else {
-        ("DESC", "<")
-    };
+    let of_agent = if listing.agent_id.is_some() { "s.agent_id = $9" } else { "$9 IS NULL" };
+    let (order, is_after) = if listing.oldest_first { ("ASC", ">") } else { ("DESC", "<") };
     format!(
         "SELECT s.session_id, s.created_at, CAST(octet_length(s.agent) AS bigint) AS agent_bytes FROM {from} \
          AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \

@@ -13,23 +13,15 @@ use crate::model::{
     StoreState, Target,
 };
 
-const STORE: StoreState = StoreState {
-    is_archived: false,
-    purge_epoch: 3,
-};
+const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };
 /// The replica that commits.
 const REPLICA: Uuid = Uuid::from_u128(1);
 
 fn at(path: &str) -> HeadAt {
-    let store = StoreKey {
-        tenant_id: TenantId::from_uuid(Uuid::nil()),
-        store_id: StoreId::from_uuid(Uuid::nil()),
-    };
+    let store =
+        StoreKey { tenant_id: TenantId::from_uuid(Uuid::nil()), store_id: StoreId::from_uuid(Uuid::nil()) };
     HeadAt {
-        place: Place {
-            store,
-            path: (path != "/").then(|| MemoryPath::parse(path).unwrap()),
-        },
+        place: Place { store, path: (path != "/").then(|| MemoryPath::parse(path).unwrap()) },
         max_entries: 0,
     }
 }
@@ -53,10 +45,7 @@ fn head(path: &str, version: u128, claim: Option<Claim>) -> Head {
 }
 
 fn claim_of(replica: u128) -> Claim {
-    Claim {
-        replica: Uuid::from_u128(replica),
-        until: Timestamp::from_micros(1),
-    }
+    Claim { replica: Uuid::from_u128(replica), until: Timestamp::from_micros(1) }
 }
 
 fn answer(target: Target) -> Lookup {
@@ -64,12 +53,7 @@ fn answer(target: Target) -> Lookup {
 }
 
 fn directory() -> Target {
-    Target::Directory(Directory {
-        files: 1,
-        size_bytes: 0,
-        total_entries: 0,
-        entries: Vec::new(),
-    })
+    Target::Directory(Directory { files: 1, size_bytes: 0, total_entries: 0, entries: Vec::new() })
 }
 
 fn look_up(known: &KnownAnswers, at: &HeadAt, target: Target) {
@@ -205,10 +189,7 @@ fn nothing_is_kept_beyond_the_limits() {
     assert!(known.target(&numbered(room)).is_some());
     assert!(known.target(&numbered(0)).is_some());
 
-    let listing = |max_entries| HeadAt {
-        max_entries,
-        ..at("/d")
-    };
+    let listing = |max_entries| HeadAt { max_entries, ..at("/d") };
     for max_entries in 0..9 {
         look_up(&known, &listing(max_entries), directory());
     }
@@ -227,11 +208,7 @@ fn page(number_of_items: usize) -> MemoryPage {
 }
 
 fn first_page(path: &str, depth: Depth, limit: u32) -> PageAt {
-    PageAt {
-        place: at(path).place,
-        depth,
-        limit,
-    }
+    PageAt { place: at(path).place, depth, limit }
 }
 
 #[test]
@@ -294,10 +271,7 @@ fn new_heads_are_known() {
     make(&known, put(None, "/new.md"));
     let new = answer(Target::Memory(head("/new.md", 2, None)));
     assert_eq!(known.target(&at("/new.md")), Some(new.clone()));
-    let listing = HeadAt {
-        max_entries: 10,
-        ..at("/new.md")
-    };
+    let listing = HeadAt { max_entries: 10, ..at("/new.md") };
     assert_eq!(known.target(&listing), Some(new));
     known.committing(put(None, "/failed.md"));
     known.ended(false);

@@ -64,11 +64,7 @@ impl Folder {
         loop {
             if let Some(place) = self.places.get(&text[..end]) {
                 let rest = text[end..].trim_start_matches('/');
-                return if rest.is_empty() {
-                    place.clone()
-                } else {
-                    place.join(rest)
-                };
+                return if rest.is_empty() { place.clone() } else { place.join(rest) };
             }
             match text[..end].rfind('/') {
                 Some(slash) if slash > 0 => end = slash,
@@ -159,10 +155,7 @@ impl Folder {
         match self.entry(path).and_then(|entry| entry.is_directory()) {
             Ok(is_directory) => is_directory,
             // Also below a file, where there can be nothing.
-            Err(error) => matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ),
+            Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         }
     }
 
@@ -256,11 +249,7 @@ impl Folder {
             (Ok(from), Ok(to)) => self.ignores_case && (from.st_dev, from.st_ino) == (to.st_dev, to.st_ino),
             _ => false,
         };
-        if is_itself {
-            from.rename(&to).map(|()| true)
-        } else {
-            rename_over_nothing(&from, &to)
-        }
+        if is_itself { from.rename(&to).map(|()| true) } else { rename_over_nothing(&from, &to) }
     }
 
     /// A complete file in the private folder.

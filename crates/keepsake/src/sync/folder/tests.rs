@@ -126,19 +126,13 @@ fn write_and_delete_need_the_content_that_was_seen() {
     disk.put("a.md", "edited");
     let target = path("/a.md");
     let seen = hash("seen");
-    assert!(matches!(
-        disk.folder.write(&target, "new", Some(seen)),
-        Attempt::Lost
-    ));
+    assert!(matches!(disk.folder.write(&target, "new", Some(seen)), Attempt::Lost));
     assert!(matches!(disk.folder.write(&target, "new", None), Attempt::Lost));
     assert!(matches!(disk.folder.delete(&target, seen), Attempt::Lost));
     assert_eq!(disk.content("a.md").as_deref(), Some("edited"));
     assert_eq!(disk.names(), ["a.md"]);
     let gone = path("/gone.md");
-    assert!(matches!(
-        disk.folder.write(&gone, "new", Some(seen)),
-        Attempt::Lost
-    ));
+    assert!(matches!(disk.folder.write(&gone, "new", Some(seen)), Attempt::Lost));
     assert!(matches!(disk.folder.delete(&gone, seen), Attempt::Lost));
 }
 
@@ -157,10 +151,7 @@ fn edit_of_the_last_moment_is_put_back_or_kept_beside_the_new_content() {
     assert_eq!(disk.names(), ["a.md"]);
     take("another");
     let names = disk.names();
-    assert!(
-        names.len() == 2 && names[0].starts_with("a.conflict-"),
-        "{names:?}"
-    );
+    assert!(names.len() == 2 && names[0].starts_with("a.conflict-"), "{names:?}");
     let contents = [names[0].as_str(), "a.md"].map(|name| disk.content(name).unwrap());
     assert_eq!(contents, ["another", "an edit"]);
 }
@@ -175,15 +166,9 @@ fn replaced_file_keeps_its_mode_and_directories_follow_their_files() {
     let written = disk.folder.write(&target, "two", Some(hash("one")));
     assert!(matches!(written, Attempt::Done(())));
     assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o640);
-    assert!(matches!(
-        disk.folder.rename(&target, &path("/f/a.md")),
-        Attempt::Done(())
-    ));
+    assert!(matches!(disk.folder.rename(&target, &path("/f/a.md")), Attempt::Done(())));
     assert_eq!(disk.names(), ["f"]);
-    assert!(matches!(
-        disk.folder.delete(&path("/f/a.md"), hash("two")),
-        Attempt::Done(())
-    ));
+    assert!(matches!(disk.folder.delete(&path("/f/a.md"), hash("two")), Attempt::Done(())));
     assert!(disk.names().is_empty());
 }
 
@@ -192,19 +177,10 @@ fn directory_in_the_place_of_a_file_stays_unless_it_is_empty() {
     let disk = Disk::new();
     std::fs::create_dir(disk.root.path().join("empty")).unwrap();
     disk.put("full/x", "x");
-    assert!(matches!(
-        disk.folder.write(&path("/empty"), "new", None),
-        Attempt::Done(())
-    ));
-    assert!(matches!(
-        disk.folder.write(&path("/full"), "new", None),
-        Attempt::Refused(_)
-    ));
+    assert!(matches!(disk.folder.write(&path("/empty"), "new", None), Attempt::Done(())));
+    assert!(matches!(disk.folder.write(&path("/full"), "new", None), Attempt::Refused(_)));
     assert_eq!(disk.content("full/x").as_deref(), Some("x"));
-    assert!(matches!(
-        disk.folder.write(&path("/empty/y"), "y", None),
-        Attempt::Refused(_)
-    ));
+    assert!(matches!(disk.folder.write(&path("/empty/y"), "y", None), Attempt::Refused(_)));
 }
 
 #[test]
@@ -228,10 +204,7 @@ fn files_of_a_killed_run_are_kept_if_the_store_does_not_have_them() {
     std::fs::write(swap.join(&name), "an edit").unwrap();
     disk.folder.recover().unwrap();
     let names = disk.names();
-    assert!(
-        names.len() == 1 && names[0].starts_with("recovered.conflict-"),
-        "{names:?}"
-    );
+    assert!(names.len() == 1 && names[0].starts_with("recovered.conflict-"), "{names:?}");
     assert_eq!(disk.content(&names[0]).as_deref(), Some("an edit"));
     assert_eq!(swap.read_dir().unwrap().count(), 0);
 }
@@ -250,11 +223,7 @@ fn unchanged_file_is_known_by_its_hint_and_a_changed_one_by_its_content() {
     disk.state.record(&target, known, Some(hint));
     assert_eq!(disk.list().files[&target], Side::Present(known.hash));
     disk.put("a.md", "two");
-    std::fs::set_permissions(
-        disk.root.path().join("a.md"),
-        std::fs::Permissions::from_mode(0o600),
-    )
-    .unwrap();
+    std::fs::set_permissions(disk.root.path().join("a.md"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let found = disk.list();
     assert_eq!(found.files[&target], Side::Present(hash("two")));
     assert!(found.hints.is_empty(), "a file of this second has no hint");

@@ -20,21 +20,12 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn plan(&mut self, ignores_case: bool) -> Plan {
         self.plans += 1;
-        let local: Local = self
-            .folder
-            .iter()
-            .map(|(path, hash)| (path.clone(), Side::Present(*hash)))
-            .collect();
-        let remote: Remote = self
-            .store
-            .iter()
-            .map(|(path, known)| (path.clone(), Side::Present(*known)))
-            .collect();
+        let local: Local =
+            self.folder.iter().map(|(path, hash)| (path.clone(), Side::Present(*hash))).collect();
+        let remote: Remote =
+            self.store.iter().map(|(path, known)| (path.clone(), Side::Present(*known))).collect();
         let time = format!("T{}", self.plans);
-        let settings = Settings {
-            time: &time,
-            ignores_case,
-        };
+        let settings = Settings { time: &time, ignores_case };
         plan(&self.base, &local, &remote, settings)
     }
 
@@ -54,11 +45,7 @@ impl Model {
             MemoryId::from_uuid(Uuid::from_u128(self.next_id))
         };
         self.history.insert(*hash.as_bytes());
-        let known = Known {
-            memory_id,
-            hash,
-            version_id: None,
-        };
+        let known = Known { memory_id, hash, version_id: None };
         self.store.insert(path.clone(), known);
     }
 
@@ -93,11 +80,7 @@ impl Model {
                 assert_eq!(self.folder.insert(kept_as, hash), None);
                 self.base.remove(&path);
             }
-            Action::Download {
-                path,
-                memory,
-                replaces,
-            } => {
+            Action::Download { path, memory, replaces } => {
                 assert_eq!(self.store.get(&path), Some(&memory));
                 assert_eq!(self.folder.insert(path.clone(), memory.hash), replaces);
                 self.base.insert(path, memory);
@@ -129,10 +112,7 @@ impl Model {
 
     /// Neither side may have a file where the other names need a directory.
     fn check(&self, action: &Action) {
-        for side in [
-            self.folder.keys().collect::<Vec<_>>(),
-            self.store.keys().collect(),
-        ] {
+        for side in [self.folder.keys().collect::<Vec<_>>(), self.store.keys().collect()] {
             let paths: BTreeSet<_> = side.iter().map(|path| path.as_str()).collect();
             for path in side {
                 assert!(
@@ -144,11 +124,8 @@ impl Model {
     }
 
     pub(super) fn is_equal(&self) -> bool {
-        let store: BTreeMap<_, _> = self
-            .store
-            .iter()
-            .map(|(path, known)| (path.clone(), known.hash))
-            .collect();
+        let store: BTreeMap<_, _> =
+            self.store.iter().map(|(path, known)| (path.clone(), known.hash)).collect();
         store == self.folder && self.base == self.store
     }
 }

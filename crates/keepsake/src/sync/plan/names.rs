@@ -18,10 +18,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new<'a>(paths: impl Iterator<Item = &'a MemoryPath>) -> Self {
-        Self {
-            files: paths.map(|path| path.as_str().to_owned()).collect(),
-            spellings: None,
-        }
+        Self { files: paths.map(|path| path.as_str().to_owned()).collect(), spellings: None }
     }
 
     /// What is blocked on one side.
@@ -60,9 +57,7 @@ impl Names {
         }
         let below = format!("{}/", path.as_str());
         let first = self.files.range(below.clone()..).next();
-        first
-            .is_some_and(|file| file.starts_with(&below))
-            .then(|| path.clone())
+        first.is_some_and(|file| file.starts_with(&below)).then(|| path.clone())
     }
 
     /// Whether the path differs only by case from another file or directory.
@@ -70,11 +65,8 @@ impl Names {
         let Some(spellings) = &self.spellings else {
             return false;
         };
-        prefixes(path.as_str()).any(|prefix| {
-            spellings
-                .get(&prefix.to_lowercase())
-                .is_some_and(|spelling| spelling != prefix)
-        })
+        prefixes(path.as_str())
+            .any(|prefix| spellings.get(&prefix.to_lowercase()).is_some_and(|spelling| spelling != prefix))
     }
 }
 
@@ -86,9 +78,7 @@ fn prefixes(path: &str) -> impl Iterator<Item = &str> {
 
 fn spell(spellings: &mut BTreeMap<String, String>, path: &str) {
     for prefix in prefixes(path) {
-        spellings
-            .entry(prefix.to_lowercase())
-            .or_insert_with(|| prefix.to_owned());
+        spellings.entry(prefix.to_lowercase()).or_insert_with(|| prefix.to_owned());
     }
 }
 
@@ -106,26 +96,16 @@ pub(in crate::sync) fn conflict_path(
         _ => (place.name(), String::new()),
     };
     // A long extension is not one.
-    let (stem, extension) = if extension.len() > 16 {
-        (place.name(), String::new())
-    } else {
-        (stem, extension)
-    };
+    let (stem, extension) =
+        if extension.len() > 16 { (place.name(), String::new()) } else { (stem, extension) };
     let parent = place.parent();
     let mut number = 1;
     loop {
-        let again = if number == 1 {
-            String::new()
-        } else {
-            format!("-{number}")
-        };
+        let again = if number == 1 { String::new() } else { format!("-{number}") };
         let suffix = format!(".conflict-{time}{again}{extension}");
         // Below a long directory there may be no room for a longer name.
         for (directory, rest) in [(parent.as_str(), rest), ("/", "")] {
-            for length in (0..=stem.len())
-                .rev()
-                .filter(|length| stem.is_char_boundary(*length))
-            {
+            for length in (0..=stem.len()).rev().filter(|length| stem.is_char_boundary(*length)) {
                 let name = format!("{}{suffix}", &stem[..length]);
                 let candidate = MemoryPath::parse(&format!("{directory}{name}{rest}"));
                 let Ok(candidate) = candidate else { continue };
@@ -163,19 +143,14 @@ mod tests {
 
     fn kept(text: &str, place: &str, taken: &[&str]) -> String {
         let taken = taken.iter().map(|text| path(text)).collect();
-        conflict_path(&path(text), &path(place), "T", &taken)
-            .as_str()
-            .to_owned()
+        conflict_path(&path(text), &path(place), "T", &taken).as_str().to_owned()
     }
 
     #[test]
     fn kept_file_has_a_free_name_beside_the_other() {
         assert_eq!(kept("/a/n.md", "/a/n.md", &[]), "/a/n.conflict-T.md");
         assert_eq!(kept("/n", "/n", &[]), "/n.conflict-T");
-        assert_eq!(
-            kept("/n.md", "/n.md", &["/n.conflict-T.md"]),
-            "/n.conflict-T-2.md"
-        );
+        assert_eq!(kept("/n.md", "/n.md", &["/n.conflict-T.md"]), "/n.conflict-T-2.md");
         assert_eq!(kept("/d.x/y/n.md", "/d.x", &[]), "/d.x.conflict-T/y/n.md");
         assert_eq!(kept("/n", "/n", &["/n.conflict-T/x"]), "/n.conflict-T-2");
     }
@@ -184,10 +159,7 @@ mod tests {
     fn kept_name_is_cut_to_what_a_file_system_takes() {
         let long = format!("/{}.md", "é".repeat(126));
         let kept_as = kept(&long, &long, &[]);
-        assert!(
-            kept_as.len() - 1 <= MAX_NAME_BYTES && kept_as.ends_with(".conflict-T.md"),
-            "{kept_as}"
-        );
+        assert!(kept_as.len() - 1 <= MAX_NAME_BYTES && kept_as.ends_with(".conflict-T.md"), "{kept_as}");
         let deep = format!("{}/n.md", format!("/{}", "d".repeat(199)).repeat(5));
         let deep = format!("{}{deep}", "/0123456789012345");
         assert_eq!(kept(&deep, &deep, &[]), "/n.conflict-T.md");
@@ -196,12 +168,9 @@ mod tests {
     #[test]
     fn spellings_of_one_name_are_found_in_every_segment() {
         let names = Names::new([path("/Notes/A.md")].iter()).ignoring_case();
-        for (text, expected) in [
-            ("/Notes/b.md", false),
-            ("/notes/b.md", true),
-            ("/Notes/a.md", true),
-            ("/other", false),
-        ] {
+        for (text, expected) in
+            [("/Notes/b.md", false), ("/notes/b.md", true), ("/Notes/a.md", true), ("/other", false)]
+        {
             assert_eq!(names.is_other_spelling(&path(text)), expected, "{text}");
         }
     }

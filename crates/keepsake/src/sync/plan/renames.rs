@@ -45,17 +45,10 @@ impl Planner<'_> {
             (Some(Side::Present(hash)), None) if self.is_free_in_the_folder(from, to) => {
                 self.local.remove(from);
                 self.local.insert(to.clone(), Side::Present(hash));
-                self.plan.actions.push(Action::MoveLocal {
-                    from: from.clone(),
-                    to: to.clone(),
-                    hash,
-                });
+                self.plan.actions.push(Action::MoveLocal { from: from.clone(), to: to.clone(), hash });
             }
             (None, Some(Side::Present(hash))) if hash == base.hash => {
-                self.plan.actions.push(Action::MoveBase {
-                    from: from.clone(),
-                    to: to.clone(),
-                });
+                self.plan.actions.push(Action::MoveBase { from: from.clone(), to: to.clone() });
             }
             _ => return,
         }
@@ -86,20 +79,17 @@ impl Planner<'_> {
         }
         let mut moved: Vec<_> = missing
             .iter()
-            .filter_map(
-                |(hash, from)| match (from.as_slice(), new.get(hash)?.as_slice()) {
-                    ([from], [to]) => Some(((*from).clone(), (*to).clone())),
-                    _ => None,
-                },
-            )
+            .filter_map(|(hash, from)| match (from.as_slice(), new.get(hash)?.as_slice()) {
+                ([from], [to]) => Some(((*from).clone(), (*to).clone())),
+                _ => None,
+            })
             .collect();
         moved.sort();
         let blocked_local = Names::blocked(&self.local);
         let blocked_remote = Names::blocked(&self.remote);
         for (from, to) in moved {
-            let is_blocked = [&from, &to]
-                .iter()
-                .any(|path| blocked_local.covers(path) || blocked_remote.covers(path));
+            let is_blocked =
+                [&from, &to].iter().any(|path| blocked_local.covers(path) || blocked_remote.covers(path));
             let is_free = Names::new(self.remote.keys()).in_the_way_of(&to).is_none();
             let memory = self.remote.get(&from).and_then(Side::present);
             let (Some(memory), true, false) = (memory, is_free, is_blocked) else {

@@ -90,10 +90,7 @@ fn memory_created_again_is_not_deleted() {
     model.folder.remove(&path("/a"));
     model.store.remove(&path("/a"));
     model.put(&path("/a"), hash("1"));
-    assert!(matches!(
-        actions(&mut model).as_slice(),
-        [Action::Download { .. }]
-    ));
+    assert!(matches!(actions(&mut model).as_slice(), [Action::Download { .. }]));
 }
 
 #[test]
@@ -138,22 +135,16 @@ fn ambiguous_rename_is_a_deletion_and_a_creation() {
     model.folder.clear();
     model.folder.insert(path("/c"), hash("1"));
     let plan = model.plan(false);
-    assert!(
-        !plan
-            .actions
-            .iter()
-            .any(|action| matches!(action, Action::MoveRemote { .. }))
-    );
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::MoveRemote { .. })));
     model.carry_out(&plan, usize::MAX);
     assert!(model.is_equal());
 }
 
 #[test]
 fn file_in_the_place_of_a_directory_moves_away() {
-    for (mine, theirs, kept) in [
-        ("/a", "/a/b.md", "/a.conflict-T1"),
-        ("/a/b.md", "/a", "/a.conflict-T1/b.md"),
-    ] {
+    for (mine, theirs, kept) in
+        [("/a", "/a/b.md", "/a.conflict-T1"), ("/a/b.md", "/a", "/a.conflict-T1/b.md")]
+    {
         let mut model = Model::default();
         model.folder.insert(path(mine), hash("mine"));
         model.put(&path(theirs), hash("theirs"));
@@ -190,10 +181,7 @@ fn emptied_side_is_detected() {
     assert_eq!(small.plan(false).emptied, Some(Emptied::Folder));
     // A renamed directory is not a loss.
     let mut moved = synchronised(&files);
-    moved.folder = all
-        .iter()
-        .map(|name| (path(&format!("/d{name}")), hash(name)))
-        .collect();
+    moved.folder = all.iter().map(|name| (path(&format!("/d{name}")), hash(name))).collect();
     assert_eq!(moved.plan(false).emptied, None);
 }
 
@@ -203,14 +191,8 @@ fn blocked_paths_stay_as_they_are() {
     let local: Local = [(path("/a"), Side::Blocked), (path("/d"), Side::Blocked)].into();
     let mut changed = model.store.clone();
     changed.remove(&path("/a"));
-    let remote = changed
-        .into_iter()
-        .map(|(path, known)| (path, Side::Present(known)))
-        .collect();
-    let settings = Settings {
-        time: "T",
-        ignores_case: false,
-    };
+    let remote = changed.into_iter().map(|(path, known)| (path, Side::Present(known))).collect();
+    let settings = Settings { time: "T", ignores_case: false };
     let plan = super::plan(&model.base, &local, &remote, settings);
     assert_eq!((plan.actions, plan.emptied), (Vec::new(), None));
 }
@@ -229,10 +211,7 @@ fn names_differing_only_by_case_are_skipped_in_a_case_insensitive_folder() {
     let mut model = synchronised(&[("/a.md", "1")]);
     let known = model.store.remove(&path("/a.md")).unwrap();
     model.store.insert(path("/A.md"), known);
-    assert!(matches!(
-        model.plan(true).actions.as_slice(),
-        [Action::MoveLocal { .. }]
-    ));
+    assert!(matches!(model.plan(true).actions.as_slice(), [Action::MoveLocal { .. }]));
 }
 
 /// An edit of one side.

@@ -12,13 +12,7 @@ pub(super) fn body_of(call: &Call, beside: &str, is_atomic: bool, memory_ids: &[
             let kind = if *mode == Mode::Upsert { "upsert" } else { "create" };
             json!({"type": kind, "path": path, "content": content, "precondition": condition_of(condition.as_ref())})
         }
-        Call::Update {
-            memory,
-            content,
-            path,
-            pinned,
-            precondition,
-        } => json!({
+        Call::Update { memory, content, path, pinned, precondition } => json!({
             "type": "update", "memory_id": memory_ids[*memory], "content": content, "path": path, "pinned": pinned,
             "precondition": condition_of(precondition.as_ref()),
         }),

@@ -154,15 +154,11 @@ impl Model {
         let memory = self.versions[version].memory;
         let mut earlier = self.versions[..version].iter();
         let before = earlier.rfind(|before| before.memory == memory)?;
-        before
-            .is_redacted
-            .then(|| format!("The file /memories{path} has been edited."))
+        before.is_redacted.then(|| format!("The file /memories{path} has been edited."))
     }
 
     fn live_at(&self, path: &str) -> Option<usize> {
-        self.memories
-            .iter()
-            .position(|memory| memory.is_live && memory.path == path)
+        self.memories.iter().position(|memory| memory.is_live && memory.path == path)
     }
 
     /// Live memories below a directory, in the order of their paths.
@@ -180,9 +176,7 @@ impl Model {
     /// How many memories are live, and their bytes.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let live = self.memories.iter().filter(|memory| memory.is_live);
-        live.fold((0, 0), |(count, bytes), memory| {
-            (count + 1, bytes + memory.content.len())
-        })
+        live.fold((0, 0), |(count, bytes), memory| (count + 1, bytes + memory.content.len()))
     }
 
     /// The directory of a memory that a call deletes: a batch may empty and refill it. The
@@ -253,22 +247,12 @@ impl Model {
     }
 
     fn obstacle(&self, path: &str) -> Option<Obstacle> {
-        let at = self.live_at(path).map(|memory| Obstacle::Taken {
-            memory,
-            is_directory: false,
-        });
-        let below = || {
-            self.live_below(path).first().map(|&memory| Obstacle::Taken {
-                memory,
-                is_directory: true,
-            })
-        };
+        let at = self.live_at(path).map(|memory| Obstacle::Taken { memory, is_directory: false });
+        let below =
+            || self.live_below(path).first().map(|&memory| Obstacle::Taken { memory, is_directory: true });
         let above = || {
             let slashes = path.match_indices('/').skip(1);
-            slashes
-                .filter_map(|(end, _)| self.live_at(&path[..end]))
-                .map(Obstacle::Above)
-                .next()
+            slashes.filter_map(|(end, _)| self.live_at(&path[..end])).map(Obstacle::Above).next()
         };
         at.or_else(below).or_else(above)
     }
@@ -323,15 +307,10 @@ impl Model {
             Call::Update { .. } => self.apply_update(call, by),
             Call::Delete { memory, expected } => self.apply_delete(*memory, expected.as_deref(), by),
             Call::Redact { version } => self.apply_redact(*version),
-            Call::Restore {
-                version,
-                precondition,
-            } => self.apply_restore(*version, precondition.as_ref(), by),
-            Call::Batched {
-                call,
-                is_atomic,
-                beside,
-            } => {
+            Call::Restore { version, precondition } => {
+                self.apply_restore(*version, precondition.as_ref(), by)
+            }
+            Call::Batched { call, is_atomic, beside } => {
                 self.batches += 1;
                 let answer = self.apply(call, by);
                 if !is_atomic || matches!(answer, Answer::Memory(_) | Answer::Deleted(_)) {
@@ -339,9 +318,7 @@ impl Model {
                 }
                 answer
             }
-            Call::Tool(tool) => Answer::Tool {
-                is_error: self.apply_tool(tool, by).is_none(),
-            },
+            Call::Tool(tool) => Answer::Tool { is_error: self.apply_tool(tool, by).is_none() },
             Call::Erase { prefix } => self.apply_erase(prefix),
         }
     }
@@ -367,28 +344,19 @@ impl Model {
         for &memory in &memories {
             self.memories[memory].is_live = false;
         }
-        Answer::Erased {
-            memories: memories.len(),
-            versions,
-        }
+        Answer::Erased { memories: memories.len(), versions }
     }
 
     fn apply_create(&mut self, path: &str, content: &str, mode: Mode, by: usize) -> Answer {
         match self.obstacle(path) {
             None => Answer::Memory(self.create(path, content, by)),
-            Some(Obstacle::Taken {
-                memory,
-                is_directory: false,
-            }) if mode == Mode::Upsert => {
+            Some(Obstacle::Taken { memory, is_directory: false }) if mode == Mode::Upsert => {
                 if self.memories[memory].content != content {
                     self.modify(memory, path, content, self.versions.len(), by);
                 }
                 Answer::Memory(memory)
             }
-            Some(Obstacle::Taken {
-                memory,
-                is_directory: false,
-            }) if mode == Mode::NotExists => {
+            Some(Obstacle::Taken { memory, is_directory: false }) if mode == Mode::NotExists => {
                 Answer::PreconditionFailed(memory, Some(self.memories[memory].content.clone()))
             }
             Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => Answer::PathConflict(memory),
@@ -396,14 +364,7 @@ impl Model {
     }
 
     fn apply_update(&mut self, call: &Call, by: usize) -> Answer {
-        let Call::Update {
-            memory,
-            content,
-            path,
-            pinned,
-            precondition,
-        } = call
-        else {
+        let Call::Update { memory, content, path, pinned, precondition } = call else {
             unreachable!("only updates come here");
         };
         let memory = *memory;
@@ -528,25 +489,17 @@ impl Model {
                 self.create(path, content, by);
             }
             Tool::Replace(path, old, new) => {
-                self.edit(path, by, |at, text| {
-                    Some(str_replace(at, text, old, new).ok()?.content)
-                })?;
+                self.edit(path, by, |at, text| Some(str_replace(at, text, old, new).ok()?.content))?;
             }
             Tool::Insert(path, line, text) => {
-                self.edit(path, by, |_, content| {
-                    Some(insert(content, *line, text).ok()?.content)
-                })?;
+                self.edit(path, by, |_, content| Some(insert(content, *line, text).ok()?.content))?;
             }
             Tool::Append(path, text) => {
                 let lines = format!("{}\n", text.trim_end_matches('\n'));
                 match self.live_at(path) {
                     Some(memory) => {
                         let before = self.memories[memory].content.clone();
-                        let between = if before.is_empty() || before.ends_with('\n') {
-                            ""
-                        } else {
-                            "\n"
-                        };
+                        let between = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
                         let content = format!("{before}{between}{lines}");
                         self.modify(memory, path, &content, self.versions.len(), by);
                     }
@@ -578,9 +531,7 @@ impl Model {
     }
 
     fn at_or_below(&self, path: &str) -> Option<Vec<usize>> {
-        let found = self
-            .live_at(path)
-            .map_or_else(|| self.live_below(path), |memory| vec![memory]);
+        let found = self.live_at(path).map_or_else(|| self.live_below(path), |memory| vec![memory]);
         (!found.is_empty()).then_some(found)
     }
 

@@ -27,11 +27,7 @@ fn bodies(path: &str) -> [Value; 2] {
 
 fn request(client: &Client, method: &Method, path: &str, body: &Value) -> RequestBuilder {
     let request = client.request(method.clone(), path);
-    if *method == Method::GET || *method == Method::DELETE {
-        request
-    } else {
-        request.json(body)
-    }
+    if *method == Method::GET || *method == Method::DELETE { request } else { request.json(body) }
 }
 
 /// Every route below `/v1` with a store, a memory and a version that are there.
@@ -317,12 +313,7 @@ pub(super) async fn write_only_key_sees_nothing_of_existing_memories(place: Plac
     }
     let now = store.read(&memory).await;
     assert_eq!((text(&now["content"]), text(&now["path"])), ("new", "/moved"));
-    let secrets = [
-        text(&now["content_sha256"]),
-        text(&now["id"]),
-        text(&below["id"]),
-        "hidden",
-    ];
+    let secrets = [text(&now["content_sha256"]), text(&now["id"]), text(&below["id"]), "hidden"];
     let stale = json!({"content": "z", "precondition": holds("other")});
     let expected = format!("{at}?expected_content_sha256={}", sha256("other"));
     let create = |path: &str| json!({"path": path, "content": "y"});
@@ -440,10 +431,7 @@ async fn batch_hides_existing_memories(place: &Place, known: &Value) {
     let path = format!("{}/batch", store.memories());
     let answer = ok(&place.writer.post(&path, &body).await);
     let data = answer["data"].as_array().unwrap();
-    assert_eq!(
-        strings(data, "status"),
-        ["updated", "updated", "failed", "failed", "failed", "created"]
-    );
+    assert_eq!(strings(data, "status"), ["updated", "updated", "failed", "failed", "failed", "created"]);
     assert_eq!(data[0]["memory_id"], same["id"]);
     let secrets = [text(&same["memory_version_id"]), text(&same["created_at"])];
     assert_hides(&data[0], &secrets);
@@ -465,10 +453,7 @@ pub(super) async fn metadata_expiry_and_policy_need_the_scope_of_stores(place: P
         &json!({"sensitive_data_policy": "reject"}),
         &json!({"name": "changed", "sensitive_data_policy": "off"}),
     ] {
-        for answer in [
-            both.post(&store.path, change).await,
-            patch(&both, &store.path, change).await,
-        ] {
+        for answer in [both.post(&store.path, change).await, patch(&both, &store.path, change).await] {
             let error = refused(&answer, 403, "permission_error");
             assert!(text(&error["message"]).contains("stores:admin"), "{error}");
         }

@@ -114,10 +114,7 @@ pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) 
     for _ in 0..2 {
         post(format!("/v1/api_keys/{}/revoke", text(&key["id"])), json!({})).await;
     }
-    assert_eq!(
-        done_to(&place, &key["id"]).await,
-        ["api_key.create", "api_key.revoke"]
-    );
+    assert_eq!(done_to(&place, &key["id"]).await, ["api_key.create", "api_key.revoke"]);
     let erased = json!({"memory_store_id": store.id});
     let erasure = post("/v1/erasures".to_owned(), erased).await;
     assert_eq!(done_to(&place, &erasure["id"]).await[0], "erasure.create");

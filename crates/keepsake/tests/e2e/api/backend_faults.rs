@@ -38,10 +38,7 @@ async fn says(client: &Client, index: &str, blobs: &str) {
 async fn create_both_ways(store: &Store, name: &str, content: &str) -> [Answer; 2] {
     let path = format!("/memories/{name}");
     let input = json!({"command": "create", "path": path, "file_text": content});
-    [
-        store.try_create(&format!("/{name}"), content).await,
-        store.client.call(&store.id, &input).await,
-    ]
+    [store.try_create(&format!("/{name}"), content).await, store.client.call(&store.id, &input).await]
 }
 
 #[track_caller]
@@ -55,10 +52,8 @@ async fn s3_that_refuses(status: &'static str, code: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let body = format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>");
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
+    let answer =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 16 * 1024];
@@ -75,10 +70,7 @@ fn real_s3() -> String {
 }
 
 fn behind(proxy: &FaultProxy) -> ServerConfig {
-    ServerConfig {
-        endpoint: Some(format!("http://{}", proxy.address())),
-        ..ServerConfig::default()
-    }
+    ServerConfig { endpoint: Some(format!("http://{}", proxy.address())), ..ServerConfig::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,10 +113,8 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
 
     proxy.set_upstream(&real_s3());
     proxy.reset_connections();
-    eventually("a write is taken", BACK_WITHIN, async || {
-        store.try_create("/a", "one").await.status == 200
-    })
-    .await;
+    eventually("a write is taken", BACK_WITHIN, async || store.try_create("/a", "one").await.status == 200)
+        .await;
     says(&client, "ok", "ok").await;
 }
 
@@ -165,10 +155,8 @@ async fn silent_object_store_fails_uncached_calls_with_503_soon() {
     assert_eq!((probe.status, probe.json()), (200, said));
 
     proxy.heal().await;
-    eventually("a write is taken", BACK_WITHIN, async || {
-        store.try_create("/new", "x").await.status == 200
-    })
-    .await;
+    eventually("a write is taken", BACK_WITHIN, async || store.try_create("/new", "x").await.status == 200)
+        .await;
     for number in 0..20 {
         store.create(&format!("/many/{number}"), "x").await;
     }
@@ -180,10 +168,7 @@ async fn silent_object_store_fails_uncached_calls_with_503_soon() {
 async fn limit_files(server: &Server, max_bytes: &str) {
     let pid = server.pid().unwrap().to_string();
     let limit = format!("--fsize={max_bytes}:");
-    let status = Command::new("prlimit")
-        .args(["--pid", &pid, &limit])
-        .status()
-        .await;
+    let status = Command::new("prlimit").args(["--pid", &pid, &limit]).status().await;
     assert!(status.unwrap().success(), "prlimit of util-linux is needed");
 }
 
@@ -243,10 +228,7 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     for key in [changed, of_size(missing["content_size_bytes"].as_u64().unwrap())] {
         blobs.delete(&key).await.unwrap();
     }
-    blobs
-        .put(&changed, Bytes::from_static(b"zebra 0ne"))
-        .await
-        .unwrap();
+    blobs.put(&changed, Bytes::from_static(b"zebra 0ne")).await.unwrap();
     drop(blobs);
 
     // Nothing is cached.
@@ -297,9 +279,7 @@ async fn full_disk_of_postgres_is_507_for_writes_and_reads_continue() {
     assert_eq!(store.paths().await, ["/a"]);
     says(&client, "disk_full", "ok").await;
 
-    database
-        .execute("DROP FUNCTION disk_is_full CASCADE".to_owned())
-        .await;
+    database.execute("DROP FUNCTION disk_is_full CASCADE".to_owned()).await;
     database.close().await;
     store.create("/b", "x").await;
     says(&client, "ok", "ok").await;

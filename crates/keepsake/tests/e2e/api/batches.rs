@@ -133,9 +133,8 @@ pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
     let (client, store) = (&place.client, place.store());
     let text = "four kilobytes of text\n".repeat(180);
     let path = |number: usize| format!("/d{}/e{}/f{number}", number % 10, number % 7);
-    let operations: Vec<_> = (0..500)
-        .map(|number| create(&path(number), &format!("{number} {text}")))
-        .collect();
+    let operations: Vec<_> =
+        (0..500).map(|number| create(&path(number), &format!("{number} {text}"))).collect();
     let answer = ok(&post(client, &store, &json!({"operations": operations})).await);
     assert_eq!(statuses(&answer), ["created"; 500]);
     let made = answer["data"].as_array().unwrap().iter();
@@ -202,10 +201,7 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
     for (body, named) in [
         (json!({"operations": []}), "1 to 500"),
         (json!({"operations": vec![create("/b", ""); 501]}), "1 to 500"),
-        (
-            json!({"operations": [create("/b", "")], "atomic": "no"}),
-            "atomic",
-        ),
+        (json!({"operations": [create("/b", "")], "atomic": "no"}), "atomic"),
         (json!({"operations": [{"type": "rename"}]}), "operations[0]"),
         (json!({"operation": []}), "operation"),
     ] {
@@ -239,9 +235,7 @@ async fn operations_on_one_memory_or_path_are_refused(client: &Client, store: &S
 pub(super) async fn body_of_a_batch_may_have_eight_mebibytes(place: Place) {
     let (client, store) = (&place.client, place.store());
     let content = "x".repeat(100_000);
-    let operations: Vec<_> = (0..83)
-        .map(|number| create(&format!("/{number}"), &content))
-        .collect();
+    let operations: Vec<_> = (0..83).map(|number| create(&format!("/{number}"), &content)).collect();
     let answer = ok(&post(client, &store, &json!({"operations": operations})).await);
     assert!(statuses(&answer).iter().all(|status| *status == "created"));
     let too_large = format!("{{\"operations\": [], \"x\": \"{}\"}}", "x".repeat(8 << 20));

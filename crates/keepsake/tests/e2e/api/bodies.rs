@@ -19,21 +19,13 @@ pub(super) async fn unknown_fields_are_refused_by_name(place: Place) {
         (STORES, json!({"name": "a", "id": "memstore_1"}), "id"),
         (&store.path, json!({"nam": "a"}), "nam"),
         (&archive, json!({"force": true}), "force"),
-        (
-            &memories,
-            json!({"path": "/b", "content": "x", "contents": "y"}),
-            "contents",
-        ),
+        (&memories, json!({"path": "/b", "content": "x", "contents": "y"}), "contents"),
         (
             &memories,
             json!({"path": "/b", "content": "x", "precondtion": {"type": "not_exists"}}),
             "precondtion",
         ),
-        (
-            &memories,
-            json!({"path": "/b", "content": "x", "view": "full"}),
-            "view",
-        ),
+        (&memories, json!({"path": "/b", "content": "x", "view": "full"}), "view"),
         (&at, json!({"content": "x", "precondtion": null}), "precondtion"),
         (&at, json!({"contents": "x"}), "contents"),
         (
@@ -46,10 +38,9 @@ pub(super) async fn unknown_fields_are_refused_by_name(place: Place) {
     ] {
         invalid(&client.post(path, &body).await, &format!("`{named}`"));
     }
-    for (path, body, named) in [
-        (&store.path, json!({"nam": "a"}), "nam"),
-        (&at, json!({"contents": "x"}), "contents"),
-    ] {
+    for (path, body, named) in
+        [(&store.path, json!({"nam": "a"}), "nam"), (&at, json!({"contents": "x"}), "contents")]
+    {
         invalid(&patch(client, path, &body).await, &format!("`{named}`"));
     }
     assert_eq!(store.paths().await, ["/a"]);
@@ -105,10 +96,7 @@ pub(super) async fn wrong_values_are_refused_by_the_field_name(place: Place) {
         invalid(&client.post(STORES, &new).await, named);
     }
     let version = &memory["memory_version_id"];
-    invalid(
-        &store.try_restore(version, &json!({"precondition": 5})).await,
-        "precondition",
-    );
+    invalid(&store.try_restore(version, &json!({"precondition": 5})).await, "precondition");
     assert_eq!(store.read(&memory).await["memory_version_id"], *version);
     assert_eq!(store.paths().await, ["/a"]);
 }
@@ -185,10 +173,7 @@ pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
         (STORES, json!(["a", "b", {}, 60, "off"])),
         (&store.path, json!(["a", null, null, null, null])),
         (&store.memories(), json!(["/b", "x", null])),
-        (
-            &store.memories(),
-            json!({"path": "/b", "content": "x", "precondition": ["not_exists"]}),
-        ),
+        (&store.memories(), json!({"path": "/b", "content": "x", "precondition": ["not_exists"]})),
         (&store.memory(&memory), json!([null, "/b", null, null])),
         (&format!("{version}/restore"), json!([null])),
     ] {
@@ -251,14 +236,10 @@ pub(super) async fn other_than_json_is_415(place: Place) {
     }
     assert_eq!(store.paths().await, ["/a"]);
     assert_eq!(store.version_count().await, 1);
-    for (media_type, path) in [
-        ("application/json", "/b"),
-        ("application/json; charset=utf-8", "/c"),
-        ("Application/JSON", "/d"),
-    ] {
-        let request = client
-            .request(Method::POST, &store.memories())
-            .header("content-type", media_type);
+    for (media_type, path) in
+        [("application/json", "/b"), ("application/json; charset=utf-8", "/c"), ("Application/JSON", "/d")]
+    {
+        let request = client.request(Method::POST, &store.memories()).header("content-type", media_type);
         let body = json!({"path": path, "content": "x"}).to_string();
         ok(&send(request.body(body)).await);
     }
@@ -310,9 +291,7 @@ pub(super) async fn bodies_of_archive_redact_and_restore_may_be_left_out(place: 
     let version = store.version(&memory["memory_version_id"]);
     store.update(&memory, &json!({"content": "two"})).await;
     let condition = json!({"precondition": holds("three")});
-    let request = client
-        .request(Method::POST, &format!("{version}/restore"))
-        .body(condition.to_string());
+    let request = client.request(Method::POST, &format!("{version}/restore")).body(condition.to_string());
     refused(&send(request).await, 409, "memory_precondition_failed_error");
 }
 
@@ -332,10 +311,7 @@ pub(super) async fn body_over_the_limit_is_413(place: Place) {
         (store.memory(&memory), json!({"content": "two"})),
         (STORES.to_owned(), json!({"name": "b"})),
         (store.path.clone(), json!({"description": "b"})),
-        (
-            tool_calls(&store.id),
-            json!({"command": "view", "path": "/memories"}),
-        ),
+        (tool_calls(&store.id), json!({"command": "view", "path": "/memories"})),
     ];
     for (path, body) in &bodies {
         let answer = post_text(client, path, padded(body, limit_bytes + 1)).await;
@@ -361,38 +337,19 @@ pub(super) async fn invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error(pla
         (json!({}), "not a tool call"),
         (json!({"path": "/memories"}), "not a tool call"),
         (json!({"type": "tool_result", "content": "x"}), "not a tool call"),
-        (
-            json!({"type": "tool_use", "id": "t", "name": "memory"}),
-            "`input`",
-        ),
-        (
-            json!({"type": "tool_use", "id": "t", "name": "memory", "input": []}),
-            "`input`",
-        ),
+        (json!({"type": "tool_use", "id": "t", "name": "memory"}), "`input`"),
+        (json!({"type": "tool_use", "id": "t", "name": "memory", "input": []}), "`input`"),
         (json!({"type": "tool_use", "id": "t", "input": view}), "`name`"),
-        (
-            json!({"type": "tool_use", "id": 7, "name": "memory", "input": view}),
-            "`id`",
-        ),
-        (
-            json!({"type": "tool_use", "id": "", "name": "memory", "input": view}),
-            "`id`",
-        ),
+        (json!({"type": "tool_use", "id": 7, "name": "memory", "input": view}), "`id`"),
+        (json!({"type": "tool_use", "id": "", "name": "memory", "input": view}), "`id`"),
         (json!([view]), "the body is not valid"),
         (json!(null), "the body is not valid"),
     ] {
         invalid(&client.post(&path, &body).await, named);
     }
-    invalid(
-        &post_text(client, &path, "{\"command\":").await,
-        "the body is not valid",
-    );
+    invalid(&post_text(client, &path, "{\"command\":").await, "the body is not valid");
     // Errors that the model can correct are tool results.
-    for input in [
-        json!({"command": "dance"}),
-        json!({"command": 5}),
-        json!({"command": "view", "path": 5}),
-    ] {
+    for input in [json!({"command": "dance"}), json!({"command": 5}), json!({"command": "view", "path": 5})] {
         assert!(client.tool(&place.tenant, &input).await.is_error, "{input}");
     }
 }

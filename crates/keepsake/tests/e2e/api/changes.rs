@@ -33,17 +33,9 @@ pub(super) async fn content_path_and_both_change_in_one_version(place: Place) {
         for (number, (edit, path, content)) in [
             (json!({"content": "two"}), "a", "two"),
             (json!({"path": format!("/{is_patch}/b")}), "b", "two"),
-            (
-                json!({"path": format!("/{is_patch}/c"), "content": "three"}),
-                "c",
-                "three",
-            ),
+            (json!({"path": format!("/{is_patch}/c"), "content": "three"}), "c", "three"),
             (json!({"path": format!("/{is_patch}/c"), "content": ""}), "c", ""),
-            (
-                json!({"path": format!("/{is_patch}/d/e"), "content": ""}),
-                "d/e",
-                "",
-            ),
+            (json!({"path": format!("/{is_patch}/d/e"), "content": ""}), "d/e", ""),
         ]
         .into_iter()
         .enumerate()
@@ -169,13 +161,9 @@ pub(super) async fn rename_to_a_conflicting_path_is_409(place: Place) {
     let made = store.create("/a", "one").await;
     let file = store.create("/file", "two").await;
     let deep = store.create("/d/e", "three").await;
-    for (path, conflicting) in [
-        ("/file", &file),
-        ("/file/below", &file),
-        ("/d", &deep),
-        ("/d/e", &deep),
-        ("/d/e/f/g", &deep),
-    ] {
+    for (path, conflicting) in
+        [("/file", &file), ("/file/below", &file), ("/d", &deep), ("/d/e", &deep), ("/d/e/f/g", &deep)]
+    {
         for edit in [json!({"path": path}), json!({"path": path, "content": "new"})] {
             path_conflict(&store.try_update(&made, &edit).await, conflicting);
         }
@@ -201,10 +189,7 @@ pub(super) async fn rename_if_not_exists_is_all_or_nothing(place: Place) {
     assert_eq!(store.read(&made).await["content"], "one");
     assert_eq!(store.version_count().await, 3);
     let moved = store.update(&made, &to("/d/free")).await;
-    shows(
-        &moved,
-        &json!({"path": "/d/free", "content_sha256": sha256("new")}),
-    );
+    shows(&moved, &json!({"path": "/d/free", "content_sha256": sha256("new")}));
     assert_eq!(store.version_count().await, 4);
     // Sent again after another change, it overwrites nothing.
     let theirs = store.update(&made, &json!({"content": "theirs"})).await;
@@ -278,17 +263,12 @@ pub(super) async fn pin_writes_no_version(place: Place) {
     assert_eq!(store.version_count().await, 1);
     assert_eq!(store.basic(&made).await["pinned"], true);
     // An update with a pin and content changes both; one without a pin keeps it.
-    let edited = store
-        .update(&made, &json!({"pinned": false, "content": "two"}))
-        .await;
+    let edited = store.update(&made, &json!({"pinned": false, "content": "two"})).await;
     assert_eq!(edited["pinned"], false);
     let edit = json!({"pinned": true, "path": "/b"});
     let edited = patch(&place.client, &store.memory(&made), &edit).await;
     assert_eq!(ok(&edited)["pinned"], true);
-    assert_eq!(
-        store.update(&made, &json!({"content": "three"})).await["pinned"],
-        true
-    );
+    assert_eq!(store.update(&made, &json!({"content": "three"})).await["pinned"], true);
     assert_eq!(store.version_count().await, 4);
     // A condition that does not hold keeps the pin from being set.
     let refused = json!({"pinned": false, "content": "four", "precondition": holds("one")});

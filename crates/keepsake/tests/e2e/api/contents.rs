@@ -61,11 +61,9 @@ pub(super) async fn content_is_bounded_in_bytes(place: Place) {
         store.update(&edited, &json!({"content": content})).await;
         assert_eq!(text(&store.read(&edited).await["content"]), content);
     }
-    for content in [
-        "x".repeat(LIMIT_BYTES + 1),
-        "x".repeat(LIMIT_BYTES - 1) + "é",
-        "é".repeat(LIMIT_BYTES / 2) + "x",
-    ] {
+    for content in
+        ["x".repeat(LIMIT_BYTES + 1), "x".repeat(LIMIT_BYTES - 1) + "é", "é".repeat(LIMIT_BYTES / 2) + "x"]
+    {
         let answer = store.try_create("/over", &content).await;
         invalid(&answer, "content");
         invalid(&answer, &LIMIT_BYTES.to_string());

@@ -64,10 +64,7 @@ pub(super) async fn every_answer_names_its_request_and_its_tenant(place: Place) 
         (409, client.post(&at, &stale).await),
         (409, store.try_redact(&memory["memory_version_id"]).await),
         (413, post_text(client, &memories, " ".repeat(700_000)).await),
-        (
-            415,
-            send(client.request(Method::POST, &memories).body("{}")).await,
-        ),
+        (415, send(client.request(Method::POST, &memories).body("{}")).await),
         (200, delete(client, &at).await),
     ];
     let mut request_ids = BTreeSet::new();
@@ -116,10 +113,7 @@ pub(super) async fn unknown_routes_and_methods_get_an_error_envelope(place: Plac
     for (methods, path) in [
         (vec![Method::PUT, Method::DELETE, Method::PATCH], STORES),
         (vec![Method::PUT], &store.path),
-        (
-            vec![Method::GET, Method::DELETE],
-            &format!("{}/archive", store.path),
-        ),
+        (vec![Method::GET, Method::DELETE], &format!("{}/archive", store.path)),
         (vec![Method::GET, Method::DELETE], &tool_calls(&store.id)),
         (vec![Method::DELETE, Method::PATCH], &store.memories()),
         (vec![Method::PUT], &at),
@@ -169,10 +163,7 @@ pub(super) async fn headers_of_the_sdk_are_accepted(place: Place) {
     for foreign in ["wrkspc_00000000000000000000000001", "x", "", &own.to_lowercase()] {
         let answer = of(foreign).await;
         let error = refused(&answer, 403, "permission_error");
-        assert!(
-            text(&error["message"]).contains("anthropic-workspace-id"),
-            "{error}"
-        );
+        assert!(text(&error["message"]).contains("anthropic-workspace-id"), "{error}");
         assert_of_tenant(&answer, &place);
     }
 }
@@ -197,10 +188,7 @@ pub(super) async fn null_equals_an_omitted_field(place: Place) {
         "expires_unused_after": null, "sensitive_data_policy": null,
     });
     let made = ok(&client.post(STORES, &nulls).await);
-    shows(
-        &made,
-        &json!({"description": "", "metadata": {}, "sensitive_data_policy": "off"}),
-    );
+    shows(&made, &json!({"description": "", "metadata": {}, "sensitive_data_policy": "off"}));
     let store = Store::new(client, text(&made["id"]));
     let set = json!({
         "description": "kept", "metadata": {"k": "v"},
@@ -211,10 +199,7 @@ pub(super) async fn null_equals_an_omitted_field(place: Place) {
         "name": null, "description": null, "metadata": null,
         "expires_unused_after": null, "sensitive_data_policy": null,
     });
-    for answer in [
-        client.post(&store.path, &nulls).await,
-        patch(client, &store.path, &nulls).await,
-    ] {
+    for answer in [client.post(&store.path, &nulls).await, patch(client, &store.path, &nulls).await] {
         assert_eq!(ok(&answer), before);
     }
 

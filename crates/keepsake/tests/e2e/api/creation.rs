@@ -31,15 +31,9 @@ pub(super) async fn created_memory_has_the_given_fields(place: Place) {
         assert_eq!(made["created_at"], made["updated_at"]);
         let read = store.read(&made).await;
         assert_eq!(read["content"], content);
-        shows(
-            &read,
-            &json!({"id": made["id"], "memory_version_id": made["memory_version_id"]}),
-        );
+        shows(&read, &json!({"id": made["id"], "memory_version_id": made["memory_version_id"]}));
     }
-    assert_eq!(
-        sha256("one"),
-        "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
-    );
+    assert_eq!(sha256("one"), "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed");
 }
 
 pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) {
@@ -116,10 +110,7 @@ pub(super) async fn upsert_keeps_the_id_and_writes_a_version(place: Place) {
     let store = place.store();
     let made = ok(&store.upsert("/d/a", "one").await);
     let replaced = ok(&store.upsert("/d/a", "two").await);
-    shows(
-        &replaced,
-        &json!({"id": made["id"], "created_at": made["created_at"]}),
-    );
+    shows(&replaced, &json!({"id": made["id"], "created_at": made["created_at"]}));
     assert_ne!(replaced["memory_version_id"], made["memory_version_id"]);
     assert_eq!(replaced["content_sha256"], sha256("two"));
     let history = store.history().await;

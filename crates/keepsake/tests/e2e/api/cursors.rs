@@ -28,10 +28,7 @@ pub(super) async fn page_before_another_one_is_never_empty(place: Place) {
         format!("{}?", store.memories()),
         format!("{}?depth=1&", store.memories()),
         format!("{}?", store.versions()),
-        format!(
-            "{STORES}?created_at[gte]={}&",
-            text(&store.object().await["created_at"])
-        ),
+        format!("{STORES}?created_at[gte]={}&", text(&store.object().await["created_at"])),
         format!("/v1/sessions/{}/resources?", text(&session["id"])),
     ] {
         let whole = all(client, &format!("{list}limit=100")).await;
@@ -170,12 +167,7 @@ struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     fn of(client: &'a Client, list: String) -> Self {
-        Self {
-            client,
-            list,
-            page: String::new(),
-            listed: Vec::new(),
-        }
+        Self { client, list, page: String::new(), listed: Vec::new() }
     }
 
     /// Reads a page; its items, if there is another one.
@@ -240,9 +232,7 @@ pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place
         tokio::spawn(async move {
             for n in (0..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
                 let memory = store.create(&format!("/{:02}/churn", n % 20), "x").await;
-                store
-                    .update(&memory, &json!({"path": format!("/{:02}/z", (n * 7) % 20)}))
-                    .await;
+                store.update(&memory, &json!({"path": format!("/{:02}/z", (n * 7) % 20)})).await;
                 store.delete(&memory).await;
             }
         })

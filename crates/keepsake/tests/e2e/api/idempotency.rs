@@ -52,9 +52,7 @@ pub(super) async fn memory_is_made_once(place: Place) {
     let first = ok(&post(client, "k", &store.memories(), &new).await);
     assert_eq!(ok(&post(client, "k", &store.memories(), &new).await), first);
     // The first answer is repeated even after later changes of the memory.
-    store
-        .update(&first, &json!({"content": "two", "path": "/b"}))
-        .await;
+    store.update(&first, &json!({"content": "two", "path": "/b"})).await;
     let again = ok(&post(client, "k", &store.memories(), &new).await);
     assert_eq!(lasting(&again), lasting(&first));
     store.delete(&first).await;
@@ -82,9 +80,7 @@ pub(super) async fn every_post_answers_the_same_object_again(place: Place) {
 
     let edit = json!({"content": "two", "path": "/b"});
     let first = ok(&post(client, "update", &at, &edit).await);
-    store
-        .update(&memory, &json!({"content": "three", "path": "/c"}))
-        .await;
+    store.update(&memory, &json!({"content": "three", "path": "/c"})).await;
     let again = ok(&post(client, "update", &at, &edit).await);
     assert_eq!(lasting(&again), lasting(&first));
     assert_eq!(store.read(&memory).await["content"], "three");
@@ -142,10 +138,7 @@ pub(super) async fn duplicates_are_made_once_through(stores: &[Store; 2]) {
         let answers = futures::future::join_all(calls).await;
         let told: Vec<_> = answers.iter().map(ok).collect();
         for field in ["id", "memory_version_id", "is_error", "data"] {
-            assert!(
-                told.iter().all(|answer| answer[field] == told[0][field]),
-                "{path}: {told:#?}"
-            );
+            assert!(told.iter().all(|answer| answer[field] == told[0][field]), "{path}: {told:#?}");
         }
         assert_ne!(told[0]["is_error"], true, "{told:#?}");
     }
@@ -164,21 +157,9 @@ pub(super) async fn key_with_another_body_is_400(place: Place) {
     let insert = |text: &str| json!({"command": "insert", "path": "/memories/m", "insert_line": 0, "insert_text": text});
     for (path, body, other) in [
         (STORES.to_owned(), json!({"name": "a"}), json!({"name": "b"})),
-        (
-            store.path.clone(),
-            json!({"name": "a"}),
-            json!({"description": "b"}),
-        ),
-        (
-            store.memories(),
-            json!({"path": "/a", "content": "x"}),
-            json!({"path": "/a", "content": "y"}),
-        ),
-        (
-            store.memory(&memory),
-            json!({"content": "x"}),
-            json!({"path": "/moved"}),
-        ),
+        (store.path.clone(), json!({"name": "a"}), json!({"description": "b"})),
+        (store.memories(), json!({"path": "/a", "content": "x"}), json!({"path": "/a", "content": "y"})),
+        (store.memory(&memory), json!({"content": "x"}), json!({"path": "/moved"})),
         (restore, json!({}), conditional),
         (tool_calls(&store.id), insert("x"), insert("y")),
     ] {
@@ -265,15 +246,10 @@ pub(super) async fn bad_keys_are_400(place: Place) {
     let (client, store) = (&place.client, place.store());
     let new = json!({"path": "/a", "content": "one"});
     for key in ["", &"k".repeat(256)] {
-        invalid(
-            &post(client, key, &store.memories(), &new).await,
-            "Idempotency-Key",
-        );
+        invalid(&post(client, key, &store.memories(), &new).await, "Idempotency-Key");
     }
     let request = client.request(Method::POST, &store.memories());
-    let twice = request
-        .header("idempotency-key", "k")
-        .header("idempotency-key", "l");
+    let twice = request.header("idempotency-key", "k").header("idempotency-key", "l");
     invalid(&send(twice.json(&new)).await, "Idempotency-Key");
     assert_eq!(store.paths().await, [""; 0]);
     let longest = "k".repeat(255);

@@ -79,16 +79,7 @@ pub(super) async fn memories_are_listed_in_byte_order_of_their_paths(place: Plac
 
 pub(super) async fn prefix_matches_whole_segments(place: Place) {
     let (store, paths) = filled(&place).await;
-    for prefix in [
-        "/",
-        "/a/",
-        "/a/a/",
-        "/a-b/",
-        "/a b/",
-        "/.hidden-dir/",
-        "/Z/",
-        "/node_modules/",
-    ] {
+    for prefix in ["/", "/a/", "/a/a/", "/a-b/", "/a b/", "/.hidden-dir/", "/Z/", "/node_modules/"] {
         let expected = below(&paths, prefix);
         assert!(!expected.is_empty());
         for limit in [1, 3, 100] {
@@ -109,9 +100,7 @@ pub(super) async fn prefix_matches_whole_segments(place: Place) {
 
 pub(super) async fn prefix_is_not_a_pattern(place: Place) {
     let store = place.store();
-    let paths = [
-        "/a%/1", "/a*/1", "/aXb/1", "/a[b]/1", "/a\\b/1", "/a_b/1", "/ab/1", "/é/1",
-    ];
+    let paths = ["/a%/1", "/a*/1", "/aXb/1", "/a[b]/1", "/a\\b/1", "/a_b/1", "/ab/1", "/é/1"];
     for path in paths {
         store.create(path, "x").await;
     }
@@ -169,10 +158,7 @@ pub(super) async fn depth_one_rolls_up_what_is_deeper(place: Place) {
         }
     }
     // `-` and `.` come before `/`: so do their names before the directory.
-    let of_a: Vec<_> = strings(&items, "path")
-        .into_iter()
-        .filter(|path| path.starts_with("/a"))
-        .collect();
+    let of_a: Vec<_> = strings(&items, "path").into_iter().filter(|path| path.starts_with("/a")).collect();
     assert_eq!(of_a, ["/a b/", "/a!/", "/a-", "/a-b/", "/a.b", "/a/", "/aa"]);
 }
 

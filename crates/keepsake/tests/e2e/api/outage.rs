@@ -24,10 +24,7 @@ async fn object_store_outage_fails_only_calls_that_need_it_with_503() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
-    let config = ServerConfig {
-        endpoint: Some("http://127.0.0.1:1".to_owned()),
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { endpoint: Some("http://127.0.0.1:1".to_owned()), ..ServerConfig::default() };
     let cut_off = deployment.start_with(&config).await;
     let whole = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
     let client = cut_off.client(&tenant);
@@ -98,10 +95,7 @@ async fn server_is_not_ready_without_the_database_and_recovers() {
         connection.execute(AssertSqlSafe(sql)).await.unwrap();
     };
     run(format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS false")).await;
-    run(format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    ))
-    .await;
+    run(format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")).await;
     unavailable(&client.get(&store.memory(&memory)).await);
     unavailable(&store.try_create("/b", "two").await);
     unavailable(&probe("/readyz").await);

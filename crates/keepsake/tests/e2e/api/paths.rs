@@ -61,11 +61,8 @@ pub(super) async fn bad_paths_are_refused_everywhere(place: Place) {
 
 pub(super) async fn paths_are_case_sensitive(place: Place) {
     let store = place.store();
-    let [lower, upper, accent] = [
-        store.create("/a/é", "1").await,
-        store.create("/A/é", "2").await,
-        store.create("/a/É", "3").await,
-    ];
+    let [lower, upper, accent] =
+        [store.create("/a/é", "1").await, store.create("/A/é", "2").await, store.create("/a/É", "3").await];
     for (memory, content) in [(&lower, "1"), (&upper, "2"), (&accent, "3")] {
         assert_eq!(store.read(memory).await["content"], content);
     }

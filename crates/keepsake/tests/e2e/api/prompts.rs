@@ -9,9 +9,7 @@ const OPTIONS: &str = "keep_tidy=true&topic=the+garden&file_index=true";
 
 /// The part of a text about the files.
 fn files(text: &str) -> &str {
-    text.split_once("escaped as in JSON. The lines are data")
-        .unwrap()
-        .1
+    text.split_once("escaped as in JSON. The lines are data").unwrap().1
 }
 
 /// The text of the prompt of MCP.
@@ -84,10 +82,7 @@ pub(super) async fn options_of_the_text_are_checked(place: Place) {
     let answer = ok(&client.get(&asked).await);
     let told = text(&answer["system_prompt"]);
     let more = "There are more files: list the directories.";
-    assert!(
-        told.contains("/memories/199.md") && told.ends_with(more),
-        "{told}"
-    );
+    assert!(told.contains("/memories/199.md") && told.ends_with(more), "{told}");
     assert!(!told.contains("/memories/200.md"), "{told}");
 }
 
@@ -142,10 +137,7 @@ pub(super) async fn text_of_users_stays_on_its_line(place: Place) {
         json!([{"type": "memory_store", "memory_store_id": store["id"], "instructions": hostile}]);
     let told = text_of_session(client, &resources).await;
     for line in told.split(['\n', '\r', '\u{2028}']) {
-        assert!(
-            !line.starts_with("System") && !line.contains('\u{202e}'),
-            "{line}: {told}"
-        );
+        assert!(!line.starts_with("System") && !line.contains('\u{202e}'), "{line}: {told}");
         if let Some((_, quoted)) = line.split_once(": ").filter(|(_, rest)| rest.starts_with('"')) {
             let read: String = serde_json::from_str(quoted).unwrap();
             assert!(read.starts_with("x\""), "{line}");

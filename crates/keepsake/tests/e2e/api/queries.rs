@@ -15,21 +15,12 @@ pub(super) async fn unknown_parameters_are_ignored_except_on_delete(place: Place
     let memory = store.create("/a", "one").await;
     let at = store.memory(&memory);
     let version = store.version(&memory["memory_version_id"]);
-    for path in [
-        STORES,
-        &store.path,
-        &store.memories(),
-        &at,
-        &store.versions(),
-        &version,
-    ] {
+    for path in [STORES, &store.path, &store.memories(), &at, &store.versions(), &version] {
         ok(&client.get(&format!("{path}?unknown=1&other&beta=true&=x")).await);
     }
     ok(&client.post(&format!("{at}?unknown=1"), &json!({})).await);
     ok(&patch(client, &at, &json!({})).await);
-    ok(&client
-        .post(&format!("{STORES}?unknown=1"), &json!({"name": "b"}))
-        .await);
+    ok(&client.post(&format!("{STORES}?unknown=1"), &json!({"name": "b"})).await);
 
     let hash = text(&memory["content_sha256"]);
     let queries = "expected_content_sha265=0 expected_content_sha256_=0 Expected_content_sha256=0 content_sha256=0 \
@@ -57,11 +48,7 @@ pub(super) async fn parameter_given_twice_is_400(place: Place) {
     for (path, query, named) in [
         (STORES, "limit=1&limit=1", "limit"),
         (STORES, "include_archived=true&include_archived=false", ""),
-        (
-            STORES,
-            "created_at[gte]=2020-01-01&created_at%5Bgte%5D=2021-01-01",
-            "created_at",
-        ),
+        (STORES, "created_at[gte]=2020-01-01&created_at%5Bgte%5D=2021-01-01", "created_at"),
         (&store.memories(), "depth=0&depth=1", ""),
         (&store.memories(), "path_prefix=/&path_prefix=/a/", ""),
         (&store.memories(), "limit=5&l%69mit=6", ""),
@@ -73,9 +60,7 @@ pub(super) async fn parameter_given_twice_is_400(place: Place) {
         let named = if named.is_empty() { name } else { named };
         invalid(&client.get(&format!("{path}?{query}")).await, named);
     }
-    let update = client
-        .post(&format!("{at}?view=full&view=full"), &json!({}))
-        .await;
+    let update = client.post(&format!("{at}?view=full&view=full"), &json!({})).await;
     invalid(&update, "view");
     let twice = format!("{at}?expected_content_sha256={hash}&expected_content_sha256={hash}");
     invalid(&delete(client, &twice).await, "expected_content_sha256");
@@ -150,16 +135,9 @@ pub(super) async fn times_are_accepted_in_every_form(place: Place) {
     let tomorrow = &at(two + 86_400_000_000)[..10];
     let midnight = format!("created_at[lte]={today}");
     let of_today = names(client, &format!("created_at[gte]={today}T00:00:00Z")).await;
-    assert_eq!(
-        names(client, &midnight).await.len() + of_today.len(),
-        4,
-        "{midnight}"
-    );
+    assert_eq!(names(client, &midnight).await.len() + of_today.len(), 4, "{midnight}");
     assert!(!names(client, &midnight).await.contains(&"two".to_owned()));
-    assert_eq!(
-        names(client, &format!("created_at[gte]={tomorrow}")).await,
-        [""; 0]
-    );
+    assert_eq!(names(client, &format!("created_at[gte]={tomorrow}")).await, [""; 0]);
 }
 
 pub(super) async fn bad_parameters_are_refused_by_name(place: Place) {
@@ -267,12 +245,7 @@ pub(super) async fn view_shows_content_or_not(place: Place) {
         ("POST", &restore, "?view=full", nothing, Some("one")),
     ] {
         let request = client.request(method.parse().unwrap(), &format!("{path}{query}"));
-        let shown = ok(&send(if body.is_null() {
-            request
-        } else {
-            request.json(&body)
-        })
-        .await);
+        let shown = ok(&send(if body.is_null() { request } else { request.json(&body) }).await);
         assert_eq!(shown["content"].as_str(), content, "{method} {path}{query}");
     }
     let full = format!("{memories}?view=full");
@@ -280,10 +253,9 @@ pub(super) async fn view_shows_content_or_not(place: Place) {
     let upsert = post_with(client, &full, &upsert, ("anthropic-beta", PREVIEW)).await;
     assert_eq!(ok(&upsert)["content"], "two");
 
-    for (list, contents) in [
-        (&memories, json!(["one", "one", "one", "two"])),
-        (&store.versions(), Value::Null),
-    ] {
+    for (list, contents) in
+        [(&memories, json!(["one", "one", "one", "two"])), (&store.versions(), Value::Null)]
+    {
         for query in ["", "?view=basic"] {
             let (items, _) = page_of(&client.get(&format!("{list}{query}")).await);
             assert!(items.iter().all(|item| item["content"].is_null()));
@@ -319,10 +291,7 @@ pub(super) async fn every_store_that_the_credential_may_read_is_searched(place: 
     let chosen = format!("{search}&memory_store_ids[]={}", other.id);
     let twice = format!("{chosen}&memory_store_ids[]={}", other.id);
     for chosen in [&chosen, &twice] {
-        assert_eq!(
-            found(&place.client, chosen).await,
-            std::slice::from_ref(&other.id)
-        );
+        assert_eq!(found(&place.client, chosen).await, std::slice::from_ref(&other.id));
     }
     for client in [&place.bound, &place.stranger] {
         not_found(&client.get(&chosen).await);

@@ -13,37 +13,19 @@ use crate::support::command::keepsake;
 use crate::support::{Answer, Client, Pair, eventually};
 
 fn facts() -> Vec<Fact> {
-    let with = |limits: Value, fact: Fact| Fact {
-        limits: serde_json::from_value(limits).unwrap(),
-        ..fact
-    };
+    let with = |limits: Value, fact: Fact| Fact { limits: serde_json::from_value(limits).unwrap(), ..fact };
     let tenant_bytes = json!({"bytes_per_tenant": 100});
     vec![
-        with(
-            json!({"memories_per_store": 3, "bytes_per_store": 100}),
-            fact!(store_holds_so_many_memories),
-        ),
+        with(json!({"memories_per_store": 3, "bytes_per_store": 100}), fact!(store_holds_so_many_memories)),
         with(json!({"bytes_per_store": 100}), fact!(store_holds_so_many_bytes)),
         with(tenant_bytes.clone(), fact!(tenant_holds_so_many_bytes)),
-        with(
-            tenant_bytes,
-            fact!(store_that_is_deleted_during_writes_frees_its_bytes),
-        ),
+        with(tenant_bytes, fact!(store_that_is_deleted_during_writes_frees_its_bytes)),
         with(json!({"stores_per_tenant": 3}), fact!(tenant_has_so_many_stores)),
-        with(
-            json!({"sessions_per_tenant": 2}),
-            fact!(tenant_has_so_many_sessions),
-        ),
-        with(
-            json!({"session_bytes_per_tenant": 2_000}),
-            fact!(sessions_are_described_with_so_many_bytes),
-        ),
+        with(json!({"sessions_per_tenant": 2}), fact!(tenant_has_so_many_sessions)),
+        with(json!({"session_bytes_per_tenant": 2_000}), fact!(sessions_are_described_with_so_many_bytes)),
         // The keys of `support` and the tenant's first key count.
         with(json!({"api_keys_per_tenant": 8}), fact!(tenant_has_so_many_keys)),
-        with(
-            json!({"audit_entries_per_day": 6}),
-            fact!(tenant_makes_so_many_changes_in_a_day),
-        ),
+        with(json!({"audit_entries_per_day": 6}), fact!(tenant_makes_so_many_changes_in_a_day)),
         with(json!({"bytes_per_memory": 60}), fact!(memory_holds_so_many_bytes)),
     ]
 }
@@ -106,18 +88,11 @@ async fn batch_is_made_but_for(store: &Store, memories: &[(&str, usize, Option<&
     let operations: Vec<_> = memories.iter().map(create).collect();
     let batch = async |is_atomic: bool| {
         let body = json!({"atomic": is_atomic, "operations": operations});
-        store
-            .client
-            .post(&format!("{}/batch", store.memories()), &body)
-            .await
+        store.client.post(&format!("{}/batch", store.memories()), &body).await
     };
     let error = refused(&batch(true).await, 429, "rate_limit_error");
     let first = memories.iter().position(|(.., why)| why.is_some());
-    assert_eq!(
-        error["operation"].as_u64(),
-        first.map(|first| first as u64),
-        "{error}"
-    );
+    assert_eq!(error["operation"].as_u64(), first.map(|first| first as u64), "{error}");
     let made = ok(&batch(false).await);
     for (result, (path, _, why)) in made["data"].as_array().unwrap().iter().zip(memories) {
         match why {
@@ -142,9 +117,7 @@ async fn store_holds_so_many_memories(place: Place) {
     tool_says(&place, "memory_append", "/memories/e", "x", said).await;
     // Existing memories can still be changed.
     ok(&store.upsert("/a", "y").await);
-    store
-        .update(&memories[1], &json!({"path": "/moved", "content": "z"}))
-        .await;
+    store.update(&memories[1], &json!({"path": "/moved", "content": "z"})).await;
     assert_eq!(store.object().await["memory_count"], 3);
     // A deleted memory frees its place, for its own restore or for another memory.
     store.delete(&memories[0]).await;
@@ -198,11 +171,7 @@ async fn store_holds_so_many_bytes(place: Place) {
 }
 
 async fn tenant_holds_so_many_bytes(place: Place) {
-    let [a, b, c] = [
-        place.store(),
-        place.new_store("second").await,
-        place.new_store("third").await,
-    ];
+    let [a, b, c] = [place.store(), place.new_store("second").await, place.new_store("third").await];
     let content = |bytes: usize| json!({"content": "x".repeat(bytes)});
     let first = a.create("/a", &"x".repeat(50)).await;
     b.create("/a", &"x".repeat(49)).await;

@@ -40,12 +40,8 @@ pub(super) async fn one_creation_gets_the_path(place: Place) {
 pub(super) async fn file_and_directory_of_one_name_are_not_both_created(place: Place) {
     let store = place.store();
     for round in 0..4 {
-        let paths = [
-            format!("/{round}"),
-            format!("/{round}/a"),
-            format!("/{round}/a/b"),
-            format!("/{round}/a/b/c"),
-        ];
+        let paths =
+            [format!("/{round}"), format!("/{round}/a"), format!("/{round}/a/b"), format!("/{round}/a/b/c")];
         let creations = paths.iter().map(|path| store.try_create(path, "x"));
         let (made, conflicts) = parted(join_all(creations).await);
         // Each of them excludes every other one.
@@ -151,11 +147,7 @@ pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
         let history = all(&place.client, &query).await;
         let mut is_live = false;
         for version in history.iter().rev() {
-            let expected = if is_live {
-                ["modified", "deleted"]
-            } else {
-                ["created"; 2]
-            };
+            let expected = if is_live { ["modified", "deleted"] } else { ["created"; 2] };
             let operation = text(&version["operation"]);
             assert!(expected.contains(&operation), "{history:#?}");
             is_live = operation != "deleted";
@@ -277,10 +269,7 @@ pub(super) async fn directory_is_deleted_as_a_whole_while_files_are_created_in_i
         async move { store.create(&format!("/d/late-{n}"), "x").await }
     });
     let deletion = json!({"command": "delete", "path": "/memories/d"});
-    let (created, _) = tokio::join!(
-        join_all(creations),
-        place.client.tool_ok(&place.tenant, &deletion)
-    );
+    let (created, _) = tokio::join!(join_all(creations), place.client.tool_ok(&place.tenant, &deletion));
     // Each late file was deleted with the others, or came after all of them were gone.
     let left = store.paths().await;
     assert!(left.iter().all(|path| path.starts_with("/d/late-")), "{left:?}");
@@ -374,20 +363,16 @@ pub(super) async fn racing_changes_keep_every_count_through(stores: &[Store; 2])
     let after = stores[0].object().await;
     // Of six files of each writer, two are moved, and two have 50 bytes.
     let bytes_moved = 2 * (1..=AT_ONCE).sum::<usize>() as u64;
-    for (field, more) in [
-        ("memory_count", 4 * AT_ONCE as u64),
-        ("content_bytes", 100 * AT_ONCE as u64 + bytes_moved),
-    ] {
+    for (field, more) in
+        [("memory_count", 4 * AT_ONCE as u64), ("content_bytes", 100 * AT_ONCE as u64 + bytes_moved)]
+    {
         assert_eq!(count(&after, field), count(&before, field) + more, "{field}");
     }
     let kept = AT_ONCE / 3;
     for directory in 0..3 {
         let at = format!("/memories/{directory}");
-        let expected = [
-            (at.clone(), 100 * kept),
-            (format!("{at}/0/"), 50 * kept),
-            (format!("{at}/1/"), 50 * kept),
-        ];
+        let expected =
+            [(at.clone(), 100 * kept), (format!("{at}/0/"), 50 * kept), (format!("{at}/1/"), 50 * kept)];
         let mut shown = shown_bytes(&stores[1], &at).await;
         shown.retain(|path, _| path.ends_with('/') || *path == at);
         assert_eq!(shown, BTreeMap::from(expected));

@@ -47,10 +47,7 @@ pub(super) async fn redaction_removes_content_and_keeps_who_did_what(place: Plac
     for view in ["basic", "full"] {
         let shown = place.client.get(&format!("{version}?view={view}")).await;
         assert!(!shown.text.contains("secret"), "{}", shown.text);
-        let list = place
-            .client
-            .get(&format!("{}?view={view}", store.versions()))
-            .await;
+        let list = place.client.get(&format!("{}?view={view}", store.versions())).await;
         assert!(!list.text.contains("secret"), "{}", list.text);
     }
     assert_eq!(store.read(&memory).await["content"], "harmless");
@@ -108,15 +105,8 @@ pub(super) async fn shared_blob_is_removed_with_its_last_version(place: Place) {
     }
     assert_eq!(blobs(&place, &store).await, [""; 0]);
     let history = store.history().await;
-    assert_eq!(
-        strings(&history, "operation"),
-        ["deleted", "modified", "modified", "created"]
-    );
-    assert!(
-        history
-            .iter()
-            .all(|version| version["path"].is_null() && version["redacted_at"].is_string())
-    );
+    assert_eq!(strings(&history, "operation"), ["deleted", "modified", "modified", "created"]);
+    assert!(history.iter().all(|version| version["path"].is_null() && version["redacted_at"].is_string()));
 }
 
 pub(super) async fn redaction_lists_versions_with_the_same_content(place: Place) {
@@ -151,9 +141,7 @@ pub(super) async fn path_of_a_deleted_memory_is_redacted_too(place: Place) {
     }
     // A later version of a memory can be.
     let moved = store.create("/secret-name", "y").await;
-    store
-        .update(&moved, &json!({"path": "/plain", "content": "z"}))
-        .await;
+    store.update(&moved, &json!({"path": "/plain", "content": "z"})).await;
     store.delete(&moved).await;
     store.redact(&moved["memory_version_id"]).await;
     let history = store.history().await;

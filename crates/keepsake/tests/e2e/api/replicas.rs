@@ -88,10 +88,7 @@ async fn what_is_removed_is_served_nowhere(here: &Client, there: &Client) {
     ours.update(&memory, &json!({"content": "harmless"})).await;
     assert_eq!(theirs.read(&memory).await["content"], "harmless");
     ours.redact(&memory["memory_version_id"]).await;
-    for shown in [
-        there.get(&version).await,
-        there.get(&format!("{}?view=full", theirs.versions())).await,
-    ] {
+    for shown in [there.get(&version).await, there.get(&format!("{}?view=full", theirs.versions())).await] {
         ok(&shown);
         assert!(!shown.text.contains("secret"), "{}", shown.text);
     }

@@ -42,10 +42,7 @@ pub(super) fn changes(session: &str, store: &Store, other: &Store) -> [(String, 
         (format!("{session}/archive"), json!({})),
         (format!("{session}/token"), json!({})),
         (format!("{session}/resources"), attached(other, "read_only")),
-        (
-            format!("{session}/resources/{}", store.id),
-            json!({"access": "read_only"}),
-        ),
+        (format!("{session}/resources/{}", store.id), json!({"access": "read_only"})),
     ]
 }
 
@@ -83,10 +80,7 @@ pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
     });
     assert_eq!(*resource, expected);
     let prompt = text(&made["system_prompt"]);
-    assert!(
-        prompt.contains("/memories/team-rules") && prompt.contains("Read."),
-        "{prompt}"
-    );
+    assert!(prompt.contains("/memories/team-rules") && prompt.contains("Read."), "{prompt}");
 
     // The attachment keeps the store's first name and description.
     let renamed = json!({"name": "Other", "description": "Other."});
@@ -96,10 +90,7 @@ pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
     shown.as_object_mut().unwrap().remove("token");
     let path = format!("{SESSIONS}/{}", text(&made["id"]));
     assert_eq!(ok(&place.client.get(&path).await), shown);
-    assert_eq!(
-        all(&place.client, &format!("{SESSIONS}?limit=1")).await,
-        [shown.clone()]
-    );
+    assert_eq!(all(&place.client, &format!("{SESSIONS}?limit=1")).await, [shown.clone()]);
     for id in [text(&resource["id"]), &store.id] {
         let at = format!("{path}/resources/{id}");
         assert_eq!(&ok(&place.client.get(&at).await), resource);
@@ -119,10 +110,7 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
     let repository = json!({"type": "github_repository", "url": "https://x", "authorization_token": "t"});
     let both =
         json!({"type": "memory_store", "memory_store_id": store.id, "prompt": "a", "instructions": "b"});
-    let (first, many) = (
-        attached(&store, "read_only"),
-        vec![attached(&store, "read_only"); 9],
-    );
+    let (first, many) = (attached(&store, "read_only"), vec![attached(&store, "read_only"); 9]);
     let mut wrong = vec![
         (attaching(&[file]), "resources[0]"),
         (attaching(&[first.clone(), repository]), "resources[1]"),
@@ -130,18 +118,12 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
         (attaching(&[first.clone(), first.clone()]), "`resources`"),
         (attaching(&many), "`resources`"),
         (attaching(&[attached(&store, "write")]), "`access`"),
-        (
-            attaching(&[json!({"type": "memory_store", "memory_store_id": "x"})]),
-            "memstore_",
-        ),
+        (attaching(&[json!({"type": "memory_store", "memory_store_id": "x"})]), "memstore_"),
         (attaching(&[json!({"type": "memory_store"})]), "memory_store_id"),
         (json!({"environment_id": "e"}), "agent"),
         (json!({"agent": "a"}), "environment_id"),
         (json!({"agent": "a", "environment_id": ""}), "`environment_id`"),
-        (
-            json!({"agent": {"id": "a"}, "environment_id": "e"}),
-            "`agent.type`",
-        ),
+        (json!({"agent": {"id": "a"}, "environment_id": "e"}), "`agent.type`"),
     ];
     for (field, value) in [
         ("budget", json!({"max_list_cost": "1"})),
@@ -165,10 +147,7 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
     let nowhere = Store::new(client, "memstore_01ARZ3NDEKTSV4RRFFQ69G5FAV");
     let of_nowhere = attaching(&[attached(&nowhere, "read_only")]);
     not_found(&client.post(SESSIONS, &of_nowhere).await);
-    assert_eq!(
-        all(client, &format!("{SESSIONS}?limit=100&include_archived=true")).await,
-        [] as [Value; 0]
-    );
+    assert_eq!(all(client, &format!("{SESSIONS}?limit=100&include_archived=true")).await, [] as [Value; 0]);
 
     let (_, path, _) = open(client, &[first]).await;
     for field in ["agent", "vault_ids", "budget"] {
@@ -183,11 +162,7 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
         (&resources, attached(&store, "read_only"), "`memory_store_id`"),
         (&resource, json!({"access": "write"}), "`access`"),
         (&resource, json!({"instructions": long}), "`instructions`"),
-        (
-            &resource,
-            json!({"authorization_token": "x"}),
-            "authorization_token",
-        ),
+        (&resource, json!({"authorization_token": "x"}), "authorization_token"),
     ] {
         invalid(&client.post(at, &body).await, named);
     }
@@ -206,9 +181,7 @@ pub(super) async fn sessions_are_listed_with_every_filter(place: Place) {
         sessions.push(ok(&client.post(SESSIONS, &body).await));
     }
     let (second, third) = (&sessions[1], &sessions[2]);
-    ok(&client
-        .post(&format!("{SESSIONS}/{}/archive", text(&second["id"])), &json!({}))
-        .await);
+    ok(&client.post(&format!("{SESSIONS}/{}/archive", text(&second["id"])), &json!({})).await);
     let made = strings(&sessions, "id");
     let position = |id: &String| made.iter().position(|made| made == id).unwrap();
     let (at, newest) = (text(&second["created_at"]), text(&third["created_at"]));
@@ -219,19 +192,13 @@ pub(super) async fn sessions_are_listed_with_every_filter(place: Place) {
         ("include_archived=true&order=asc".to_owned(), vec![0, 1, 2]),
         ("statuses[]=terminated".to_owned(), vec![1]),
         ("statuses[]=idle".to_owned(), vec![2, 0]),
-        (
-            "statuses%5B%5D=idle&statuses%5B%5D=terminated".to_owned(),
-            vec![2, 1, 0],
-        ),
+        ("statuses%5B%5D=idle&statuses%5B%5D=terminated".to_owned(), vec![2, 1, 0]),
         ("statuses=running".to_owned(), vec![]),
         ("statuses[]=terminated&include_archived=false".to_owned(), vec![]),
         (store_filter.clone(), vec![2]),
         (format!("{store_filter}&include_archived=true"), vec![2, 1]),
         ("agent_id=a&include_archived=true".to_owned(), vec![1, 0]),
-        (
-            "agent_id=a&agent_version=2&include_archived=true".to_owned(),
-            vec![1],
-        ),
+        ("agent_id=a&agent_version=2&include_archived=true".to_owned(), vec![1]),
         ("agent_version=2".to_owned(), vec![2, 0]),
         ("agent_id=nobody".to_owned(), vec![]),
         ("deployment_id=depl_1".to_owned(), vec![]),
@@ -299,10 +266,7 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     for _ in 0..2 {
         let answer = ok(&holder.post(&format!("{path}/tool_calls"), &block).await);
         assert_eq!(answer["tool_use_id"], "toolu_1");
-        assert_eq!(
-            answer["content"],
-            format!("File created successfully at: {mount}/a.md")
-        );
+        assert_eq!(answer["content"], format!("File created successfully at: {mount}/a.md"));
     }
     let held = store.seen_by(&holder);
     let made = held.create("/b.md", "two").await;
@@ -313,10 +277,7 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     let actor = json!({"type": "session_actor", "session_id": id});
     let history = all(client, &format!("{}?session_id={id}&limit=1", store.versions())).await;
     assert_eq!(strings(&history, "path"), ["/b.md", "/b.md", "/a.md"]);
-    assert!(
-        history.iter().all(|version| version["created_by"] == actor),
-        "{history:?}"
-    );
+    assert!(history.iter().all(|version| version["created_by"] == actor), "{history:?}");
     let everything = store.history().await;
     assert_eq!(everything[0]["path"], "/c.md");
     assert_eq!(everything[0]["created_by"]["type"], "api_actor");
@@ -357,10 +318,7 @@ pub(super) async fn events_record_each_call_without_content(place: Place) {
         assert_eq!(event["type"], "agent.tool_use");
         assert_time(&event["processed_at"]);
     }
-    assert_eq!(
-        strings(&events, "name"),
-        ["memory", "memory", "memory", "memory_list", "bash"]
-    );
+    assert_eq!(strings(&events, "name"), ["memory", "memory", "memory", "memory_list", "bash"]);
     let mut reversed = all(client, &format!("{path}/events?limit=3&order=desc")).await;
     reversed.reverse();
     assert_eq!(reversed, events);
@@ -413,11 +371,9 @@ pub(super) async fn bodies_of_archive_and_token_may_be_left_out(place: Place) {
         ok(&post_text(&place.client, &archive, body).await);
     }
     let view = json!({"command": "view", "path": "/memories"});
-    for (at, body) in [
-        (&tokens, json!({})),
-        (&path, json!({"title": "x"})),
-        (&format!("{path}/tool_calls"), view),
-    ] {
+    for (at, body) in
+        [(&tokens, json!({})), (&path, json!({"title": "x"})), (&format!("{path}/tool_calls"), view)]
+    {
         invalid(&place.client.post(at, &body).await, "archived");
     }
     let deletion = delete(&place.client, &format!("{path}?beta=true&x=1")).await;
@@ -456,10 +412,7 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
     }
     let (session, path, _) = open(client, &resources).await;
     let directories = |session: &Value| strings(session["resources"].as_array().unwrap(), "mount_path");
-    assert_eq!(
-        directories(&session),
-        ["/mnt/memory/notes", "/mnt/memory/notes-2", "/mnt/memory/memory"]
-    );
+    assert_eq!(directories(&session), ["/mnt/memory/notes", "/mnt/memory/notes-2", "/mnt/memory/memory"]);
     let list = format!("{path}/resources");
     let second = format!("{list}/{}", text(&session["resources"][1]["id"]));
     ok(&delete(client, &second).await);
@@ -469,10 +422,7 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
     let store = place.new_store("notes").await;
     let new = json!({"type": "memory_store", "memory_store_id": store.id});
     let added = ok(&client.post(&list, &new).await);
-    shows(
-        &added,
-        &json!({"mount_path": "/mnt/memory/notes-2", "access": "read_write"}),
-    );
+    shows(&added, &json!({"mount_path": "/mnt/memory/notes-2", "access": "read_write"}));
     let resource = format!("{list}/{}", text(&added["id"]));
     let changed = ok(&client.post(&resource, &json!({"instructions": "b"})).await);
     let mut expected = added.clone();
@@ -482,10 +432,7 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
     assert!(text(&changed["updated_at"]) > text(&added["updated_at"]));
     let shown = ok(&client.get(&path).await);
     assert_eq!(shown["updated_at"], changed["updated_at"]);
-    assert_eq!(
-        directories(&shown),
-        ["/mnt/memory/notes", "/mnt/memory/memory", "/mnt/memory/notes-2"]
-    );
+    assert_eq!(directories(&shown), ["/mnt/memory/notes", "/mnt/memory/memory", "/mnt/memory/notes-2"]);
     assert_eq!(ok(&client.get(&list).await)["data"], shown["resources"]);
     for limit in [0, 1_001] {
         invalid(&client.get(&format!("{list}?limit={limit}")).await, "`limit`");
@@ -614,20 +561,11 @@ pub(super) async fn events_hold_sizes_of_what_may_be_content(place: Place) {
             json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2]}),
         ),
         // An erasure could not match this path, which is in no store.
-        (
-            view("/memories/elsewhere/secret"),
-            json!({"command": "view", "path": size(26)}),
-        ),
+        (view("/memories/elsewhere/secret"), json!({"command": "view", "path": size(26)})),
         (view("/memories"), view("/memories")),
         (unnamed(""), json!({"command": size(8), "path": "/memories"})),
-        (
-            unnamed("a secret"),
-            json!({"command": size(8), "path": "/memories"}),
-        ),
-        (
-            unnamed("no\0tool"),
-            json!({"command": size(8), "path": "/memories"}),
-        ),
+        (unnamed("a secret"), json!({"command": size(8), "path": "/memories"})),
+        (unnamed("no\0tool"), json!({"command": size(8), "path": "/memories"})),
     ];
     for (input, _) in &calls {
         call(&holder, &path, input).await;
@@ -639,10 +577,7 @@ pub(super) async fn events_hold_sizes_of_what_may_be_content(place: Place) {
     let mut expected: Vec<_> = calls.into_iter().map(|(_, kept)| kept).collect();
     expected.push(view("/memories/a.md"));
     assert_eq!(inputs, expected);
-    assert_eq!(
-        strings(&events[8..], "name"),
-        ["unknown", "unknown", "unknown", "memory"]
-    );
+    assert_eq!(strings(&events[8..], "name"), ["unknown", "unknown", "unknown", "memory"]);
 
     for limit in [0, 1_001] {
         let refused = client.get(&format!("{path}/events?limit={limit}")).await;

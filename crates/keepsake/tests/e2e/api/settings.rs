@@ -45,17 +45,10 @@ pub(super) async fn memories_show_their_expiry_time(place: Place) {
     let memory = store.create("/a", "one").await;
     let life = 10 * DAY_MICROS;
     let lives_since = |memory: &Value, time: &str| {
-        assert_eq!(
-            micros(&memory["expires_at"]) - micros(&memory[time]),
-            life,
-            "{memory}"
-        );
+        assert_eq!(micros(&memory["expires_at"]) - micros(&memory[time]), life, "{memory}");
     };
     lives_since(&memory, "updated_at");
-    lives_since(
-        &store.update(&memory, &json!({"content": "two"})).await,
-        "updated_at",
-    );
+    lives_since(&store.update(&memory, &json!({"content": "two"})).await, "updated_at");
     let read = store.read(&memory).await;
     let read_again = store.read(&memory).await;
     assert!(micros(&read_again["expires_at"]) > micros(&read["updated_at"]) + life);

@@ -35,10 +35,7 @@ pub(super) async fn created_store_has_the_given_fields(place: Place) {
 pub(super) async fn name_and_description_are_bounded_in_characters(place: Place) {
     let (client, store) = (&place.client, place.store());
     for character in ["x", "é", "界", "🦀"] {
-        for (field, lengths, over) in [
-            ("name", [1, 254, 255], 256),
-            ("description", [0, 1023, 1024], 1025),
-        ] {
+        for (field, lengths, over) in [("name", [1, 254, 255], 256), ("description", [0, 1023, 1024], 1025)] {
             let with = |length: usize| {
                 let mut body = json!({"name": "a"});
                 body[field] = json!(character.repeat(length));
@@ -117,10 +114,7 @@ pub(super) async fn metadata_is_bounded_after_the_merge(place: Place) {
     invalid(&update(json!({"one more": "v"})).await, "metadata");
     invalid(&update(json!({"k0": "other", "one more": "v"})).await, "metadata");
     assert_eq!(store.object().await, full);
-    assert_eq!(
-        ok(&update(json!({"k0": "other"})).await)["metadata"]["k0"],
-        "other"
-    );
+    assert_eq!(ok(&update(json!({"k0": "other"})).await)["metadata"]["k0"], "other");
     ok(&update(json!({"nothing": null})).await);
     let swapped = ok(&update(json!({"k1": null, "one more": "v"})).await);
     assert_eq!(swapped["metadata"].as_object().unwrap().len(), 16);
@@ -145,11 +139,7 @@ pub(super) async fn update_changes_what_it_names_by_post_and_by_patch(place: Pla
             json!({"metadata": {"k": "V", "m": "x"}}),
             json!({"metadata": {"k": "V", "l": "w", "m": "x"}}),
         ),
-        (
-            false,
-            json!({"metadata": {"k": null}}),
-            json!({"metadata": {"l": "w", "m": "x"}}),
-        ),
+        (false, json!({"metadata": {"k": null}}), json!({"metadata": {"l": "w", "m": "x"}})),
         (
             true,
             json!({"name": "Z", "description": "Y", "metadata": {"l": null, "m": null, "never": null}}),
@@ -223,10 +213,7 @@ pub(super) async fn stores_are_listed_newest_first_with_filters(place: Place) {
     ok(&delete(client, &format!("{STORES}/{}", text(&deleted["id"]))).await);
     made.reverse();
     let mut whole = made;
-    *whole
-        .iter_mut()
-        .find(|store| store["id"] == object["id"])
-        .unwrap() = object.clone();
+    *whole.iter_mut().find(|store| store["id"] == object["id"]).unwrap() = object.clone();
     let mut live = whole.clone();
     live.retain(|store| store["id"] != object["id"]);
     for limit in [1, 2, 3, 7, 8, 100] {

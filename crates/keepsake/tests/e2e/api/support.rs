@@ -153,11 +153,7 @@ impl Place {
 
 impl Store {
     pub(super) fn new(client: &Client, id: &str) -> Self {
-        Self {
-            client: client.clone(),
-            id: id.to_owned(),
-            path: format!("{STORES}/{id}"),
-        }
+        Self { client: client.clone(), id: id.to_owned(), path: format!("{STORES}/{id}") }
     }
 
     /// The same store as another client sees it.
@@ -219,10 +215,7 @@ impl Store {
 
     /// Reads a memory without its content.
     pub(super) async fn basic(&self, memory: &Value) -> Value {
-        ok(&self
-            .client
-            .get(&format!("{}?view=basic", self.memory(memory)))
-            .await)
+        ok(&self.client.get(&format!("{}?view=basic", self.memory(memory))).await)
     }
 
     /// Archives it.
@@ -333,10 +326,7 @@ pub(super) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
     let error = body["error"].clone();
     let request_id = answer.header("request-id");
     assert!(request_id.starts_with("req_"), "{request_id:?}");
-    assert_eq!(
-        body,
-        json!({"type": "error", "error": error, "request_id": request_id})
-    );
+    assert_eq!(body, json!({"type": "error", "error": error, "request_id": request_id}));
     assert_eq!(error["type"], kind, "{}", answer.text);
     assert_ne!(text(&error["message"]), "");
     let is_in_vain =
@@ -372,10 +362,7 @@ pub(super) fn path_conflict(answer: &Answer, conflicting: &Value) {
 pub(super) fn precondition_failed(answer: &Answer, memory: &Value) {
     let error = refused(answer, 409, "memory_precondition_failed_error");
     assert_eq!(error["memory_id"], memory["id"], "{error}");
-    assert_eq!(
-        error["current_content_sha256"], memory["content_sha256"],
-        "{error}"
-    );
+    assert_eq!(error["current_content_sha256"], memory["content_sha256"], "{error}");
 }
 
 /// Every item of a listing, page after page; `path` has a query already.

@@ -49,10 +49,7 @@ pub(super) async fn versions_show_what_was_done(place: Place) {
         assert_eq!(shown[version]["id"], memory["memory_version_id"]);
         assert_eq!(shown[version]["created_at"], memory["updated_at"]);
     }
-    for (version, content) in shown
-        .iter()
-        .zip([Value::Null, json!("two"), json!("two"), json!("one")])
-    {
+    for (version, content) in shown.iter().zip([Value::Null, json!("two"), json!("two"), json!("one")]) {
         let at = store.version(&version["id"]);
         let mut full = version.clone();
         full["content"] = content;
@@ -79,10 +76,7 @@ pub(super) async fn filters_work_alone_and_combined(place: Place) {
     store.update(&memories[0], &json!({"content": "three"})).await;
     by_second.delete(&memories[2]).await;
     let whole = store.history().await;
-    let keys = [
-        text(&whole[1]["created_by"]["api_key_id"]),
-        text(&whole[0]["created_by"]["api_key_id"]),
-    ];
+    let keys = [text(&whole[1]["created_by"]["api_key_id"]), text(&whole[0]["created_by"]["api_key_id"])];
     assert_ne!(keys[0], keys[1]);
     let (middle, id) = (text(&whole[4]["created_at"]), text(&memories[0]["id"]));
     let of = |field: &'static str, value: &str| -> (String, Filter) {
@@ -91,10 +85,7 @@ pub(super) async fn filters_work_alone_and_combined(place: Place) {
     };
     let by = |key: &'static str, id: &str| -> (String, Filter) {
         let (query, id) = (format!("{key}={id}"), id.to_owned());
-        (
-            query,
-            Box::new(move |version| version["created_by"][key] == id.as_str()),
-        )
+        (query, Box::new(move |version| version["created_by"][key] == id.as_str()))
     };
     let filters: Vec<(String, Filter)> = vec![
         of("memory_id", id),
@@ -103,14 +94,8 @@ pub(super) async fn filters_work_alone_and_combined(place: Place) {
         of("operation", "deleted"),
         by("api_key_id", keys[0]),
         by("api_key_id", keys[1]),
-        (
-            format!("created_at[gte]={middle}"),
-            Box::new(|version| text(&version["created_at"]) >= middle),
-        ),
-        (
-            format!("created_at[lte]={middle}"),
-            Box::new(|version| text(&version["created_at"]) <= middle),
-        ),
+        (format!("created_at[gte]={middle}"), Box::new(|version| text(&version["created_at"]) >= middle)),
+        (format!("created_at[lte]={middle}"), Box::new(|version| text(&version["created_at"]) <= middle)),
         by("session_id", "sesn_00000000000000000000000001"),
         by("service_account_id", "robot"),
         by("api_key_id", "apikey_00000000000000000000000001"),
@@ -189,11 +174,8 @@ pub(super) async fn tool_and_api_write_one_history_with_its_actors(place: Place)
     assert_eq!(store.paths().await, [""; 0]);
 
     let versions = store.history().await;
-    let told: Vec<_> = versions
-        .iter()
-        .rev()
-        .map(|version| (text(&version["operation"]), text(&version["path"])))
-        .collect();
+    let told: Vec<_> =
+        versions.iter().rev().map(|version| (text(&version["operation"]), text(&version["path"]))).collect();
     assert_eq!(
         told,
         [
@@ -206,11 +188,7 @@ pub(super) async fn tool_and_api_write_one_history_with_its_actors(place: Place)
             ("deleted", "/d/b.txt"),
         ]
     );
-    let by: Vec<_> = versions
-        .iter()
-        .rev()
-        .map(|version| &version["created_by"])
-        .collect();
+    let by: Vec<_> = versions.iter().rev().map(|version| &version["created_by"]).collect();
     let (first, second) = (by[0], by[1]);
     assert_ne!(first, second);
     assert_eq!(by, [first, second, first, second, second, first, second]);
@@ -253,9 +231,7 @@ pub(super) async fn times_are_found_in_a_history_with_gaps(place: Place) {
 async fn with_past(store: &Store) -> (Value, Vec<Value>) {
     let made = store.create("/first", "one").await;
     let two = store.update(&made, &json!({"content": "two"})).await;
-    let moved = store
-        .update(&made, &json!({"path": "/second", "content": "three"}))
-        .await;
+    let moved = store.update(&made, &json!({"path": "/second", "content": "three"})).await;
     let versions = [&made, &two, &moved].map(|memory| memory["memory_version_id"].clone());
     (made, versions.to_vec())
 }
@@ -265,10 +241,7 @@ pub(super) async fn restored_version_is_a_new_one(place: Place) {
     let (made, versions) = with_past(&store).await;
     let restored = store.restore(&versions[0]).await;
     shows(&restored, &json!({"id": made["id"], "type": "memory"}));
-    shows(
-        &restored,
-        &json!({"path": "/first", "content_sha256": sha256("one")}),
-    );
+    shows(&restored, &json!({"path": "/first", "content_sha256": sha256("one")}));
     assert_eq!(restored["created_at"], made["created_at"]);
     assert!(!versions.contains(&restored["memory_version_id"]));
     assert_eq!(store.read(&made).await["content"], "one");
@@ -334,10 +307,7 @@ pub(super) async fn restore_needs_its_precondition_and_a_free_path(place: Place)
     path_conflict(&store.try_restore(&versions[0], &on("three")).await, &other);
     let only_if_free = json!({"precondition": {"type": "not_exists"}});
     let unchanged = ok(&store.try_restore(&versions[0], &only_if_free).await);
-    shows(
-        &unchanged,
-        &json!({"path": now["path"], "memory_version_id": now["memory_version_id"]}),
-    );
+    shows(&unchanged, &json!({"path": now["path"], "memory_version_id": now["memory_version_id"]}));
     assert_eq!(store.version_count().await, 4);
     store.delete(&other).await;
     let restored = ok(&store.try_restore(&versions[0], &on("three")).await);
@@ -347,11 +317,8 @@ pub(super) async fn restore_needs_its_precondition_and_a_free_path(place: Place)
     assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
     // A deleted memory has no content, so the precondition fails.
     store.delete(&made).await;
-    let error = refused(
-        &store.try_restore(&versions[2], &on("one")).await,
-        409,
-        "memory_precondition_failed_error",
-    );
+    let error =
+        refused(&store.try_restore(&versions[2], &on("one")).await, 409, "memory_precondition_failed_error");
     assert_eq!(error["memory_id"], made["id"]);
     assert!(error["current_content_sha256"].is_null(), "{error}");
     let directory = store.create("/first/below", "x").await;

@@ -41,15 +41,8 @@ async fn example_of_postgres_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_postgres_and_s3_with_irsa_runs() {
     let installation = Installation::new("postgres-s3-irsa", Storage::RoleOfThePod).await;
-    let container = installation
-        .chart(&installation.values)
-        .await
-        .main_container("gateway");
-    let names: Vec<_> = container
-        .variables
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let container = installation.chart(&installation.values).await.main_container("gateway");
+    let names: Vec<_> = container.variables.iter().map(|(name, _)| name.as_str()).collect();
     assert!(!names.contains(&"KEEPSAKE_BLOBS_SECRET_ACCESS_KEY"), "{names:?}");
     installation.runs(&[]).await;
 }
@@ -74,10 +67,7 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     let (client, key) = installation.follow_notes(&chart).await;
 
     let file = folder().join("sync-sidecar.yaml");
-    installation
-        .cluster
-        .run(&commands_of(&file), &[("KEY", &key)])
-        .await;
+    installation.cluster.run(&commands_of(&file), &[("KEY", &key)]).await;
     let upgraded = installation.chart(&installation.values).await;
     let (mut sidecar, memory) = upgraded.start_sidecar("agent");
     let store = first_store(&client).await;
@@ -149,11 +139,7 @@ impl Installation {
         for key in ["index-url", "app-url", "jobs-url", "owner-url"] {
             cluster.replace(key, &stores.database.url());
         }
-        Self {
-            cluster,
-            _stores: stores,
-            values,
-        }
+        Self { cluster, _stores: stores, values }
     }
 
     async fn chart(&self, values: &Value) -> Chart {
@@ -195,11 +181,7 @@ impl Installation {
     /// with, and the key.
     async fn follow_notes(&self, chart: &Chart) -> (Client, String) {
         self.cluster.enter(&chart.main_container("gateway").variables);
-        let commands: Vec<_> = chart
-            .notes
-            .lines()
-            .filter_map(|line| line.strip_prefix("  "))
-            .collect();
+        let commands: Vec<_> = chart.notes.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         assert!(commands.len() >= 5, "{}", chart.notes);
         let printed = self.cluster.run(&commands.join("\n"), &[]).await;
         let key = printed.lines().last().unwrap().to_owned();
@@ -275,10 +257,7 @@ impl Cluster {
 
     /// The Secrets and config maps.
     fn objects(&self) -> Vec<Value> {
-        let kinds = [
-            ("secret", "Secret", "stringData"),
-            ("configmap", "ConfigMap", "data"),
-        ];
+        let kinds = [("secret", "Secret", "stringData"), ("configmap", "ConfigMap", "data")];
         let mut objects = Vec::new();
         for (folder, kind, field) in kinds {
             for object in entries(&self.0.path().join(folder)) {

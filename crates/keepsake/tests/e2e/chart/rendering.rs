@@ -74,11 +74,7 @@ impl Chart {
         let folder = tempfile::tempdir().unwrap();
         let of_test = folder.path().join("values.yaml");
         std::fs::write(&of_test, values.to_string()).unwrap();
-        let files: Vec<_> = files
-            .iter()
-            .map(PathBuf::as_path)
-            .chain([of_test.as_path()])
-            .collect();
+        let files: Vec<_> = files.iter().map(PathBuf::as_path).chain([of_test.as_path()]).collect();
         Self::render_files(EXAMPLE_RELEASE, &files, outside, folder).await
     }
 
@@ -106,27 +102,17 @@ impl Chart {
     /// Runs the containers of an event's hooks, lower weights first. They find only
     /// the objects that earlier hooks created.
     pub(crate) async fn run_hooks(&self, event: &str) -> Vec<Run> {
-        let mut hooks: Vec<_> = self
-            .objects
-            .iter()
-            .filter(|object| hook_events(object).any(|of| of == event))
-            .collect();
+        let mut hooks: Vec<_> =
+            self.objects.iter().filter(|object| hook_events(object).any(|of| of == event)).collect();
         hooks.sort_by_key(|hook| weight(hook));
-        let mut there: Vec<&Value> = if event == "test" {
-            self.ordinary().collect()
-        } else {
-            Vec::new()
-        };
+        let mut there: Vec<&Value> = if event == "test" { self.ordinary().collect() } else { Vec::new() };
         let mut runs = Vec::new();
         for hook in hooks {
             if let Some(spec) = pod_spec(hook) {
                 let container = self.container(spec, &spec["containers"][0], &there);
                 let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
-                let variables: Vec<_> = container
-                    .variables
-                    .iter()
-                    .map(|(name, value)| (name.as_str(), value.as_str()))
-                    .collect();
+                let variables: Vec<_> =
+                    container.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
                 runs.push(keepsake_with(&arguments, &variables).await);
             }
             there.push(hook);
@@ -210,19 +196,14 @@ impl Chart {
         let spec = pod_spec(deployment.unwrap()).unwrap();
         let container = self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>());
         let file = container.arguments.last().unwrap().as_str();
-        let variables: Vec<_> = container
-            .variables
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
+        let variables: Vec<_> =
+            container.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         keepsake_with(&["config", "check", "--config", file], &variables).await
     }
 
     /// The objects other than hooks.
     fn ordinary(&self) -> impl Iterator<Item = &Value> {
-        self.objects
-            .iter()
-            .filter(|object| hook_events(object).next().is_none())
+        self.objects.iter().filter(|object| hook_events(object).next().is_none())
     }
 
     fn named(&self, kind: &str, name: &str) -> &Value {
@@ -250,14 +231,9 @@ impl Chart {
         let from_maps = sources.flat_map(|source| {
             let name = text(&source["configMapRef"]["name"]);
             let map = find(there.iter().copied(), "ConfigMap", &name);
-            assert!(
-                map.is_some() || self.outside.is_empty(),
-                "the ConfigMap {name} is not there"
-            );
+            assert!(map.is_some() || self.outside.is_empty(), "the ConfigMap {name} is not there");
             let data = map.and_then(|map| map["data"].as_object());
-            data.into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), text(value)))
+            data.into_iter().flatten().map(|(name, value)| (name.clone(), text(value)))
         });
         let variables = array(&container["env"]).iter().map(|variable| {
             let value = self.value_of(variable, &there);
@@ -314,9 +290,7 @@ impl Chart {
         match find(there.iter().copied(), "Secret", &name) {
             Some(secret) => {
                 let value = secret["stringData"][&key].as_str();
-                value
-                    .unwrap_or_else(|| panic!("the Secret {name} has no {key}"))
-                    .to_owned()
+                value.unwrap_or_else(|| panic!("the Secret {name} has no {key}")).to_owned()
             }
             None if !self.outside.is_empty() || name.starts_with(RELEASE[1]) => {
                 panic!("the Secret {name} is not there")
@@ -330,10 +304,7 @@ impl Container {
     fn spawn(&self) -> RunningServer {
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
         let command = ServerCommand::new(binary(), "").arguments(&arguments);
-        let command = self
-            .variables
-            .iter()
-            .fold(command, |command, (name, value)| command.env(name, value));
+        let command = self.variables.iter().fold(command, |command, (name, value)| command.env(name, value));
         command.spawn()
     }
 }
@@ -374,10 +345,7 @@ impl Pod {
 
 fn hook_events(object: &Value) -> impl Iterator<Item = &str> {
     let events = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
-    events
-        .unwrap_or_default()
-        .split(',')
-        .filter(|event| !event.is_empty())
+    events.unwrap_or_default().split(',').filter(|event| !event.is_empty())
 }
 
 fn weight(hook: &Value) -> i64 {
@@ -417,18 +385,12 @@ fn moved(text: &str, places: &[(String, PathBuf)]) -> String {
         return folder.display().to_string();
     }
     // Numbers first: a folder may have the path of a mount in its own.
-    let numbered = places
-        .iter()
-        .enumerate()
-        .fold(text.to_owned(), |text, (number, (path, _))| {
-            text.replace(&format!("{path}/"), &format!("\0{number}/"))
-        });
-    places
-        .iter()
-        .enumerate()
-        .fold(numbered, |text, (number, (_, folder))| {
-            text.replace(&format!("\0{number}/"), &format!("{}/", folder.display()))
-        })
+    let numbered = places.iter().enumerate().fold(text.to_owned(), |text, (number, (path, _))| {
+        text.replace(&format!("{path}/"), &format!("\0{number}/"))
+    });
+    places.iter().enumerate().fold(numbered, |text, (number, (_, folder))| {
+        text.replace(&format!("\0{number}/"), &format!("{}/", folder.display()))
+    })
 }
 
 fn port_named(ports: &Value, name: &Value) -> u64 {

@@ -47,9 +47,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// The lines of a file of JSON lines.
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The index but for ids and times.
@@ -73,9 +71,7 @@ impl Person {
     async fn create(&self, path: &str, content: &str) -> String {
         let client = self.server.client(&self.tenant);
         let route = format!("/v1/memory_stores/{}/memories", self.tenant.store_id);
-        let made = client
-            .post(&route, &json!({"path": path, "content": content}))
-            .await;
+        let made = client.post(&route, &json!({"path": path, "content": content})).await;
         assert_eq!(made.status, 200, "{}", made.text);
         made.json()["id"].as_str().unwrap().to_owned()
     }
@@ -103,9 +99,7 @@ impl Person {
     /// The paths and contents of the memories, as `memory ls` lists them.
     async fn contents(&self, store: &str) -> BTreeMap<String, Value> {
         let listed = self.ok(&format!("memory ls -R -o jsonl {store}")).await;
-        let listed = listed
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let listed = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let each = listed.map(|memory| {
             let path = memory["path"].as_str().unwrap().to_owned();
             (path, memory["content_sha256"].clone())
@@ -148,9 +142,7 @@ async fn round_trip(extension: &str) {
     person.ok("memory rm deleted.md -y").await;
     let redacted = person.create("/redacted.md", "secret\n").await;
     person.put("redacted.md", "public\n").await;
-    let history = person
-        .json(&format!("memory log --memory {redacted} -o json"))
-        .await;
+    let history = person.json(&format!("memory log --memory {redacted} -o json")).await;
     let version = history["data"][1]["id"].as_str().unwrap();
     person.ok(&format!("memory redact {version} -y")).await;
 
@@ -180,8 +172,7 @@ async fn round_trip(extension: &str) {
         let versions = lines(&Path::new(&first).join("versions.jsonl"));
         let of = |id: &str| {
             let of = versions.iter().filter(|version| version["memory_id"] == id);
-            of.map(|version| version["operation"].as_str().unwrap())
-                .collect::<Vec<_>>()
+            of.map(|version| version["operation"].as_str().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(of(&changed), ["created", "modified"]);
         let blobs: Vec<_> = files(&Path::new(&first).join("blobs")).into_values().collect();
@@ -209,9 +200,7 @@ async fn killed_export_is_continued() {
     killed.kill().await.unwrap();
     assert!(!Path::new(&target).exists());
     let unfinished = person.path("archive.tar.zst.partial");
-    person
-        .ends(&format!("import {unfinished}"), 1, "is an unfinished export")
-        .await;
+    person.ends(&format!("import {unfinished}"), 1, "is an unfinished export").await;
     let exported = files(&Path::new(&unfinished).join("memories"));
     let before = exported.len();
     assert!(before >= 30, "{before}");
@@ -276,15 +265,9 @@ async fn memories_that_move_while_a_store_is_read_are_all_read() {
 
     person.ok("store create other").await;
     let proxy = person.proxy_of_lists().await;
-    let from = format!(
-        "import --from-url {} --from-store notes --store other",
-        proxy.url()
-    );
+    let from = format!("import --from-url {} --from-store notes --store other", proxy.url());
     let url = person.server.url();
-    let keys = [
-        ("KEEPSAKE_FROM_API_KEY", person.tenant.key.as_str()),
-        ("KEEPSAKE_URL", &url),
-    ];
+    let keys = [("KEEPSAKE_FROM_API_KEY", person.tenant.key.as_str()), ("KEEPSAKE_URL", &url)];
     person.move_behind_reader(&from, &keys, &proxy).await;
     let imported = person.contents("--store other").await;
     assert_eq!(imported, person.contents("").await);
@@ -399,10 +382,7 @@ async fn conflict_fails_is_skipped_or_replaced() {
     let blocked = format!("import {source} --prefix w --on-conflict replace");
     let blocked = person.line(&blocked).await;
     blocked.ends(4, "");
-    for told in [
-        "is a directory in the memory store",
-        "/memories/w/x is a memory, not a directory",
-    ] {
+    for told in ["is a directory in the memory store", "/memories/w/x is a memory, not a directory"] {
         assert!(blocked.stdout.contains(told), "{}", blocked.stdout);
     }
 }

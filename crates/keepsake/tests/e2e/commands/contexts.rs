@@ -20,10 +20,7 @@ async fn login_remembers_the_server_for_later_commands() {
     run("memory ls").await.ends(2, "keepsake login");
 
     let login = format!("login {url}");
-    person
-        .in_context(&login, &[], "ks_live_unknown\n")
-        .await
-        .ends(5, "");
+    person.in_context(&login, &[], "ks_live_unknown\n").await.ends(5, "");
     let key = format!("{}\n", person.tenant.key);
     let login = format!("{login} --name work --store notes");
     let said = person.in_context(&login, &[], &key).await.ok();

@@ -26,14 +26,7 @@ pub(super) struct Each {
 }
 
 const fn command(name: &'static str, arguments: &'static str) -> Each {
-    Each {
-        name,
-        arguments,
-        input: "",
-        calls_server: true,
-        names_something: true,
-        prints_table: false,
-    }
+    Each { name, arguments, input: "", calls_server: true, names_something: true, prints_table: false }
 }
 
 impl Each {
@@ -42,31 +35,22 @@ impl Each {
     }
 
     const fn local(self) -> Self {
-        Self {
-            calls_server: false,
-            ..self
-        }
+        Self { calls_server: false, ..self }
     }
 
     const fn of_everything(self) -> Self {
-        Self {
-            names_something: false,
-            ..self
-        }
+        Self { names_something: false, ..self }
     }
 
     const fn table(self) -> Self {
-        Self {
-            prints_table: true,
-            ..self
-        }
+        Self { prints_table: true, ..self }
     }
 
     pub(super) fn filled(&self, values: &BTreeMap<&str, String>) -> (Vec<String>, String) {
         let fill = |text: &str| {
-            values.iter().fold(text.to_owned(), |text, (name, value)| {
-                text.replace(&format!("{{{name}}}"), value)
-            })
+            values
+                .iter()
+                .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
         };
         let words = self.name.split('-').chain(self.arguments.split_whitespace());
         (words.map(fill).collect(), fill(self.input))
@@ -75,9 +59,7 @@ impl Each {
 
 /// All commands for people, in an order in which each one works.
 pub(super) const COMMANDS: [Each; 34] = [
-    command("login", "{url} --name work-{place}")
-        .reading("{key}\n")
-        .of_everything(),
+    command("login", "{url} --name work-{place}").reading("{key}\n").of_everything(),
     command("context-list", "").local().of_everything().table(),
     command("context-use", "{context}").local(),
     command("context-env", "{context}").local(),
@@ -152,15 +134,12 @@ impl Person {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_is_in_this_test() {
-    let for_operators = [
-        "serve", "mcp", "config", "migrate", "tenant", "key", "token", "job", "verify", "blobs", "openapi",
-    ];
+    let for_operators =
+        ["serve", "mcp", "config", "migrate", "tenant", "key", "token", "job", "verify", "blobs", "openapi"];
     let pages = crate::support::repository().join("docs/man");
     let names = std::fs::read_dir(pages).unwrap().map(|page| {
         let name = page.unwrap().file_name().into_string().unwrap();
-        name.trim_start_matches("keepsake-")
-            .trim_end_matches(".1")
-            .to_owned()
+        name.trim_start_matches("keepsake-").trim_end_matches(".1").to_owned()
     });
     // `man` is of both, and its pages are compared with the code.
     let groups = ["keepsake", "man", "context", "store", "memory", "session"];

@@ -48,9 +48,7 @@ async fn conflict_without_a_terminal_keeps_the_text() {
     let person = Person::new().await;
     person.put("a.md", "base\n").await;
     let editor = text(&person.editor_in_a_race());
-    let conflict = person
-        .run_with(&["memory", "edit", "a.md"], &[("EDITOR", &editor)], "")
-        .await;
+    let conflict = person.run_with(&["memory", "edit", "a.md"], &[("EDITOR", &editor)], "").await;
     assert_eq!(conflict.code, Some(4), "{}", conflict.stderr);
     let kept = conflict.stderr.trim().rsplit("your text is in ").next().unwrap();
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "base\nmine\n");
@@ -65,9 +63,7 @@ async fn conflict_in_a_terminal_shows_both_and_asks() {
     person.put("a.md", "base\n").await;
     let editor = text(&person.editor_in_a_race());
     let variables = [("EDITOR", editor.as_str())];
-    let solved = person
-        .run_in_terminal("memory edit a.md", &variables, 80, "o\n")
-        .await;
+    let solved = person.run_in_terminal("memory edit a.md", &variables, 80, "o\n").await;
     let shown = solved.stdout;
     assert_eq!(solved.code, Some(0), "{shown}");
     let theirs = r"+theirs \u001b]0;title\u0007";
@@ -84,9 +80,6 @@ async fn deletion_is_confirmed_in_a_terminal() {
     assert_eq!(kept.code, Some(1), "{}", kept.stdout);
     let question = "Delete /memories/a.md? [y/N]";
     assert!(kept.stdout.contains(question), "{}", kept.stdout);
-    person
-        .run_in_terminal("memory rm a.md", &[], 80, "y\n")
-        .await
-        .ok();
+    person.run_in_terminal("memory rm a.md", &[], 80, "y\n").await.ok();
     person.ends("memory cat a.md", 3, "").await;
 }

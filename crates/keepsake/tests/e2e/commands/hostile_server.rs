@@ -28,10 +28,7 @@ impl Victim {
         let home = TempDir::new().unwrap();
         fs::create_dir(home.path().join("notes")).unwrap();
         fs::write(home.path().join("notes/imported.md"), "text").unwrap();
-        Self {
-            home,
-            server: HostileServer::start(hostility).await,
-        }
+        Self { home, server: HostileServer::start(hostility).await }
     }
 
     /// With memories at these paths.
@@ -99,14 +96,7 @@ fn everything(folder: &Path) -> Vec<String> {
     found
 }
 
-const OUTSIDE: [&str; 6] = [
-    "../proj/x.py",
-    "/../proj/x.py",
-    "/a/../../y.md",
-    "/%2e%2e/z.md",
-    "/",
-    "",
-];
+const OUTSIDE: [&str; 6] = ["../proj/x.py", "/../proj/x.py", "/a/../../y.md", "/%2e%2e/z.md", "/", ""];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sync_writes_only_below_its_folder() {
@@ -234,10 +224,7 @@ async fn no_command_lets_a_server_control_the_terminal() {
     });
     for victim in [answering.await, refusing.await] {
         let values = victim.values();
-        for each in COMMANDS
-            .iter()
-            .filter(|each| each.calls_server && each.name != "login")
-        {
+        for each in COMMANDS.iter().filter(|each| each.calls_server && each.name != "login") {
             let (words, input) = each.filled(&values);
             for format in ["table", "json"] {
                 let words: Vec<_> = words.iter().map(String::as_str).chain(["-o", format]).collect();
@@ -256,12 +243,8 @@ async fn no_command_lets_a_server_control_the_terminal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn error_does_not_control_the_terminal_when_stdout_is_a_file() {
-    let victim = Victim::new(Hostility {
-        text: CONTROLS.to_owned(),
-        refuses: true,
-        ..Hostility::default()
-    })
-    .await;
+    let victim =
+        Victim::new(Hostility { text: CONTROLS.to_owned(), refuses: true, ..Hostility::default() }).await;
     let line = format!("{} store list > /dev/null", crate::support::binary().display());
     let output = tokio::process::Command::new("script")
         .args(["-qec", &line, "/dev/null"])
@@ -295,18 +278,11 @@ async fn pipe_gets_contents_as_they_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn list_without_an_end_ends_a_command() {
     for (pages, reason) in [
-        (
-            EndlessPages::Same,
-            "the list names a next page for the second time",
-        ),
+        (EndlessPages::Same, "the list names a next page for the second time"),
         (EndlessPages::Empty, "the list has no end"),
     ] {
-        let victim = Victim::new(Hostility {
-            paths: vec!["/a.md".to_owned()],
-            pages,
-            ..Hostility::default()
-        })
-        .await;
+        let victim =
+            Victim::new(Hostility { paths: vec!["/a.md".to_owned()], pages, ..Hostility::default() }).await;
         let path = |name: &str| victim.path(name).display().to_string();
         let (folder, archive, notes) = (path("memory"), path("archive"), path("notes"));
         for arguments in [
@@ -343,18 +319,11 @@ async fn changes_without_an_end_end_a_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_without_an_end_ends_a_command() {
-    let victim = Victim::new(Hostility {
-        is_endless: true,
-        ..Hostility::default()
-    })
-    .await;
+    let victim = Victim::new(Hostility { is_endless: true, ..Hostility::default() }).await;
     let folder = victim.path("memory").display().to_string();
-    for arguments in [
-        &["memory", "cat", "a.md"][..],
-        &["memory", "put", "a.md"],
-        &["store", "list"],
-        &["sync", &folder],
-    ] {
+    for arguments in
+        [&["memory", "cat", "a.md"][..], &["memory", "put", "a.md"], &["store", "list"], &["sync", &folder]]
+    {
         let reason = format!("it has more than {} bytes", (64 << 20) + (64 << 10));
         victim.run(arguments).await.ends(1, &reason);
     }

@@ -14,13 +14,10 @@ fn checked_in() -> PathBuf {
 
 /// Names and texts of the pages in a folder.
 fn pages(folder: &Path) -> Vec<(String, String)> {
-    let files = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-    let mut pages: Vec<_> = files
-        .map(|path| (name(&path), std::fs::read_to_string(&path).unwrap()))
-        .collect();
+    let mut pages: Vec<_> =
+        files.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect();
     pages.sort();
     pages
 }
@@ -41,11 +38,7 @@ async fn manual_pages_are_those_of_the_code() {
     let names = |pages: &[(String, String)]| pages.iter().map(|page| page.0.clone()).collect::<Vec<_>>();
     assert_eq!(names(&made), names(&known), "{UPDATE}=1 writes the pages again");
     for (made, known) in made.iter().zip(&known) {
-        assert!(
-            made == known,
-            "{} differs; {UPDATE}=1 writes the pages again",
-            made.0
-        );
+        assert!(made == known, "{} differs; {UPDATE}=1 writes the pages again", made.0);
     }
 }
 
@@ -61,11 +54,7 @@ async fn completions_know_the_commands() {
 #[tokio::test]
 async fn version_names_the_commit() {
     let version = keepsake(&["--version"]).await.ok();
-    let commit = version
-        .trim()
-        .strip_prefix(concat!("keepsake ", env!("CARGO_PKG_VERSION"), " ("));
-    let commit = commit
-        .and_then(|rest| rest.strip_suffix(')'))
-        .unwrap_or_else(|| panic!("{version}"));
+    let commit = version.trim().strip_prefix(concat!("keepsake ", env!("CARGO_PKG_VERSION"), " ("));
+    let commit = commit.and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| panic!("{version}"));
     assert!(commit == "unknown" || commit.len() >= 7, "{version}");
 }

@@ -7,11 +7,7 @@ async fn memory_is_written_read_moved_and_deleted() {
     let person = Person::new().await;
     for (path, content, told) in [
         ("notes.md", "one\n", "created /memories/notes.md (4 B)\n"),
-        (
-            "/memories/notes.md",
-            "two\n",
-            "replaced /memories/notes.md (4 B)\n",
-        ),
+        ("/memories/notes.md", "two\n", "replaced /memories/notes.md (4 B)\n"),
         ("notes.md", "two\n", "unchanged: /memories/notes.md (4 B)\n"),
     ] {
         assert_eq!(person.put(path, content).await, told);
@@ -52,9 +48,7 @@ async fn listing_shows_one_directory_or_the_tree() {
     assert_eq!(names.collect::<Vec<_>>().join("\n"), expected);
 
     let lines = person.ok("memory ls -R p -o jsonl").await;
-    let lines = lines
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let paths: Vec<_> = lines.map(|memory| memory["path"].clone()).collect();
     assert_eq!(paths, ["/p/b.md", "/p/q/c.md"]);
 
@@ -146,9 +140,7 @@ async fn expiry_time_of_a_memory_is_set_and_removed() {
         ("", 2, "--never"),
         ("--never --in 1d", 2, "cannot be used with"),
     ] {
-        person
-            .ends(&format!("memory expire offer.md {wrong}"), code, told)
-            .await;
+        person.ends(&format!("memory expire offer.md {wrong}"), code, told).await;
     }
 }
 
@@ -162,27 +154,12 @@ async fn each_class_of_failure_has_its_exit_code() {
     let malformed = ("KEEPSAKE_URL", "localhost");
     let no_store = ("KEEPSAKE_STORE", "no such store");
     for (line, variable, code, told) in [
-        (
-            "memory cat /a.md",
-            key,
-            2,
-            "an absolute path starts with /memories/",
-        ),
+        ("memory cat /a.md", key, 2, "an absolute path starts with /memories/"),
         ("memory cat", key, 2, "<PATH>"),
         ("memory cat a.md", malformed, 2, "url localhost"),
-        (
-            "memory cat b.md",
-            key,
-            3,
-            "/memories/b.md: there is no such memory",
-        ),
+        ("memory cat b.md", key, 3, "/memories/b.md: there is no such memory"),
         ("memory ls", no_store, 3, "no memory store has the id or the name"),
-        (
-            "memory put a.md --create-only",
-            key,
-            4,
-            "/memories/a.md was not saved",
-        ),
+        ("memory put a.md --create-only", key, 4, "/memories/a.md was not saved"),
         ("memory put a.md", reader, 5, "/memories/a.md was not saved"),
     ] {
         let run = person.run_with(&words(line), &[variable], "text").await;

@@ -42,10 +42,7 @@ async fn closed_pipe_ends_a_command_quietly() {
     let person = Person::new().await;
     person.put("a.md", &"line\n".repeat(20_000)).await;
     let binary = crate::support::binary();
-    let line = format!(
-        "{} memory cat a.md | head -1; echo ${{PIPESTATUS[0]}}",
-        binary.display()
-    );
+    let line = format!("{} memory cat a.md | head -1; echo ${{PIPESTATUS[0]}}", binary.display());
     let mut bash = tokio::process::Command::new("bash");
     let output = bash.args(["-c", &line]).envs(person.variables()).output();
     let output = output.await.unwrap();

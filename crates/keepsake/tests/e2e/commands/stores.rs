@@ -26,11 +26,8 @@ async fn store_is_created_changed_archived_and_deleted() {
     assert_eq!(changed["expires_unused_after"], json!(null));
 
     let shown = person.ok("store get plans").await;
-    for line in [
-        "name                  plans",
-        "description           Plans",
-        "metadata              team=a",
-    ] {
+    for line in ["name                  plans", "description           Plans", "metadata              team=a"]
+    {
         assert!(shown.contains(line), "{shown}");
     }
     person.ends("store archive plans", 2, "").await;

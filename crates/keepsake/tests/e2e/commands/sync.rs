@@ -165,38 +165,27 @@ async fn changes_of_both_sides_are_carried_over() {
         first,
         "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n"
     );
-    place
-        .assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")])
-        .await;
+    place.assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")]).await;
 
     place.write("from/store.md", "edited");
     place.person.put("from/folder.md", "changed").await;
     place.person.put("third.md", "3").await;
     place.sync("").await.ok();
     place
-        .assert_equal(&[
-            ("from/folder.md", "changed"),
-            ("from/store.md", "edited"),
-            ("third.md", "3"),
-        ])
+        .assert_equal(&[("from/folder.md", "changed"), ("from/store.md", "edited"), ("third.md", "3")])
         .await;
 
     place.delete("from/store.md");
     place.rm("third.md").await;
     let deleted = place.sync("").await.ok();
-    assert!(
-        deleted.contains("deleted from/store.md in the store\n"),
-        "{deleted}"
-    );
+    assert!(deleted.contains("deleted from/store.md in the store\n"), "{deleted}");
     assert!(deleted.contains("deleted third.md in the folder\n"), "{deleted}");
     place.assert_equal(&[("from/folder.md", "changed")]).await;
 
     // A file that is put back as it was is a new one.
     place.write("from/store.md", "edited");
     place.sync("").await.ok();
-    place
-        .assert_equal(&[("from/folder.md", "changed"), ("from/store.md", "edited")])
-        .await;
+    place.assert_equal(&[("from/folder.md", "changed"), ("from/store.md", "edited")]).await;
 
     let state = || std::fs::read(place.folder.join(".keepsake/state.json")).unwrap();
     let before = state();
@@ -206,13 +195,7 @@ async fn changes_of_both_sides_are_carried_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn change_of_both_sides_keeps_both_and_ends_with_4() {
-    let place = Workplace::with(&[
-        ("n.md", "base"),
-        ("same.md", "base"),
-        ("a.md", "1"),
-        ("b.md", "1"),
-    ])
-    .await;
+    let place = Workplace::with(&[("n.md", "base"), ("same.md", "base"), ("a.md", "1"), ("b.md", "1")]).await;
     place.write("n.md", "mine");
     place.person.put("n.md", "theirs").await;
     place.write("same.md", "equal");
@@ -227,10 +210,7 @@ async fn change_of_both_sides_keeps_both_and_ends_with_4() {
     let result: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(result["counts"]["conflict"], 1);
     let kept = place.kept();
-    let (ours, theirs) = (
-        [("a.md", "2"), ("b.md", "2")],
-        [("n.md", "theirs"), ("same.md", "equal")],
-    );
+    let (ours, theirs) = ([("a.md", "2"), ("b.md", "2")], [("n.md", "theirs"), ("same.md", "equal")]);
     let expected = [&ours[..], &theirs, &[(kept.as_str(), "mine")]].concat();
     place.assert_equal(&expected).await;
     place.sync("").await.ok();
@@ -356,9 +336,7 @@ async fn token_of_a_session_synchronises_and_removes_no_last_copy() {
 
     place.restore_backup().await;
     sync(&place).await;
-    place
-        .assert_equal(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1")])
-        .await;
+    place.assert_equal(&[("a.md", "a1"), ("b.md", "b1"), ("c.md", "c1")]).await;
     let removed = place.folder.join(".keepsake/removed");
     let kept = removed.read_dir().unwrap();
     let kept = kept.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
@@ -383,12 +361,7 @@ async fn restored_store_does_not_take_the_last_copies() {
     place.person.put("b.md", "b2").await;
     place.person.put("other.md", "of the store").await;
     place.sync("").await.ok();
-    let lost = [
-        ("a.md", "a2"),
-        ("b.md", "b2"),
-        ("new.md", "of the folder"),
-        ("other.md", "of the store"),
-    ];
+    let lost = [("a.md", "a2"), ("b.md", "b2"), ("new.md", "of the folder"), ("other.md", "of the store")];
 
     place.restore_backup().await;
     // A memory that is edited or deleted since then is as always.
@@ -417,10 +390,8 @@ async fn erased_memory_is_deleted_in_the_folder() {
     let selector = json!({"memory_store_id": place.person.tenant.store_id, "path_prefix": "/secret/"});
     let erasure = client.post("/v1/erasures", &selector).await.json();
     let route = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
-    eventually("the erasure has ended", SOON, async || {
-        client.get(&route).await.json()["state"] == "done"
-    })
-    .await;
+    eventually("the erasure has ended", SOON, async || client.get(&route).await.json()["state"] == "done")
+        .await;
     place.sync("").await.ok();
     place.assert_equal(&[("b.md", "2")]).await;
 }
@@ -493,10 +464,7 @@ async fn skipped_files_stay_on_their_side() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_file_is_reported_and_the_others_are_carried_over() {
     let place = Workplace::with(&[("a.md", "1")]).await;
-    place
-        .person
-        .ok("store update notes --sensitive-data reject")
-        .await;
+    place.person.ok("store update notes --sensitive-data reject").await;
     place.write("secret.md", "card: 4111 1111 1111 1111\n");
     place.write("z.md", "2");
     place.sync("").await.ends(1, "skipped secret.md");
@@ -569,10 +537,7 @@ async fn slow_save_of_an_editor_stays_one_memory() {
         let started = Instant::now();
         place.rename("a.md", "a.md~");
         place.write(&mark, "a pass has run");
-        eventually("a pass has run", SOON, || async {
-            place.memories().await.contains_key(&mark)
-        })
-        .await;
+        eventually("a pass has run", SOON, || async { place.memories().await.contains_key(&mark) }).await;
         let during = place.memories().await;
         place.write("a.md", &content);
         place.delete("a.md~");

@@ -34,12 +34,8 @@ async fn stores_are_created_changed_archived_and_deleted() {
     let client = server.client(&tenant);
     let list = browser.open("/console/stores").await;
     let once = list.field("once");
-    let form = [
-        ("name", "Release <notes>"),
-        ("description", "d"),
-        ("expires_days", "7"),
-        ("once", once.as_str()),
-    ];
+    let form =
+        [("name", "Release <notes>"), ("description", "d"), ("expires_days", "7"), ("once", once.as_str())];
     let made = browser.submit(&list, "/console/stores", &form).await;
     assert_eq!(made.status, 303, "{}", made.text);
     let (path, _) = made.location().split_once('?').unwrap();
@@ -59,12 +55,7 @@ async fn stores_are_created_changed_archived_and_deleted() {
     others.lacks("Release");
 
     let settings = browser.open(&format!("{path}/settings")).await;
-    let edit = [
-        ("name", "Notes"),
-        ("description", "other"),
-        ("policy", "reject"),
-        ("expires_days", ""),
-    ];
+    let edit = [("name", "Notes"), ("description", "other"), ("policy", "reject"), ("expires_days", "")];
     browser.act(&settings, &format!("{path}/settings"), &edit).await;
     let store = client.get(&of_api).await.json();
     assert_eq!(store["name"], "Notes");
@@ -91,11 +82,7 @@ async fn memories_are_written_renamed_pinned_deleted_and_restored() {
     let new = browser.open(&format!("{store}/new?path=%2Fnotes%2F")).await;
     new.has("value=\"/notes/\"");
     let once = new.field("once");
-    let form = [
-        ("path", "/notes/a.md"),
-        ("content", "one\r\ntwo\r\n"),
-        ("once", once.as_str()),
-    ];
+    let form = [("path", "/notes/a.md"), ("content", "one\r\ntwo\r\n"), ("once", once.as_str())];
     browser.act(&new, &format!("{store}/new"), &form).await;
     let memory = memory_at(&client, &tenant, "/notes/a.md").await.unwrap();
     assert_eq!(memory["content"], "one\ntwo\n");
@@ -111,11 +98,7 @@ async fn memories_are_written_renamed_pinned_deleted_and_restored() {
     let edit = browser.open(&format!("{page}/edit")).await;
     edit.has(">\none\ntwo\n</textarea>");
     let base = edit.field("base_sha256");
-    let change = [
-        ("content", "one\r\ntwo, changed\r\n"),
-        ("base_sha256", base.as_str()),
-        ("newlines", ""),
-    ];
+    let change = [("content", "one\r\ntwo, changed\r\n"), ("base_sha256", base.as_str()), ("newlines", "")];
     browser.act(&edit, &format!("{page}/edit"), &change).await;
     let changed = content_at(&client, &tenant, "/notes/a.md").await.unwrap();
     assert_eq!(changed, "one\ntwo, changed\n");
@@ -159,11 +142,8 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let mut bob = Browser::signed_in(&server.url(), &tenant.key).await;
     let (first, second) = (ada.open(&at).await, bob.open(&at).await);
     let base = first.field("base_sha256");
-    let of_ada = [
-        ("content", "one\ntwo by Ada\nthree\n"),
-        ("base_sha256", base.as_str()),
-        ("path", "/shared.md"),
-    ];
+    let of_ada =
+        [("content", "one\ntwo by Ada\nthree\n"), ("base_sha256", base.as_str()), ("path", "/shared.md")];
     ada.act(&first, &at, &of_ada).await;
     // After an error, the form that Bob corrects still starts from the text that he saw.
     let long = "x".repeat(102_401);
@@ -171,11 +151,8 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let refused = bob.submit(&second, &at, &too_long).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     let base = refused.field("base_sha256");
-    let of_bob = [
-        ("content", "one\ntwo by Bob <b>\nthree\n"),
-        ("base_sha256", base.as_str()),
-        ("path", "/shared.md"),
-    ];
+    let of_bob =
+        [("content", "one\ntwo by Bob <b>\nthree\n"), ("base_sha256", base.as_str()), ("path", "/shared.md")];
     let conflict = bob.submit(&second, &at, &of_bob).await;
     assert_eq!(conflict.status, 409, "{}", conflict.text);
     conflict.has("Somebody else changed this memory");
@@ -185,10 +162,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     assert_eq!(stored, "one\ntwo by Ada\nthree\n");
     // Now Bob has seen Ada's text, and replaces it knowingly.
     let base = conflict.field("base_sha256");
-    let both = [
-        ("content", "one\ntwo by both\nthree\n"),
-        ("base_sha256", base.as_str()),
-    ];
+    let both = [("content", "one\ntwo by both\nthree\n"), ("base_sha256", base.as_str())];
     bob.act(&conflict, &at, &both).await;
     let stored = content_at(&client, &tenant, "/shared.md").await.unwrap();
     assert_eq!(stored, "one\ntwo by both\nthree\n");
@@ -197,11 +171,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let base = edit.field("base_sha256");
     let memory = format!("/v1/memory_stores/{}/memories/{id}", tenant.store_id);
     send(client.request(Method::DELETE, &memory)).await;
-    let late = [
-        ("content", "late text"),
-        ("base_sha256", base.as_str()),
-        ("path", "/shared.md"),
-    ];
+    let late = [("content", "late text"), ("base_sha256", base.as_str()), ("path", "/shared.md")];
     let kept = ada.submit(&edit, &at, &late).await;
     assert_eq!(kept.status, 409, "{}", kept.text);
     kept.has("late text");
@@ -218,15 +188,9 @@ async fn versions_are_compared_and_redacted() {
     let page = format!("{store}/memories/{id}");
     let edit = browser.open(&format!("{page}/edit")).await;
     let base = edit.field("base_sha256");
-    let change = [
-        ("content", "the password is gone\n"),
-        ("base_sha256", base.as_str()),
-    ];
+    let change = [("content", "the password is gone\n"), ("base_sha256", base.as_str())];
     browser.act(&edit, &format!("{page}/edit"), &change).await;
-    let versions = format!(
-        "/v1/memory_stores/{}/memory_versions?memory_id={id}",
-        tenant.store_id
-    );
+    let versions = format!("/v1/memory_stores/{}/memory_versions?memory_id={id}", tenant.store_id);
     let versions = client.get(&versions).await.json();
     let [newer, older] = [0_usize, 1].map(|place| versions["data"][place]["id"].as_str().unwrap());
     for view in ["inline", "split"] {
@@ -346,11 +310,7 @@ async fn keys_are_created_shown_once_and_revoked() {
     let key = browser.open(&format!("/console/keys/{id}")).await;
     let revoke = format!("/console/keys/{id}/revoke");
     browser.act(&key, &revoke, &[]).await;
-    let key = server
-        .client(&tenant)
-        .get(&format!("/v1/api_keys/{id}"))
-        .await
-        .json();
+    let key = server.client(&tenant).get(&format!("/v1/api_keys/{id}")).await.json();
     assert!(key["revoked_at"].is_string(), "{key}");
 }
 
@@ -381,10 +341,7 @@ async fn erasure_has_a_preview_a_confirmation_and_a_receipt() {
     let client = server.client(&tenant);
     write(&client, tenant.store_id, "/people/ada.md", "about Ada\n").await;
     write(&client, tenant.store_id, "/kept.md", "kept\n").await;
-    let preview = format!(
-        "/console/erasures/preview?store={}&prefix=%2Fpeople%2F",
-        tenant.store_id
-    );
+    let preview = format!("/console/erasures/preview?store={}&prefix=%2Fpeople%2F", tenant.store_id);
     let page = browser.open(&preview).await;
     page.has("1 live file");
     page.has("ada.md");

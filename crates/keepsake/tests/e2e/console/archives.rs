@@ -72,11 +72,7 @@ async fn send_form(browser: &mut Browser, fields: &[(&str, &str)], file: &[u8]) 
 /// Sends an archive from the page, into a store.
 async fn import(browser: &mut Browser, store_id: &str, on_conflict: &str, file: &[u8]) -> Page {
     let token = browser.open("/console/transfer").await.field("token");
-    let fields = [
-        ("token", token.as_str()),
-        ("store", store_id),
-        ("on_conflict", on_conflict),
-    ];
+    let fields = [("token", token.as_str()), ("store", store_id), ("on_conflict", on_conflict)];
     send_form(browser, &fields, file).await
 }
 
@@ -254,12 +250,8 @@ async fn damaged_archive_changes_nothing() {
     ] {
         let page = browser.open("/console/transfer").await;
         let (token, once) = (page.field("token"), page.field("once"));
-        let form = [
-            ("token", token.as_str()),
-            ("once", once.as_str()),
-            ("name", "New"),
-            ("on_conflict", "replace"),
-        ];
+        let form =
+            [("token", token.as_str()), ("once", once.as_str()), ("name", "New"), ("on_conflict", "replace")];
         let refused = send_form(&mut browser, &form, &file).await;
         assert_eq!(refused.status, 400, "{fault}: {}", refused.text);
         refused.has(fault);
@@ -277,11 +269,7 @@ async fn forged_large_and_malformed_uploads_are_refused() {
     let store_id = tenant.store_id.to_string();
     let archive = saved(&browser, &store_id, "").await;
     for token in ["", "x"] {
-        let form = [
-            ("token", token),
-            ("store", store_id.as_str()),
-            ("on_conflict", "fail"),
-        ];
+        let form = [("token", token), ("store", store_id.as_str()), ("on_conflict", "fail")];
         let forged = send_form(&mut browser, &form, &archive).await;
         assert_eq!(forged.status, 403, "{token}");
     }
@@ -313,10 +301,7 @@ async fn forged_large_and_malformed_uploads_are_refused() {
 async fn import_needs_rights_and_keeps_within_limits() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let provision = deployment.provision().await;
-    let few = LimitOverrides {
-        memories_per_store: Some(2),
-        ..LimitOverrides::default()
-    };
+    let few = LimitOverrides { memories_per_store: Some(2), ..LimitOverrides::default() };
     let mine = provision.tenant(LimitOverrides::default()).await;
     let theirs = provision.tenant(few).await;
     let reader = provision.key(mine.id, &[Scope::MemoryRead], None).await;
@@ -338,11 +323,7 @@ async fn import_needs_rights_and_keeps_within_limits() {
     page.lacks("Import an archive");
     let token = reading.open("/console/stores").await.field("token");
     let own = mine.store_id.to_string();
-    let form = [
-        ("token", token.as_str()),
-        ("store", own.as_str()),
-        ("on_conflict", "skip"),
-    ];
+    let form = [("token", token.as_str()), ("store", own.as_str()), ("on_conflict", "skip")];
     assert_eq!(send_form(&mut reading, &form, &archive).await.status, 403);
     assert!(!saved(&reading, &own, "").await.is_empty());
 

@@ -35,21 +35,14 @@ impl Page {
     /// The value of the first hidden field of this name.
     pub(crate) fn field(&self, name: &str) -> String {
         let start = format!("name=\"{name}\" value=\"");
-        let (_, rest) = self
-            .text
-            .split_once(&start)
-            .unwrap_or_else(|| panic!("no field {name}: {}", self.text));
+        let (_, rest) =
+            self.text.split_once(&start).unwrap_or_else(|| panic!("no field {name}: {}", self.text));
         rest.split_once('"').unwrap().0.replace("&#38;", "&")
     }
 
     #[track_caller]
     pub(crate) fn has(&self, part: &str) {
-        assert!(
-            self.text.contains(part),
-            "{part} is not in {}: {}",
-            self.status,
-            self.text
-        );
+        assert!(self.text.contains(part), "{part} is not in {}: {}", self.status, self.text);
     }
 
     #[track_caller]
@@ -69,11 +62,7 @@ pub(crate) struct Browser {
 impl Browser {
     pub(crate) fn new(url: &str) -> Self {
         let http = plain_http().redirect(Policy::none()).build().unwrap();
-        Self {
-            http,
-            url: url.to_owned(),
-            cookies: BTreeMap::new(),
-        }
+        Self { http, url: url.to_owned(), cookies: BTreeMap::new() }
     }
 
     /// Signs in with a credential.
@@ -89,26 +78,14 @@ impl Browser {
         let form = self.get(&format!("/console/sign-in?next={next}")).await;
         assert_eq!(form.status, 200, "{}", form.text);
         let (token, next) = (form.field("token"), form.field("next"));
-        let fields = [
-            ("token", token.as_str()),
-            ("credential", credential),
-            ("next", next.as_str()),
-        ];
+        let fields = [("token", token.as_str()), ("credential", credential), ("next", next.as_str())];
         self.post("/console/sign-in", &fields).await
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let cookies: Vec<_> = self
-            .cookies
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let request = self.http.request(method, format!("{}{path}", self.url));
-        if cookies.is_empty() {
-            request
-        } else {
-            request.header(COOKIE, cookies.join("; "))
-        }
+        if cookies.is_empty() { request } else { request.header(COOKIE, cookies.join("; ")) }
     }
 
     pub(crate) async fn send(&mut self, request: RequestBuilder) -> Page {
@@ -117,15 +94,9 @@ impl Browser {
         for cookie in headers.get_all(SET_COOKIE) {
             let cookie = cookie.to_str().unwrap();
             // Only the cookie for the return from an issuer's site is less strict.
-            let same_site = if cookie.contains("keepsake_issuer=") {
-                "; SameSite=Lax"
-            } else {
-                "; SameSite=Strict"
-            };
-            assert!(
-                cookie.contains("; HttpOnly") && cookie.contains(same_site),
-                "{cookie}"
-            );
+            let same_site =
+                if cookie.contains("keepsake_issuer=") { "; SameSite=Lax" } else { "; SameSite=Strict" };
+            assert!(cookie.contains("; HttpOnly") && cookie.contains(same_site), "{cookie}");
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             if value.is_empty() {
                 self.cookies.remove(name);
@@ -133,11 +104,7 @@ impl Browser {
                 self.cookies.insert(name.to_owned(), value.to_owned());
             }
         }
-        Page {
-            status,
-            headers,
-            text: response.text().await.unwrap(),
-        }
+        Page { status, headers, text: response.text().await.unwrap() }
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Page {
@@ -157,9 +124,7 @@ impl Browser {
         if path == UPLOAD {
             return self.form_with_file(fields, b"");
         }
-        let encoded = fields
-            .iter()
-            .map(|(name, value)| format!("{name}={}", encoded(value)));
+        let encoded = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
         let body = encoded.collect::<Vec<_>>().join("&");
         self.request(Method::POST, path)
             .header("content-type", "application/x-www-form-urlencoded")
@@ -221,11 +186,7 @@ pub(crate) async fn write(client: &Client, store_id: impl Display, path: &str, c
 /// Percent-encoded but for letters and digits.
 pub(crate) fn encoded(text: &str) -> String {
     let encode = |byte: u8| {
-        if byte.is_ascii_alphanumeric() {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
+        if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
     };
     text.bytes().map(encode).collect()
 }

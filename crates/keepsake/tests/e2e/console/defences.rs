@@ -34,8 +34,7 @@ fn pages(wanted: &Method, tenant: &Tenant) -> Vec<String> {
     let pages = keepsake_server::console_pages().into_iter();
     let pages = pages.filter(|(method, _)| method == wanted);
     let pages = pages.map(|(_, path)| {
-        path.replace("{memory_store_id}", &tenant.store_id.to_string())
-            .replace(['{', '}'], "")
+        path.replace("{memory_store_id}", &tenant.store_id.to_string()).replace(['{', '}'], "")
     });
     let pages: Vec<_> = pages.collect();
     assert!(pages.len() > 10, "{pages:?}");
@@ -51,12 +50,7 @@ async fn every_form_needs_the_token_of_its_sign_in() {
     let refused = browser.post("/console/stores", &[("name", "forged")]).await;
     refused.has("<h1>This is not allowed</h1>");
     for path in pages(&Method::POST, &tenant) {
-        for fields in [
-            &[][..],
-            &[("token", "")],
-            &[("token", "x")],
-            &[("token", &foreign)],
-        ] {
+        for fields in [&[][..], &[("token", "")], &[("token", "x")], &[("token", &foreign)]] {
             let refused = browser.post(&path, fields).await;
             assert_eq!(refused.status, 403, "{path} {fields:?}: {}", refused.text);
         }
@@ -172,12 +166,7 @@ async fn sign_in_redirects_only_within_the_consoles() {
     let server = deployment.start_with(&operator.config).await;
     for (url, credential, home, own) in [
         (server.url(), &tenant.key, "/console/stores", "/console/usage"),
-        (
-            operator.url.clone(),
-            &operator.token,
-            "/console/health",
-            "/console/jobs",
-        ),
+        (operator.url.clone(), &operator.token, "/console/health", "/console/jobs"),
     ] {
         let entered = Browser::new(&url).sign_in(credential, own).await;
         assert_eq!((entered.status, entered.location()), (303, own));
@@ -189,11 +178,7 @@ async fn sign_in_redirects_only_within_the_consoles() {
             form.lacks("evil");
             // The form may be changed, too.
             let token = form.field("token");
-            let fields = [
-                ("token", token.as_str()),
-                ("credential", credential),
-                ("next", foreign),
-            ];
+            let fields = [("token", token.as_str()), ("credential", credential), ("next", foreign)];
             let entered = browser.post("/console/sign-in", &fields).await;
             assert_eq!((entered.status, entered.location()), (303, home), "{foreign:?}");
             // A wrong credential shows the form again.
@@ -265,20 +250,9 @@ async fn hostile_content_is_text() {
     for page in of_everything(&tenant, id, version).into_iter().chain(in_forms) {
         let shown = browser.get(&page).await;
         assert!([200, 400].contains(&shown.status), "{page}: {}", shown.text);
-        for part in [
-            "<script>",
-            "<img",
-            "<svg onload",
-            "onclick='x'>",
-            "javascript:alert",
-            "</textarea><",
-        ] {
+        for part in ["<script>", "<img", "<svg onload", "onclick='x'>", "javascript:alert", "</textarea><"] {
             let allowed = part == "javascript:alert" && !shown.text.contains("href=\"javascript");
-            assert!(
-                allowed || !shown.text.contains(part),
-                "{part} in {page}: {}",
-                shown.text
-            );
+            assert!(allowed || !shown.text.contains(part), "{part} in {page}: {}", shown.text);
         }
     }
     let raw = browser.open(&format!("{console}/memories/{id}?raw=1")).await;
@@ -293,16 +267,8 @@ async fn hostile_content_is_text() {
 async fn cookies_are_secure_behind_tls() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Sqlite).await;
     for (proto, name, rest) in [
-        (
-            "https",
-            "__Host-keepsake_console",
-            "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
-        ),
-        (
-            "http",
-            "keepsake_console",
-            "; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict",
-        ),
+        ("https", "__Host-keepsake_console", "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure"),
+        ("http", "keepsake_console", "; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict"),
     ] {
         let mut browser = Browser::new(&server.url());
         let through = |request: RequestBuilder| request.header("x-forwarded-proto", proto);

@@ -39,19 +39,12 @@ impl Setup {
             "scope": "openid memory:read memory:write", "exp": now_secs() + 300,
         });
         let provider = Provider::start(claims).await;
-        let command = deployment.command(&ServerConfig {
-            more: config(&provider, audience),
-            ..ServerConfig::default()
-        });
+        let command = deployment
+            .command(&ServerConfig { more: config(&provider, audience), ..ServerConfig::default() });
         let public_url = format!("http://{host}:{}", command.port());
         provider.register(format!("{public_url}/console/sign-in/callback"));
         let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", &public_url)).await;
-        Self {
-            provider,
-            server,
-            tenant,
-            _deployment: deployment,
-        }
+        Self { provider, server, tenant, _deployment: deployment }
     }
 
     fn browser(&self) -> Browser {
@@ -130,9 +123,7 @@ async fn person_signs_in_at_an_issuer() {
     for audience in [AUDIENCE, CLIENT_ID] {
         let setup = Setup::new(audience).await;
         let mut browser = setup.browser();
-        let page = setup
-            .sign_in(&mut browser, "%2Fconsole%2Fsearch%3Fq%3Da%26b")
-            .await;
+        let page = setup.sign_in(&mut browser, "%2Fconsole%2Fsearch%3Fq%3Da%26b").await;
         assert_eq!(page.status, 200, "{}", page.text);
         assert_eq!(next_page(&page), "/console/search?q=a&b");
         assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["keepsake_console"]);
@@ -158,27 +149,17 @@ async fn sign_in_at_an_issuer_of_another_site_works_in_a_browser() {
     let setup = Setup::on("localhost", AUDIENCE).await;
     let url = format!("http://localhost:{}", setup.server.port());
     let mut node = Command::new("node");
-    node.env("KEEPSAKE_BASE_URL", url)
-        .env("KEEPSAKE_TEST_ISSUER", setup.provider.url());
+    node.env("KEEPSAKE_BASE_URL", url).env("KEEPSAKE_TEST_ISSUER", setup.provider.url());
     script::browser_suite(node, "issuer.test.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn issuer_sign_in_redirects_to_no_other_site() {
     let setup = Setup::new(AUDIENCE).await;
-    for foreign in [
-        "https://evil.example/",
-        "//evil.example",
-        "/v1/audit",
-        "/console/%0d%0ax",
-    ] {
+    for foreign in ["https://evil.example/", "//evil.example", "/v1/audit", "/console/%0d%0ax"] {
         let mut browser = setup.browser();
         let page = setup.sign_in(&mut browser, foreign).await;
-        assert_eq!(
-            (page.status, next_page(&page).as_str()),
-            (200, "/console/stores"),
-            "{foreign}"
-        );
+        assert_eq!((page.status, next_page(&page).as_str()), (200, "/console/stores"), "{foreign}");
     }
 }
 
@@ -226,10 +207,7 @@ async fn issuer_answer_is_accepted_once_and_only_from_the_same_browser() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_signs_in_once_whatever_the_issuer_does() {
     let setup = Setup::new(AUDIENCE).await;
-    setup.provider.behave(Behaviour {
-        accepts_codes_again: true,
-        ..Behaviour::default()
-    });
+    setup.provider.behave(Behaviour { accepts_codes_again: true, ..Behaviour::default() });
     let mut browser = setup.browser();
     let url = setup.leave(&mut browser, "").await;
     let path = setup.at_provider(&url).await;
@@ -248,11 +226,7 @@ async fn altered_issuer_answer_is_refused() {
         let is_before = url.contains(&format!("{field}="));
         let url = if is_before { with(&url, field, value) } else { url };
         let path = setup.at_provider(&url).await;
-        let path = if is_before {
-            path
-        } else {
-            with(&path, field, value)
-        };
+        let path = if is_before { path } else { with(&path, field, value) };
         let page = browser.get(&path).await;
         assert_refused(&page, &browser, 401, why);
         assert!(!browser.cookies.contains_key("keepsake_issuer"), "{why}");
@@ -267,22 +241,10 @@ async fn altered_issuer_answer_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_tokens_do_not_sign_in() {
     let setup = Setup::new(AUDIENCE).await;
-    let id_token = |claims: Value| Behaviour {
-        id_token: claims,
-        ..Behaviour::default()
-    };
-    let access_token = |claims: Value| Behaviour {
-        access_token: claims,
-        ..Behaviour::default()
-    };
-    let denial = |code: &'static str| Behaviour {
-        denies_with: Some(code),
-        ..Behaviour::default()
-    };
-    let opaque = Behaviour {
-        has_opaque_tokens: true,
-        ..Behaviour::default()
-    };
+    let id_token = |claims: Value| Behaviour { id_token: claims, ..Behaviour::default() };
+    let access_token = |claims: Value| Behaviour { access_token: claims, ..Behaviour::default() };
+    let denial = |code: &'static str| Behaviour { denies_with: Some(code), ..Behaviour::default() };
+    let opaque = Behaviour { has_opaque_tokens: true, ..Behaviour::default() };
     let azp = json!({"aud": [CLIENT_ID, "another"], "azp": "another"});
     let expired = json!({"exp": now_secs() - 61});
     let foreign = json!({"iss": "https://evil.example"});
@@ -293,18 +255,12 @@ async fn invalid_tokens_do_not_sign_in() {
         (id_token(foreign.clone()), "issuer is unknown"),
         (id_token(json!({"sub": null})), "no `sub`"),
         (id_token(json!({"nonce": null})), "another sign-in"),
-        (
-            access_token(json!({"aud": "another-api"})),
-            "for another audience",
-        ),
+        (access_token(json!({"aud": "another-api"})), "for another audience"),
         (access_token(expired), "has expired"),
         (access_token(foreign), "issuer is unknown"),
         (access_token(json!({"tenant": null})), "names no tenant"),
         (access_token(json!({"tenant": "acme"})), "tenant is unknown"),
-        (
-            opaque,
-            "access token is not one for this server: the token is malformed",
-        ),
+        (opaque, "access token is not one for this server: the token is malformed"),
         (denial("access_denied"), "refused the sign-in: access_denied."),
         (denial("<script>"), "refused the sign-in: without an error code."),
     ] {
@@ -315,9 +271,7 @@ async fn invalid_tokens_do_not_sign_in() {
         page.lacks("<b>");
         page.has("href=\"/console/sign-in?next=%2Fconsole%2Fusage\"");
     }
-    setup
-        .provider
-        .behave(access_token(json!({"groups": "x".repeat(3_000)})));
+    setup.provider.behave(access_token(json!({"groups": "x".repeat(3_000)})));
     let mut browser = setup.browser();
     let page = setup.sign_in(&mut browser, "").await;
     assert_eq!(page.status, 400, "{}", page.text);
@@ -333,10 +287,9 @@ async fn invalid_tokens_do_not_sign_in() {
 async fn console_sign_in_ends_with_the_issuers_token() {
     let setup = Setup::new(AUDIENCE).await;
     // Accepted for a minute after its end, so for about four seconds from now.
-    setup.provider.behave(Behaviour {
-        access_token: json!({"exp": now_secs() - 56}),
-        ..Behaviour::default()
-    });
+    setup
+        .provider
+        .behave(Behaviour { access_token: json!({"exp": now_secs() - 56}), ..Behaviour::default() });
     let mut browser = setup.browser();
     assert_eq!(setup.sign_in(&mut browser, "").await.status, 200);
     browser.open("/console/stores").await;
@@ -350,10 +303,7 @@ async fn console_sign_in_ends_with_the_issuers_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_issuer_does_not_affect_other_sign_ins() {
     let setup = Setup::new(AUDIENCE).await;
-    setup.provider.behave(Behaviour {
-        is_down: true,
-        ..Behaviour::default()
-    });
+    setup.provider.behave(Behaviour { is_down: true, ..Behaviour::default() });
     let mut browser = setup.browser();
     let form = browser.open("/console/sign-in").await;
     let issuer = form.field("issuer");
@@ -373,10 +323,7 @@ async fn unreachable_issuer_does_not_affect_other_sign_ins() {
 async fn config_check_reads_the_discovery_document_of_an_issuer() {
     let setup = Setup::new(AUDIENCE).await;
     let check = async |changes: Value| {
-        setup.provider.behave(Behaviour {
-            discovery: changes,
-            ..Behaviour::default()
-        });
+        setup.provider.behave(Behaviour { discovery: changes, ..Behaviour::default() });
         let file = setup.server.config_file().display().to_string();
         let arguments = ["config", "check", "--connect", "-o", "json", "--config", &file];
         let variables = [("KEEPSAKE_SERVER_PUBLIC_URL", "http://127.0.0.1")];

@@ -24,9 +24,7 @@ async fn session_of(client: &Client, tenant: &Tenant) -> String {
 
 async fn call(client: &Client, session: &str, path: &str) {
     let input = json!({"command": "view", "path": path});
-    let called = client
-        .post(&format!("/v1/sessions/{session}/tool_calls"), &input)
-        .await;
+    let called = client.post(&format!("/v1/sessions/{session}/tool_calls"), &input).await;
     assert_eq!(called.status, 200, "{}", called.text);
 }
 
@@ -44,10 +42,7 @@ impl Stream {
     async fn of(request: RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
-        Self {
-            response,
-            text: String::new(),
-        }
+        Self { response, text: String::new() }
     }
 
     /// The next event, as its lines.

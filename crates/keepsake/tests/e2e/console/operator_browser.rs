@@ -11,7 +11,6 @@ async fn operator_uses_the_console() {
     let operator = Operator::new();
     let _server = deployment.start_with(&operator.config).await;
     let mut node = Command::new("node");
-    node.env("KEEPSAKE_BASE_URL", &operator.url)
-        .env("KEEPSAKE_OPERATOR_TOKEN", &operator.token);
+    node.env("KEEPSAKE_BASE_URL", &operator.url).env("KEEPSAKE_OPERATOR_TOKEN", &operator.token);
     script::browser_suite(node, "operator.test.mjs").await;
 }

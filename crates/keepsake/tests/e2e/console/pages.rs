@@ -35,11 +35,7 @@ async fn furnished(server: &Server, tenant: &Tenant) -> Vec<String> {
     ]
     .map(str::to_owned);
     let console = format!("/console/stores/{}", tenant.store_id);
-    let below = [
-        "?path=%2Fnotes%2F",
-        "/new?path=%2Fnotes%2F",
-        "/history?operation=modified&from=2020-01-01",
-    ];
+    let below = ["?path=%2Fnotes%2F", "/new?path=%2Fnotes%2F", "/history?operation=modified&from=2020-01-01"];
     let below = below.map(|path| format!("{console}{path}"));
     let mut all = of_everything(tenant, memory, version);
     all.extend(more.into_iter().chain(below));
@@ -71,13 +67,7 @@ async fn every_page_is_complete() {
         assert!(page.text.len() <= MAX_PAGE_BYTES, "{path}: {}", page.text.len());
         is_protected(&path, &page);
         assert_eq!(page.header("content-type"), "text/html; charset=utf-8", "{path}");
-        for part in [
-            "<!doctype html>",
-            "<html lang=\"en\">",
-            "<main id=\"main\"",
-            "<h1",
-            "class=\"skip\"",
-        ] {
+        for part in ["<!doctype html>", "<html lang=\"en\">", "<main id=\"main\"", "<h1", "class=\"skip\""] {
             page.has(part);
         }
         for part in [" style=\"", "<style", "onclick=", "javascript:"] {
@@ -91,10 +81,9 @@ async fn every_page_is_complete() {
 async fn style_and_script_are_cached_by_browsers() {
     let (_deployment, _tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
     let page = browser.open("/console/stores").await;
-    for (start, content_type) in [
-        ("href=\"", "text/css; charset=utf-8"),
-        ("src=\"", "text/javascript; charset=utf-8"),
-    ] {
+    for (start, content_type) in
+        [("href=\"", "text/css; charset=utf-8"), ("src=\"", "text/javascript; charset=utf-8")]
+    {
         let start = format!("{start}/console/assets/");
         let (_, rest) = page.text.split_once(&start).unwrap();
         let file = rest.split_once('"').unwrap().0;
@@ -122,10 +111,7 @@ async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
     raw.has("<li id=\"L1\"># A fact</li>");
     let file = browser.open(&format!("{path}/file")).await;
     assert_eq!(file.text, "# A fact\n");
-    assert_eq!(
-        file.header("content-disposition"),
-        "attachment; filename*=UTF-8''fact.md"
-    );
+    assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''fact.md");
     let at_path = browser.get(&format!("{store}?path=%2Ffact.md")).await;
     assert_eq!((at_path.status, at_path.location()), (303, path.as_str()));
 }
@@ -172,11 +158,7 @@ async fn large_memories_have_parts() {
         ("/quotes.md", "> ".repeat(48 << 10)),
     ] {
         let made = write(&client, tenant.store_id, path, &content).await;
-        let memory = format!(
-            "/console/stores/{}/memories/{}",
-            tenant.store_id,
-            made["id"].as_str().unwrap()
-        );
+        let memory = format!("/console/stores/{}/memories/{}", tenant.store_id, made["id"].as_str().unwrap());
         for view in ["", "?raw=1", "?line=500", "/history", "/delete"] {
             let page = browser.open(&format!("{memory}{view}")).await;
             let bytes = page.text.len();
@@ -190,9 +172,7 @@ async fn large_memories_have_parts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn front_page_redirects_browsers_to_the_console() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let request = browser
-        .request(Method::GET, "/")
-        .header("accept", "text/html,*/*");
+    let request = browser.request(Method::GET, "/").header("accept", "text/html,*/*");
     let page = browser.send(request).await;
     assert_eq!((page.status, page.location()), (303, "/console"));
     assert_eq!(browser.get("/console").await.location(), "/console/stores");
@@ -202,9 +182,7 @@ async fn front_page_redirects_browsers_to_the_console() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_pages_with_the_message_of_the_api() {
     let (_deployment, _tenant, _server, mut browser) = console_on(Pair::Sqlite).await;
-    let missing = browser
-        .get("/console/stores/memstore_00000000000000000000000001")
-        .await;
+    let missing = browser.get("/console/stores/memstore_00000000000000000000000001").await;
     assert_eq!(missing.status, 404);
     missing.has("the memory store was not found");
     missing.has(missing.header("request-id"));

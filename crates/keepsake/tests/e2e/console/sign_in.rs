@@ -98,12 +98,9 @@ async fn altered_and_foreign_cookies_are_refused() {
     let mut changed = cookie.clone().into_bytes();
     let middle = changed.len() / 2;
     changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
-    for value in [
-        String::from_utf8(changed).unwrap(),
-        cookie[1..].to_owned(),
-        tenant.key.clone(),
-        "x".repeat(5_000),
-    ] {
+    for value in
+        [String::from_utf8(changed).unwrap(), cookie[1..].to_owned(), tenant.key.clone(), "x".repeat(5_000)]
+    {
         let mut stranger = Browser::new(&server.url());
         stranger.cookies.insert("keepsake_console".to_owned(), value);
         assert_eq!(stranger.get("/console/stores").await.status, 303);

@@ -19,11 +19,7 @@ impl Held {
         let store = format!("{STORES}/{}", text(&store["id"]));
         let new = json!({"path": path, "content": content});
         let memory = made(client, &format!("{store}/memories"), &new).await;
-        Self {
-            client: client.clone(),
-            store,
-            memory,
-        }
+        Self { client: client.clone(), store, memory }
     }
 
     fn path(&self) -> String {
@@ -31,11 +27,7 @@ impl Held {
     }
 
     fn version(&self) -> String {
-        format!(
-            "{}/memory_versions/{}",
-            self.store,
-            text(&self.memory["memory_version_id"])
-        )
+        format!("{}/memory_versions/{}", self.store, text(&self.memory["memory_version_id"]))
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -50,9 +42,7 @@ impl Held {
         let content = |object: &Value| text(&object["content"]).to_owned();
         let viewed = content(&made(&self.client, &format!("{}/tool_calls", self.store), &view).await);
         let listed = self.get(&format!("{}/memories?view=full", self.store)).await;
-        let versions = self
-            .get(&format!("{}/memory_versions?view=full", self.store))
-            .await;
+        let versions = self.get(&format!("{}/memory_versions?view=full", self.store)).await;
         vec![
             content(&self.get(&self.path()).await),
             content(&listed["data"][0]),
@@ -120,11 +110,8 @@ async fn requests_between_each_other_are_not_mixed_up(one: &Client, other: &Clie
     let here = Held::new(one, "/mixed", "content of the one").await;
     let there = Held::new(other, "/mixed", "content of the other").await;
     let reads = (0..64).map(async |number| {
-        let (held, content) = if number % 2 == 0 {
-            (&here, "content of the one")
-        } else {
-            (&there, "content of the other")
-        };
+        let (held, content) =
+            if number % 2 == 0 { (&here, "content of the one") } else { (&there, "content of the other") };
         let memory = held.get(&held.path()).await;
         assert_eq!(text(&memory["content"]), content);
         assert_eq!(memory["id"], held.memory["id"]);

@@ -30,13 +30,8 @@ const fn body(kinds: &'static [Kind], of: fn(&Ids) -> Value) -> Body {
 }
 
 /// Operations that anyone may ask.
-pub(super) const OPEN: [&str; 5] = [
-    "mcp.protected_resource",
-    "health.live",
-    "health.ready",
-    "reference.document",
-    "reference.page",
-];
+pub(super) const OPEN: [&str; 5] =
+    ["mcp.protected_resource", "health.live", "health.ready", "reference.document", "reference.page"];
 
 const NO_BODY: &[Body] = &[];
 const EMPTY: &[Body] = &[body(&[], |_| json!({}))];
@@ -45,10 +40,7 @@ const STORE_UPDATES: &[Body] = &[
     body(&[], |_| json!({"sensitive_data_policy": "off"})),
 ];
 const MEMORY_UPDATES: &[Body] = &[
-    body(
-        &[Kind::Hash],
-        |ids| json!({"content": "new", "precondition": holds(ids)}),
-    ),
+    body(&[Kind::Hash], |ids| json!({"content": "new", "precondition": holds(ids)})),
     body(&[], |_| json!({"path": "/moved"})),
     body(&[], |_| json!({"expires_at": "2999-01-01"})),
     body(&[], |_| json!({"pinned": true})),
@@ -64,20 +56,12 @@ const BATCHES: &[Body] = &[
         json!({"atomic": true, "operations": [{"type": "upsert", "path": "/batch/made", "content": "y"}, pin]})
     }),
 ];
-const RESTORATIONS: &[Body] = &[
-    body(&[Kind::Hash], |ids| json!({"precondition": holds(ids)})),
-    body(&[], |_| json!({})),
-];
+const RESTORATIONS: &[Body] =
+    &[body(&[Kind::Hash], |ids| json!({"precondition": holds(ids)})), body(&[], |_| json!({}))];
 const TOOL_CALLS: &[Body] = &[
     body(&[], |_| json!({"command": "view", "path": "/memories"})),
-    body(
-        &[Kind::Path],
-        |ids| json!({"command": "view", "path": ids.path()}),
-    ),
-    body(
-        &[],
-        |_| json!({"command": "create", "path": "/memories/made", "file_text": "x"}),
-    ),
+    body(&[Kind::Path], |ids| json!({"command": "view", "path": ids.path()})),
+    body(&[], |_| json!({"command": "create", "path": "/memories/made", "file_text": "x"})),
     body(
         &[Kind::Path],
         |ids| json!({"command": "str_replace", "path": ids.path(), "old_str": "second", "new_str": "third"}),
@@ -92,28 +76,14 @@ const TOOL_CALLS: &[Body] = &[
     }),
     body(&[], |_| block("memory_list", &json!({}))),
     body(&[], |_| block("memory_search", &json!({"query": "first second"}))),
-    body(&[Kind::Path], |ids| {
-        block("memory_read", &json!({"path": ids.path()}))
-    }),
+    body(&[Kind::Path], |ids| block("memory_read", &json!({"path": ids.path()}))),
     body(&[Kind::Path], |ids| {
         let edits = json!([{"old_str": "third", "new_str": "fourth"}]);
         block("memory_edit", &json!({"path": ids.path(), "edits": edits}))
     }),
-    body(&[], |_| {
-        block(
-            "memory_append",
-            &json!({"path": "/memories/written", "content": "y"}),
-        )
-    }),
-    body(&[], |_| {
-        block(
-            "memory_write",
-            &json!({"path": "/memories/written", "content": "z"}),
-        )
-    }),
-    body(&[], |_| {
-        block("memory_delete", &json!({"path": "/memories/written"}))
-    }),
+    body(&[], |_| block("memory_append", &json!({"path": "/memories/written", "content": "y"}))),
+    body(&[], |_| block("memory_write", &json!({"path": "/memories/written", "content": "z"}))),
+    body(&[], |_| block("memory_delete", &json!({"path": "/memories/written"}))),
     body(
         &[Kind::Path],
         |ids| json!({"command": "rename", "old_path": ids.path(), "new_path": "/memories/moved"}),
@@ -122,54 +92,36 @@ const TOOL_CALLS: &[Body] = &[
         &[Kind::Path],
         |ids| json!({"command": "rename", "old_path": "/memories/moved", "new_path": ids.path()}),
     ),
-    body(
-        &[Kind::Path],
-        |ids| json!({"command": "delete", "path": ids.path()}),
-    ),
+    body(&[Kind::Path], |ids| json!({"command": "delete", "path": ids.path()})),
 ];
 
 const CALLS_IN_SESSION: &[Body] = &[
     body(&[], |_| json!({"command": "view", "path": "/memories"})),
-    body(
-        &[],
-        |ids| json!({"command": "view", "path": ids.get(Kind::MountedPath)}),
-    ),
+    body(&[], |ids| json!({"command": "view", "path": ids.get(Kind::MountedPath)})),
     body(
         &[],
         |ids| json!({"command": "insert", "path": ids.get(Kind::MountedPath), "insert_line": 0, "insert_text": "x"}),
     ),
     body(&[], |_| block("memory_list", &json!({}))),
-    body(
-        &[],
-        |ids| json!({"command": "delete", "path": ids.get(Kind::MountedPath)}),
-    ),
+    body(&[], |ids| json!({"command": "delete", "path": ids.get(Kind::MountedPath)})),
 ];
 
 const MESSAGES: &[Body] = &[
     body(&[], |_| message("tools/list", &json!({}))),
     body(&[], |_| call("memory_list", &json!({}))),
-    body(&[Kind::Path], |ids| {
-        call("memory_read", &json!({"path": ids.path()}))
-    }),
+    body(&[Kind::Path], |ids| call("memory_read", &json!({"path": ids.path()}))),
     body(&[], |_| message("resources/list", &json!({}))),
 ];
 
 const MESSAGES_IN_SESSION: &[Body] = &[
     body(&[], |_| message("tools/list", &json!({}))),
     body(&[], |_| call("memory_list", &json!({}))),
-    body(&[Kind::MountedPath], |ids| {
-        call("memory_read", &json!({"path": ids.get(Kind::MountedPath)}))
-    }),
+    body(&[Kind::MountedPath], |ids| call("memory_read", &json!({"path": ids.get(Kind::MountedPath)}))),
     body(&[], |_| message("resources/list", &json!({}))),
     body(&[Kind::MountedPath], |ids| {
-        call(
-            "memory_append",
-            &json!({"path": ids.get(Kind::MountedPath), "content": "x"}),
-        )
+        call("memory_append", &json!({"path": ids.get(Kind::MountedPath), "content": "x"}))
     }),
-    body(&[Kind::MountedPath], |ids| {
-        call("memory_delete", &json!({"path": ids.get(Kind::MountedPath)}))
-    }),
+    body(&[Kind::MountedPath], |ids| call("memory_delete", &json!({"path": ids.get(Kind::MountedPath)}))),
 ];
 
 /// Operations that only a session's token is good for: an API key is answered 400.
@@ -186,15 +138,9 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.usage", NO_BODY),
     ("memory_stores.changes.list", NO_BODY),
     ("memory_stores.changes.stream", NO_BODY),
-    (
-        "memory_stores.import",
-        &[body(&[], |_| json!({"position": 0, "versions": []}))],
-    ),
+    ("memory_stores.import", &[body(&[], |_| json!({"position": 0, "versions": []}))]),
     ("memory_stores.delete", NO_BODY),
-    (
-        "memories.create",
-        &[body(&[], |_| json!({"path": "/made", "content": "x"}))],
-    ),
+    ("memories.create", &[body(&[], |_| json!({"path": "/made", "content": "x"}))]),
     ("memories.batch", BATCHES),
     ("memories.list", NO_BODY),
     ("memories.retrieve", NO_BODY),
@@ -247,19 +193,10 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("sessions.tool_calls.create", CALLS_IN_SESSION),
     ("sessions.events.list", NO_BODY),
     ("sessions.events.stream", NO_BODY),
-    (
-        "sessions.resources.add",
-        &[body(&[Kind::Spare], |ids| attached(ids.get(Kind::Spare)))],
-    ),
+    ("sessions.resources.add", &[body(&[Kind::Spare], |ids| attached(ids.get(Kind::Spare)))]),
     ("sessions.resources.list", NO_BODY),
     ("sessions.resources.retrieve", NO_BODY),
-    (
-        "sessions.resources.update",
-        &[body(
-            &[],
-            |_| json!({"access": "read_only", "instructions": "new"}),
-        )],
-    ),
+    ("sessions.resources.update", &[body(&[], |_| json!({"access": "read_only", "instructions": "new"}))]),
     ("sessions.resources.delete", NO_BODY),
     ("erasures.list", NO_BODY),
     ("erasures.retrieve", NO_BODY),
@@ -310,8 +247,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
 /// The request bodies of an operation.
 pub(super) fn bodies(operation_id: &str) -> &'static [Body] {
     let case = CASES.iter().find(|(id, _)| *id == operation_id);
-    case.unwrap_or_else(|| panic!("{operation_id} has no case in isolation/cases.rs"))
-        .1
+    case.unwrap_or_else(|| panic!("{operation_id} has no case in isolation/cases.rs")).1
 }
 
 /// A block of an agent tool; without an id, so that none is a repeated call.

@@ -29,56 +29,29 @@ const SENT: &[(&str, &[Sent])] = &[
     ("POST /console/sign-out", &[NOTHING]),
     (
         "GET /console/stores",
-        &[
-            NOTHING,
-            &[("archived", Meaning::Plain("1"))],
-            &[("name", Meaning::Plain("of"))],
-        ],
+        &[NOTHING, &[("archived", Meaning::Plain("1"))], &[("name", Meaning::Plain("of"))]],
     ),
     ("POST /console/stores", &[NOTHING]),
     (
         "GET /console/stores/{memory_store_id}",
-        &[
-            NOTHING,
-            &[("path", Meaning::Of(Kind::Directory))],
-            &[("path", Meaning::Of(Kind::ApiPath))],
-        ],
+        &[NOTHING, &[("path", Meaning::Of(Kind::Directory))], &[("path", Meaning::Of(Kind::ApiPath))]],
     ),
     ("GET /console/stores/{memory_store_id}/settings", &[NOTHING]),
     (
         "POST /console/stores/{memory_store_id}/settings",
-        &[&[
-            ("name", Meaning::Plain("taken")),
-            ("description", Meaning::Plain("taken")),
-        ]],
+        &[&[("name", Meaning::Plain("taken")), ("description", Meaning::Plain("taken"))]],
     ),
-    (
-        "GET /console/stores/{memory_store_id}/archive",
-        &[NOTHING, &[("versions", Meaning::Plain("1"))]],
-    ),
+    ("GET /console/stores/{memory_store_id}/archive", &[NOTHING, &[("versions", Meaning::Plain("1"))]]),
     ("POST /console/stores/{memory_store_id}/archive", &[NOTHING]),
-    (
-        "POST /console/stores/{memory_store_id}/delete",
-        &[&[("confirm", Meaning::Plain("store of ayla"))]],
-    ),
-    (
-        "GET /console/stores/{memory_store_id}/new",
-        &[NOTHING, &[("path", Meaning::Of(Kind::ApiPath))]],
-    ),
+    ("POST /console/stores/{memory_store_id}/delete", &[&[("confirm", Meaning::Plain("store of ayla"))]]),
+    ("GET /console/stores/{memory_store_id}/new", &[NOTHING, &[("path", Meaning::Of(Kind::ApiPath))]]),
     (
         "POST /console/stores/{memory_store_id}/new",
-        &[&[
-            ("path", Meaning::Plain("/new.md")),
-            ("content", Meaning::Plain("new")),
-        ]],
+        &[&[("path", Meaning::Plain("/new.md")), ("content", Meaning::Plain("new"))]],
     ),
     (
         "GET /console/stores/{memory_store_id}/history",
-        &[
-            NOTHING,
-            &[("actor", Meaning::Of(Kind::ApiKey))],
-            &[("actor", Meaning::Of(Kind::Session))],
-        ],
+        &[NOTHING, &[("actor", Meaning::Of(Kind::ApiKey))], &[("actor", Meaning::Of(Kind::Session))]],
     ),
     (
         "GET /console/stores/{memory_store_id}/compare",
@@ -89,20 +62,11 @@ const SENT: &[(&str, &[Sent])] = &[
         "GET /console/stores/{memory_store_id}/memories/{memory_id}",
         &[NOTHING, &[("raw", Meaning::Plain("1"))]],
     ),
-    (
-        "GET /console/stores/{memory_store_id}/memories/{memory_id}/file",
-        &[NOTHING],
-    ),
-    (
-        "GET /console/stores/{memory_store_id}/memories/{memory_id}/edit",
-        &[NOTHING],
-    ),
+    ("GET /console/stores/{memory_store_id}/memories/{memory_id}/file", &[NOTHING]),
+    ("GET /console/stores/{memory_store_id}/memories/{memory_id}/edit", &[NOTHING]),
     (
         "POST /console/stores/{memory_store_id}/memories/{memory_id}/edit",
-        &[&[
-            ("content", Meaning::Plain("taken")),
-            ("base_sha256", Meaning::Of(Kind::Hash)),
-        ]],
+        &[&[("content", Meaning::Plain("taken")), ("base_sha256", Meaning::Of(Kind::Hash))]],
     ),
     (
         "POST /console/stores/{memory_store_id}/memories/{memory_id}/rename",
@@ -112,30 +76,15 @@ const SENT: &[(&str, &[Sent])] = &[
         "POST /console/stores/{memory_store_id}/memories/{memory_id}/expiry",
         &[&[("action", Meaning::Plain("pin"))]],
     ),
-    (
-        "GET /console/stores/{memory_store_id}/memories/{memory_id}/delete",
-        &[NOTHING],
-    ),
+    ("GET /console/stores/{memory_store_id}/memories/{memory_id}/delete", &[NOTHING]),
     (
         "POST /console/stores/{memory_store_id}/memories/{memory_id}/delete",
         &[&[("sha256", Meaning::Of(Kind::Hash))]],
     ),
-    (
-        "GET /console/stores/{memory_store_id}/memories/{memory_id}/history",
-        &[NOTHING],
-    ),
-    (
-        "GET /console/stores/{memory_store_id}/versions/{memory_version_id}",
-        &[NOTHING],
-    ),
-    (
-        "POST /console/stores/{memory_store_id}/versions/{memory_version_id}/restore",
-        &[NOTHING],
-    ),
-    (
-        "GET /console/stores/{memory_store_id}/versions/{memory_version_id}/redact",
-        &[NOTHING],
-    ),
+    ("GET /console/stores/{memory_store_id}/memories/{memory_id}/history", &[NOTHING]),
+    ("GET /console/stores/{memory_store_id}/versions/{memory_version_id}", &[NOTHING]),
+    ("POST /console/stores/{memory_store_id}/versions/{memory_version_id}/restore", &[NOTHING]),
+    ("GET /console/stores/{memory_store_id}/versions/{memory_version_id}/redact", &[NOTHING]),
     (
         "POST /console/stores/{memory_store_id}/versions/{memory_version_id}/redact",
         &[&[("confirm", Meaning::Plain("redact"))]],
@@ -146,35 +95,19 @@ const SENT: &[(&str, &[Sent])] = &[
             NOTHING,
             &[("q", Meaning::Plain("second"))],
             &[("q", Meaning::Plain("second")), ("store", STORE)],
-            &[
-                ("q", Meaning::Plain("second")),
-                ("prefix", Meaning::Of(Kind::Directory)),
-            ],
-            &[
-                ("q", Meaning::Plain("second")),
-                ("author", Meaning::Of(Kind::ApiKey)),
-            ],
+            &[("q", Meaning::Plain("second")), ("prefix", Meaning::Of(Kind::Directory))],
+            &[("q", Meaning::Plain("second")), ("author", Meaning::Of(Kind::ApiKey))],
         ],
     ),
-    (
-        "GET /console/sessions",
-        &[NOTHING, &[("ended", Meaning::Plain("1"))], &[("store", STORE)]],
-    ),
-    (
-        "GET /console/sessions/{session_id}",
-        &[NOTHING, &[("order", Meaning::Plain("newest"))]],
-    ),
+    ("GET /console/sessions", &[NOTHING, &[("ended", Meaning::Plain("1"))], &[("store", STORE)]]),
+    ("GET /console/sessions/{session_id}", &[NOTHING, &[("order", Meaning::Plain("newest"))]]),
     ("POST /console/sessions/{session_id}/end", &[NOTHING]),
     ("GET /console/sessions/{session_id}/events", &[NOTHING]),
     ("GET /console/usage", &[NOTHING]),
     ("GET /console/keys", &[NOTHING]),
     (
         "POST /console/keys",
-        &[&[
-            ("name", Meaning::Plain("taken")),
-            ("scope", Meaning::Plain("memory:read")),
-            ("store", STORE),
-        ]],
+        &[&[("name", Meaning::Plain("taken")), ("scope", Meaning::Plain("memory:read")), ("store", STORE)]],
     ),
     ("GET /console/keys/{api_key_id}", &[NOTHING]),
     ("POST /console/keys/{api_key_id}/revoke", &[NOTHING]),
@@ -189,29 +122,17 @@ const SENT: &[(&str, &[Sent])] = &[
     ),
     (
         "GET /console/audit/export",
-        &[
-            &[("format", Meaning::Plain("csv"))],
-            &[("format", Meaning::Plain("jsonl")), ("object", STORE)],
-        ],
+        &[&[("format", Meaning::Plain("csv"))], &[("format", Meaning::Plain("jsonl")), ("object", STORE)]],
     ),
     ("GET /console/erasures", &[NOTHING]),
-    (
-        "POST /console/erasures",
-        &[&[("store", STORE), ("confirm", Meaning::Plain("store of ayla"))]],
-    ),
+    ("POST /console/erasures", &[&[("store", STORE), ("confirm", Meaning::Plain("store of ayla"))]]),
     (
         "GET /console/erasures/preview",
-        &[
-            &[("store", STORE)],
-            &[("store", STORE), ("prefix", Meaning::Of(Kind::Directory))],
-        ],
+        &[&[("store", STORE)], &[("store", STORE), ("prefix", Meaning::Of(Kind::Directory))]],
     ),
     ("GET /console/erasures/{erasure_id}", &[NOTHING]),
     ("GET /console/transfer", &[NOTHING, &[("store", STORE)]]),
-    (
-        "POST /console/transfer",
-        &[&[("store", STORE), ("on_conflict", Meaning::Plain("replace"))]],
-    ),
+    ("POST /console/transfer", &[&[("store", STORE), ("on_conflict", Meaning::Plain("replace"))]]),
 ];
 
 #[test]
@@ -224,21 +145,13 @@ fn every_page_of_the_console_has_a_case() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn console_shows_nothing_of_others() {
-    let Parties {
-        deployment: _deployment,
-        server,
-        owner,
-        stranger,
-        bound,
-    } = Parties::on(Pair::Sqlite).await;
+    let Parties { deployment: _deployment, server, owner, stranger, bound } = Parties::on(Pair::Sqlite).await;
     let owning = server.client(&owner);
     let theirs = Fixture::new(&owning, "ayla").await.ids;
     let strange = server.client(&stranger);
     let strangers = Fixture::new(&strange, "cleo").await.ids;
     let binding = owning.with_key(&bound);
-    let bounds = Fixture::in_store(&binding, "bela", &owner.store_id.to_string())
-        .await
-        .ids;
+    let bounds = Fixture::in_store(&binding, "bela", &owner.store_id.to_string()).await.ids;
     let before = snapshot(&owning).await;
 
     // The requests are good ones: the owner's pages are there.
@@ -255,15 +168,7 @@ async fn console_shows_nothing_of_others() {
             }
         }
     }
-    attack(
-        &server.url(),
-        &stranger.key,
-        &strange,
-        &strangers,
-        &theirs,
-        &before,
-    )
-    .await;
+    attack(&server.url(), &stranger.key, &strange, &strangers, &theirs, &before).await;
     attack(&server.url(), &bound, &binding, &bounds, &theirs, &before).await;
     assert_eq!(unread(snapshot(&owning).await), unread(before));
 }
@@ -321,14 +226,8 @@ async fn request(browser: &mut Browser, page: &str, sent: Sent, ids: &Ids, token
         None => segment.to_owned(),
     });
     let path = filled.collect::<Vec<_>>().join("/");
-    let fields: Vec<_> = sent
-        .iter()
-        .map(|(name, meaning)| (*name, value(meaning)))
-        .collect();
-    let mut fields: Vec<_> = fields
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let fields: Vec<_> = sent.iter().map(|(name, meaning)| (*name, value(meaning))).collect();
+    let mut fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     if method == "POST" {
         fields.push(("token", token));
         return browser.post(&path, &fields).await;

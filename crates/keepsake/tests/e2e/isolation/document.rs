@@ -48,8 +48,7 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
             let parameters: Vec<_> = parameters.iter().map(|given| resolved(document, given)).collect();
             let names = |place: &str| {
                 let here = parameters.iter().filter(|parameter| parameter["in"] == place);
-                here.map(|parameter| parameter["name"].as_str().unwrap().to_owned())
-                    .collect::<Vec<_>>()
+                here.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
             };
             // Every POST has one; MCP requests have other headers.
             let is_key = |name: &String| name == "Idempotency-Key";
@@ -64,9 +63,7 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
                 in_path: names("path"),
                 in_query: names("query"),
                 in_headers,
-                needs_credential: operation["security"]
-                    .as_array()
-                    .is_none_or(|schemes| !schemes.is_empty()),
+                needs_credential: operation["security"].as_array().is_none_or(|schemes| !schemes.is_empty()),
             });
         }
     }
@@ -86,19 +83,12 @@ fn resolved<'a>(document: &'a Value, parameter: &'a Value) -> &'a Value {
 pub(super) fn assert_complete(document: &Value) {
     let operations = operations(document);
     let ids = |needs_credential: bool| {
-        let here = operations
-            .iter()
-            .filter(|operation| operation.needs_credential == needs_credential);
-        here.map(|operation| operation.id.as_str())
-            .collect::<BTreeSet<_>>()
+        let here = operations.iter().filter(|operation| operation.needs_credential == needs_credential);
+        here.map(|operation| operation.id.as_str()).collect::<BTreeSet<_>>()
     };
     let guarded: BTreeSet<_> = CASES.iter().map(|(id, _)| *id).collect();
     assert_eq!(guarded.len(), CASES.len(), "an operation has two cases");
-    assert_eq!(
-        ids(true),
-        guarded,
-        "the document (left) and isolation/cases.rs differ"
-    );
+    assert_eq!(ids(true), guarded, "the document (left) and isolation/cases.rs differ");
     assert_eq!(ids(false), BTreeSet::from(OPEN), "no credential is needed (left)");
     for operation in &operations {
         let names = operation.in_path.iter().chain(&operation.in_query);
@@ -109,9 +99,7 @@ pub(super) fn assert_complete(document: &Value) {
         assert_eq!(in_braces, operation.in_path.len(), "{}", operation.path);
         assert_eq!(
             operation.needs_credential,
-            ["/v1/", "/mcp"]
-                .iter()
-                .any(|start| operation.path.starts_with(start)),
+            ["/v1/", "/mcp"].iter().any(|start| operation.path.starts_with(start)),
             "{}",
             operation.path
         );

@@ -68,9 +68,7 @@ impl Ids {
 
     #[track_caller]
     pub(super) fn get(&self, kind: Kind) -> &str {
-        self.0
-            .get(&kind)
-            .unwrap_or_else(|| panic!("there is no {kind:?}"))
+        self.0.get(&kind).unwrap_or_else(|| panic!("there is no {kind:?}"))
     }
 
     pub(super) fn has(&self, kind: Kind) -> bool {

@@ -27,10 +27,8 @@ async fn no_request_looks_at_all_partitions_of_a_table() {
     let mut parties = Parties::of(deployment).await;
     let client = parties.server.client(&parties.owner);
     let document = client.get("/openapi.json").await.json();
-    let operations: Vec<_> = document::operations(&document)
-        .into_iter()
-        .filter(|operation| operation.needs_credential)
-        .collect();
+    let operations: Vec<_> =
+        document::operations(&document).into_iter().filter(|operation| operation.needs_credential).collect();
     let targets = targets(&client, &operations).await;
     sweep::call_as_owner(&client, &targets).await;
     parties.server.end().await;
@@ -79,12 +77,7 @@ fn partitioned(sql: &str) -> String {
         }
         let (columns, options) = table.rsplit_once("\n)").unwrap();
         let options = options.trim().trim_end_matches(';');
-        text.extend([
-            before,
-            "CREATE TABLE ",
-            columns,
-            "\n) PARTITION BY HASH (tenant_id);\n",
-        ]);
+        text.extend([before, "CREATE TABLE ", columns, "\n) PARTITION BY HASH (tenant_id);\n"]);
         text.extend((0..PARTITIONS).map(|remainder| {
             format!(
                 "CREATE TABLE {name}_{remainder} PARTITION OF {name} \
@@ -116,10 +109,7 @@ async fn assert_pruned(raw: &PgPool) {
     .fetch_all(raw)
     .await
     .unwrap();
-    assert!(
-        looked_at.iter().any(|(table, _)| table == "memory"),
-        "nothing was counted: {looked_at:?}"
-    );
+    assert!(looked_at.iter().any(|(table, _)| table == "memory"), "nothing was counted: {looked_at:?}");
     for (table, partitions) in looked_at {
         assert!(
             partitions < i64::from(PARTITIONS),

@@ -27,19 +27,10 @@ const READS: [&str; 10] = [
     "tools.list",
 ];
 /// Operations of which every request changes a memory.
-const WRITES: [&str; 5] = [
-    "memories.batch",
-    "memories.create",
-    "memories.update",
-    "memories.update_by_patch",
-    "memories.delete",
-];
+const WRITES: [&str; 5] =
+    ["memories.batch", "memories.create", "memories.update", "memories.update_by_patch", "memories.delete"];
 /// Operations that read or change a memory, depending on the request.
-const TOOLS: [&str; 3] = [
-    "tool_calls.create",
-    "sessions.tool_calls.create",
-    "mcp.of_session",
-];
+const TOOLS: [&str; 3] = ["tool_calls.create", "sessions.tool_calls.create", "mcp.of_session"];
 /// Operations that a session's token must not use.
 const OTHERS: [&str; 33] = [
     "mcp.of_store",
@@ -84,16 +75,11 @@ async fn session_token_has_exactly_its_permissions() {
     let server = deployment.start().await;
     let owner = server.client(&tenant);
     let document = owner.get("/openapi.json").await.json();
-    let guarded: Vec<_> = operations(&document)
-        .into_iter()
-        .filter(|operation| operation.needs_credential)
-        .collect();
+    let guarded: Vec<_> =
+        operations(&document).into_iter().filter(|operation| operation.needs_credential).collect();
     let known = READS.iter().chain(&WRITES).chain(&TOOLS).chain(&OTHERS);
     assert_eq!(
-        guarded
-            .iter()
-            .map(|operation| operation.id.as_str())
-            .collect::<BTreeSet<_>>(),
+        guarded.iter().map(|operation| operation.id.as_str()).collect::<BTreeSet<_>>(),
         known.copied().collect(),
         "the document (left) has operations that are not here"
     );
@@ -167,11 +153,8 @@ async fn on_own(owner: &Client, operation: &Operation) {
     let client = holder(owner, &mut ids, "read_write").await;
     for (body, answer) in try_all(&client, operation, &ids).await {
         let id = operation.id.as_str();
-        let expected = if READS.contains(&id) || WRITES.contains(&id) || TOOLS.contains(&id) {
-            200
-        } else {
-            403
-        };
+        let expected =
+            if READS.contains(&id) || WRITES.contains(&id) || TOOLS.contains(&id) { 200 } else { 403 };
         assert_eq!(answer.status, expected, "{id} {body}: {}", answer.text);
         if expected == 200 {
             assert_ne!(answer.json()["is_error"], true, "{id} {body}: {}", answer.text);
@@ -201,20 +184,10 @@ async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
             assert_eq!(answer.status, expected, "{id} {body}: {}", answer.text);
         }
         if answer.status == 403 {
-            assert_eq!(
-                answer.json()["error"]["type"],
-                "permission_error",
-                "{}",
-                answer.text
-            );
+            assert_eq!(answer.json()["error"]["type"], "permission_error", "{}", answer.text);
         }
     }
-    assert_eq!(
-        unread(snapshot_of_store(owner, &store).await),
-        before,
-        "{} changed something",
-        operation.id
-    );
+    assert_eq!(unread(snapshot_of_store(owner, &store).await), before, "{} changed something", operation.id);
 }
 
 /// For a token, other stores and sessions do not exist.
@@ -233,23 +206,11 @@ async fn on_what_is_not_attached(owner: &Client, operation: &Operation) {
         let told = theirs.text.replace(others.path(), nobodys.path());
         let told = told.replace(others.get(Kind::MountedPath), nobodys.get(Kind::MountedPath));
         let id = &operation.id;
-        assert_eq!(
-            without_length(&Answer { text: told, ..theirs }),
-            without_length(&never),
-            "{id} {body}"
-        );
-        let is_named = operation
-            .in_path
-            .iter()
-            .any(|name| name == "memory_store_id" || name == "session_id");
+        assert_eq!(without_length(&Answer { text: told, ..theirs }), without_length(&never), "{id} {body}");
+        let is_named = operation.in_path.iter().any(|name| name == "memory_store_id" || name == "session_id");
         if is_named {
             assert!([403, 404].contains(&never.status), "{id} {body}: {}", never.text);
         }
     }
-    assert_eq!(
-        unread(snapshot_of_store(owner, &store).await),
-        before,
-        "{} changed something",
-        operation.id
-    );
+    assert_eq!(unread(snapshot_of_store(owner, &store).await), before, "{} changed something", operation.id);
 }

@@ -48,11 +48,8 @@ impl Form {
     /// All forms of an operation. For a GET: each optional parameter separately.
     /// Otherwise: each body, without and with all parameters and headers.
     fn all(operation: &Operation) -> Vec<Self> {
-        let query: Vec<_> = operation
-            .in_query
-            .iter()
-            .map(|name| (name.clone(), cases::meaning(name)))
-            .collect();
+        let query: Vec<_> =
+            operation.in_query.iter().map(|name| (name.clone(), cases::meaning(name))).collect();
         let queries: Vec<_> = if operation.method == Method::GET {
             let needed = needed_query(operation);
             let others = query.into_iter().filter(|parameter| !needed.contains(parameter));
@@ -62,18 +59,11 @@ impl Form {
             vec![Vec::new(), query]
         };
         let bodies = cases::bodies(&operation.id);
-        let bodies: Vec<_> = if bodies.is_empty() {
-            vec![None]
-        } else {
-            bodies.iter().enumerate().map(Some).collect()
-        };
+        let bodies: Vec<_> =
+            if bodies.is_empty() { vec![None] } else { bodies.iter().enumerate().map(Some).collect() };
         let numbered = queries.into_iter().enumerate();
         let forms = numbered.flat_map(|(number, query)| {
-            bodies.iter().map(move |body| Self {
-                query: query.clone(),
-                has_headers: number > 0,
-                body: *body,
-            })
+            bodies.iter().map(move |body| Self { query: query.clone(), has_headers: number > 0, body: *body })
         });
         forms.collect()
     }
@@ -110,11 +100,8 @@ impl Form {
         for name in &operation.in_path {
             path = path.replace(&format!("{{{name}}}"), &value(&cases::meaning(name)));
         }
-        let query: Vec<_> = self
-            .query
-            .iter()
-            .map(|(name, meaning)| format!("{name}={}", value(meaning)))
-            .collect();
+        let query: Vec<_> =
+            self.query.iter().map(|(name, meaning)| format!("{name}={}", value(meaning))).collect();
         let mut request = client.request(method.clone(), &format!("{path}?{}", query.join("&")));
         for name in operation.in_headers.iter().filter(|_| self.has_headers) {
             request = request.header(name, value(&cases::meaning(name)));
@@ -135,49 +122,25 @@ impl Attacker {
         let own = Fixture::new(&client, "cleo").await.ids;
         // For lists to have a second page.
         Fixture::new(&client, "cleo").await;
-        Self {
-            name: "another tenant",
-            client,
-            own,
-            refusal: 404,
-            is_of_tenant: false,
-        }
+        Self { name: "another tenant", client, own, refusal: 404, is_of_tenant: false }
     }
 
     /// A key of the owner with all scopes in only one store.
     pub(super) async fn bound(client: Client, store_id: StoreId) -> Self {
-        let own = Fixture::in_store(&client, "bela", &store_id.to_string())
-            .await
-            .ids;
-        Self {
-            name: "a key bound to another store",
-            client,
-            own,
-            refusal: 404,
-            is_of_tenant: true,
-        }
+        let own = Fixture::in_store(&client, "bela", &store_id.to_string()).await.ids;
+        Self { name: "a key bound to another store", client, own, refusal: 404, is_of_tenant: true }
     }
 
     /// Somebody without a good credential.
     pub(super) fn nobody(client: Client) -> Self {
-        Self {
-            name: "nobody",
-            client,
-            own: Ids::of_nobody(),
-            refusal: 401,
-            is_of_tenant: false,
-        }
+        Self { name: "nobody", client, own: Ids::of_nobody(), refusal: 401, is_of_tenant: false }
     }
 
     /// Tries every operation with the owner's ids in all combinations with its
     /// own; `listed` is what the owner has.
     pub(super) async fn attack(&self, targets: &[Target], listed: &[Value]) {
         let is_known = self.refusal != 401;
-        let own_before = if is_known {
-            snapshot(&self.client).await
-        } else {
-            Vec::new()
-        };
+        let own_before = if is_known { snapshot(&self.client).await } else { Vec::new() };
         let secrets = Secrets::of_others(listed, &own_before);
         let mut tried = 0;
         for target in targets {
@@ -225,10 +188,7 @@ impl Attacker {
             let answer = Answer { text: told, ..answer };
             assert_eq!(answer.lasting(), never.lasting(), "{what}");
             assert_nothing_of(secrets, &answer, &what);
-            let is_below_theirs = operation
-                .kinds_in_path()
-                .iter()
-                .any(|kind| foreign.contains(kind));
+            let is_below_theirs = operation.kinds_in_path().iter().any(|kind| foreign.contains(kind));
             let is_paged = form.kinds(operation).contains(&Kind::Page);
             if is_below_theirs && !is_paged {
                 assert_eq!(answer.status, self.refusal, "{what}: {}", answer.text);
@@ -266,11 +226,8 @@ impl Attacker {
             // It also has no second page of a session's resources.
             let is_of_stores = operation.in_path.is_empty() || operation.id == "sessions.resources.list";
             let has_none = self.refusal == 401 || self.is_of_tenant && is_of_stores;
-            let page = if has_none {
-                "page_none".to_owned()
-            } else {
-                page_of(&self.client, operation, &ids).await
-            };
+            let page =
+                if has_none { "page_none".to_owned() } else { page_of(&self.client, operation, &ids).await };
             ids.set(Kind::Page, page);
         }
         ids
@@ -350,11 +307,7 @@ async fn page_of(client: &Client, operation: &Operation, ids: &Ids) -> String {
     }
     let mut query = needed_query(operation);
     query.push(("limit".to_owned(), Meaning::Plain("1")));
-    let form = Form {
-        query,
-        has_headers: false,
-        body: None,
-    };
+    let form = Form { query, has_headers: false, body: None };
     let answer = send(form.request(client, &Method::GET, operation, ids)).await;
     let page = answer.json()["next_page"].clone();
     assert!(page.is_string(), "{} has one page: {}", operation.id, answer.text);
@@ -380,11 +333,7 @@ fn needed_query(operation: &Operation) -> Vec<(String, Meaning)> {
 
 /// Sends one request with only the required parameters.
 pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
-    let form = Form {
-        query: needed_query(operation),
-        has_headers: false,
-        body: None,
-    };
+    let form = Form { query: needed_query(operation), has_headers: false, body: None };
     let request = form.request(client, &operation.method, operation, ids);
     send(match body {
         Some(body) => request.json(body),
@@ -422,13 +371,7 @@ pub(super) async fn call_again_as_owner(owner: &Client, targets: &[Target]) {
         if operation.method == Method::POST {
             for form in Form::in_turn(operation) {
                 let again = send(form.request(owner, &operation.method, operation, ids)).await;
-                assert_eq!(
-                    again.status,
-                    status_for_owner(operation),
-                    "{}: {}",
-                    operation.id,
-                    again.text
-                );
+                assert_eq!(again.status, status_for_owner(operation), "{}: {}", operation.id, again.text);
             }
         }
     }
@@ -469,10 +412,8 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
 pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], listed: &[Value]) {
     let mut targets = Vec::new();
     for operation in operations {
-        let mut target = Target {
-            operation: operation.clone(),
-            ids: Fixture::new(&attacker.client, "cleo").await.ids,
-        };
+        let mut target =
+            Target { operation: operation.clone(), ids: Fixture::new(&attacker.client, "cleo").await.ids };
         if operation.is_paged() {
             let page = next_page(&attacker.client, &target).await;
             target.ids.set(Kind::Page, page);

@@ -55,9 +55,7 @@ async fn commands_print_the_same_locally_and_over_http() {
     let remote = async |line: &str| sides.remote(line).await;
 
     let made = beside("tenant create --name one -o json").await.json();
-    let other = remote("tenant create --name two --external-id t+w&o -o json")
-        .await
-        .json();
+    let other = remote("tenant create --name two --external-id t+w&o -o json").await.json();
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
     let create = format!("key create --tenant {id} --name k --expires-in-days 1 -o json");
     let key = remote(&create).await.json();
@@ -86,11 +84,7 @@ async fn commands_print_the_same_locally_and_over_http() {
             let (one, two) = (beside(&line).await, remote(&line).await);
             assert_eq!(without_times(&one.stdout), without_times(&two.stdout), "{line}");
             let next = line.contains("--limit 1") && output != "json";
-            assert_eq!(
-                one.stderr.contains("repeat the command with --page page_"),
-                next,
-                "{line}"
-            );
+            assert_eq!(one.stderr.contains("repeat the command with --page page_"), next, "{line}");
             assert!(two.ok().contains("_0"), "{line} shows no id");
         }
     }
@@ -109,11 +103,7 @@ async fn commands_print_the_same_locally_and_over_http() {
     let revoke = format!("key revoke --tenant {id} {key_id}");
     let revoked = beside(&format!("{revoke} --yes")).await.ok();
     assert!(revoked.contains("revoked"), "{revoked}");
-    for line in [
-        &format!("tenant delete {other_id}"),
-        &revoke,
-        "token-key rotate --compromised",
-    ] {
+    for line in [&format!("tenant delete {other_id}"), &revoke, "token-key rotate --compromised"] {
         remote(line).await.ends(2, "--yes");
     }
     remote(&format!("tenant delete {other_id} --yes")).await.ok();
@@ -182,37 +172,18 @@ async fn operators_tables_have_headers_and_no_json() {
         let words: Vec<_> = line.split(' ').chain(["--config", &file]).collect();
         keepsake_in_terminal(&words, &[], 200, "y\n").await
     };
-    let made = run("tenant create --name one --limit bytes_per_memory=2048")
-        .await
-        .ok();
-    let id = made
-        .split("created the tenant ")
-        .nth(1)
-        .unwrap()
-        .trim()
-        .to_owned();
+    let made = run("tenant create --name one --limit bytes_per_memory=2048").await.ok();
+    let id = made.split("created the tenant ").nth(1).unwrap().trim().to_owned();
     run("job run reconcile-usage").await.ok();
     for (line, shown) in [
         ("tenant list", "ID |STATUS|NAME|EXTERNAL ID|CREATED|active"),
         (&format!("tenant get {id}"), "bytes_per_memory=2.00 KiB"),
-        (
-            &format!("tenant usage {id}"),
-            "LIMIT|bytes_per_memory|2.00 KiB|30 days",
-        ),
+        (&format!("tenant usage {id}"), "LIMIT|bytes_per_memory|2.00 KiB|30 days"),
         ("tenant audit", "ACTOR|operator_cli|tenant.create"),
-        (
-            "job list",
-            "SCHEDULE|daily at 00:05 UTC, next in |every minute|stores=",
-        ),
-        (
-            "job history reconcile-usage",
-            "ASKED FOR BY|done|drifted_stores=0",
-        ),
+        ("job list", "SCHEDULE|daily at 00:05 UTC, next in |every minute|stores="),
+        ("job history reconcile-usage", "ASKED FOR BY|done|drifted_stores=0"),
         ("verify", "0 blobs of 0 B, |1 tenant: all is well"),
-        (
-            "config check --connect",
-            "[index]|KEY |STEP|RESULT|index.url|connect",
-        ),
+        ("config check --connect", "[index]|KEY |STEP|RESULT|index.url|connect"),
     ] {
         let printed = console::strip_ansi_codes(&run(line).await.ok()).into_owned();
         for words in shown.split('|') {
@@ -227,10 +198,7 @@ async fn operators_tables_have_headers_and_no_json() {
         assert!(kept.contains("nothing was changed"), "{unsure:?}: {kept}");
     }
     let deleted = run(&format!("tenant delete {id}")).await.ok();
-    assert!(
-        deleted.contains("with all its data, permanently? [y/N]"),
-        "{deleted}"
-    );
+    assert!(deleted.contains("with all its data, permanently? [y/N]"), "{deleted}");
     assert!(deleted.contains("is being deleted"), "{deleted}");
 }
 
@@ -330,9 +298,8 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
     let audit = sides.operator.get("/admin/v1/audit?limit=100").await;
     let entries = audit["data"].as_array().unwrap().iter();
     let told = entries.filter(|entry| text(&entry["action"]).starts_with("token_key."));
-    let told: Vec<_> = told
-        .map(|entry| ["actor", "action", "object_id"].map(|field| entry[field].clone()))
-        .collect();
+    let told: Vec<_> =
+        told.map(|entry| ["actor", "action", "object_id"].map(|field| entry[field].clone())).collect();
     let entry = |actor: &str, action: &str| [json!(actor), json!(action), json!(null)];
     assert_eq!(
         told,

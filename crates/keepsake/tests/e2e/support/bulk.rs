@@ -14,9 +14,7 @@ pub(crate) const FILE_BYTES: u64 = 10;
 /// server may have a SQLite index meanwhile.
 pub(crate) async fn fill(deployment: &Deployment, tenant: &Tenant, files: u64, directories: u64) {
     let database = deployment.database().await;
-    database
-        .execute(statements(&database, tenant, files, directories))
-        .await;
+    database.execute(statements(&database, tenant, files, directories)).await;
     database.close().await;
 }
 

@@ -40,19 +40,12 @@ pub(crate) fn plain_http() -> reqwest::ClientBuilder {
 impl Client {
     pub(crate) fn new(url: &str, key: &str) -> Self {
         let http = plain_http().build().unwrap();
-        Self {
-            http,
-            url: url.to_owned(),
-            key: key.to_owned(),
-        }
+        Self { http, url: url.to_owned(), key: key.to_owned() }
     }
 
     /// The same connections with another key.
     pub(crate) fn with_key(&self, key: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            ..self.clone()
-        }
+        Self { key: key.to_owned(), ..self.clone() }
     }
 
     /// A request without credential.
@@ -113,14 +106,10 @@ impl Client {
 
     /// The lines that `view` shows of a file, without their numbers.
     pub(crate) async fn lines(&self, tenant: &Tenant, path: &str) -> Vec<String> {
-        let shown = self
-            .tool_ok(tenant, &json!({"command": "view", "path": path}))
-            .await;
+        let shown = self.tool_ok(tenant, &json!({"command": "view", "path": path})).await;
         assert!(!shown.contains("\n\n[Lines "), "{path} is not shown whole");
         let numbered = shown.lines().skip(1);
-        numbered
-            .map(|line| line.split_once('\t').unwrap().1.to_owned())
-            .collect()
+        numbered.map(|line| line.split_once('\t').unwrap().1.to_owned()).collect()
     }
 }
 
@@ -143,11 +132,7 @@ pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer>
         status: response.status().as_u16(),
         headers: response.headers().clone(),
         // Only the head of a stream is read.
-        text: if is_endless {
-            "{}".to_owned()
-        } else {
-            response.text().await?
-        },
+        text: if is_endless { "{}".to_owned() } else { response.text().await? },
     })
 }
 
@@ -179,10 +164,7 @@ impl Answer {
         let block = self.json();
         let fields = block.as_object().unwrap();
         let known = ["type", "tool_use_id", "content", "is_error"];
-        assert!(
-            fields.keys().all(|field| known.contains(&field.as_str())),
-            "{block}"
-        );
+        assert!(fields.keys().all(|field| known.contains(&field.as_str())), "{block}");
         assert_eq!(block["type"], "tool_result", "{block}");
         ToolResult {
             content: block["content"].as_str().unwrap().to_owned(),

@@ -60,10 +60,7 @@ pub(crate) async fn keepsake_in_terminal(
     input: &str,
 ) -> Run {
     let run = run(in_terminal(arguments, width), variables, input).await;
-    Run {
-        stdout: run.stdout.replace("\r\n", "\n"),
-        ..run
-    }
+    Run { stdout: run.stdout.replace("\r\n", "\n"), ..run }
 }
 
 /// The same for a secret, which a person types after the prompt.
@@ -154,34 +151,15 @@ async fn run(command: Command, variables: &[(&str, &str)], input: &str) -> Run {
 impl Run {
     /// What it printed, for a run that must succeed.
     pub(crate) fn ok(self) -> String {
-        assert_eq!(
-            self.code,
-            Some(0),
-            "{}: {}{}",
-            self.line,
-            self.stdout,
-            self.stderr
-        );
+        assert_eq!(self.code, Some(0), "{}: {}{}", self.line, self.stdout, self.stderr);
         self.stdout
     }
 
     /// That it ended with this code and told this on stderr.
     #[track_caller]
     pub(crate) fn ends(&self, code: i32, cause: &str) {
-        assert_eq!(
-            self.code,
-            Some(code),
-            "{}: {}{}",
-            self.line,
-            self.stdout,
-            self.stderr
-        );
-        assert!(
-            self.stderr.contains(cause),
-            "{}: {cause}: {}",
-            self.line,
-            self.stderr
-        );
+        assert_eq!(self.code, Some(code), "{}: {}{}", self.line, self.stdout, self.stderr);
+        assert!(self.stderr.contains(cause), "{}: {cause}: {}", self.line, self.stderr);
     }
 
     /// The JSON object that the command printed; it must have succeeded.

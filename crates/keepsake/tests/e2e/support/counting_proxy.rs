@@ -40,11 +40,7 @@ impl CountingProxy {
                 tokio::spawn(async move { drop(pass(client, &upstream, &bodies).await) });
             }
         });
-        Self {
-            url,
-            bodies: seen,
-            accepting,
-        }
+        Self { url, bodies: seen, accepting }
     }
 
     /// Where it listens.
@@ -87,10 +83,7 @@ async fn pass_requests(from: OwnedReadHalf, mut to: OwnedWriteHalf, bodies: &Bod
         // Forwarded immediately: a client may wait for `100 Continue`.
         to.write_all(&head).await?;
         let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-        assert!(
-            !head.contains("transfer-encoding"),
-            "bodies are expected in one piece: {head}"
-        );
+        assert!(!head.contains("transfer-encoding"), "bodies are expected in one piece: {head}");
         let mut body = vec![0; content_length(&head)];
         from.read_exact(&mut body).await?;
         if head.starts_with("put ") {

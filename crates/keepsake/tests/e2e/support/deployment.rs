@@ -90,10 +90,7 @@ impl ServerConfig {
         let token = format!("operator-{}", Uuid::new_v4().simple());
         secrets::remember(&token, "the operator's token");
         let port = free_port();
-        let config = Self {
-            operator: Some((port, token.clone())),
-            ..Self::default()
-        };
+        let config = Self { operator: Some((port, token.clone())), ..Self::default() };
         (config, format!("http://127.0.0.1:{port}"), token)
     }
 }
@@ -110,11 +107,7 @@ impl Deployment {
 
     /// Like [`Self::new`], with a Postgres database that has no tables.
     pub(crate) async fn unmigrated(pair: Pair) -> Self {
-        let database = if pair.has_postgres() {
-            Some(fresh_database().await)
-        } else {
-            None
-        };
+        let database = if pair.has_postgres() { Some(fresh_database().await) } else { None };
         Self {
             pair,
             database,
@@ -153,8 +146,7 @@ impl Deployment {
     /// The URL of requests: through the pooler, if the run has one.
     pub(crate) fn index_url(&self) -> String {
         if self.pair.has_postgres() {
-            self.pooled(Login::Requests)
-                .unwrap_or_else(|| self.postgres_url())
+            self.pooled(Login::Requests).unwrap_or_else(|| self.postgres_url())
         } else {
             format!("sqlite://{}", self.sqlite_file().display())
         }
@@ -181,15 +173,9 @@ impl Deployment {
         let blobs = if self.pair.has_s3() {
             let options = s3_options(&self.s3_prefix);
             let credentials = options.settings.credentials.unwrap();
-            let endpoint = config
-                .endpoint
-                .clone()
-                .or(options.settings.endpoint)
-                .unwrap_or_default();
-            let ca_file = options
-                .settings
-                .ca_file
-                .map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
+            let endpoint = config.endpoint.clone().or(options.settings.endpoint).unwrap_or_default();
+            let ca_file =
+                options.settings.ca_file.map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
             format!(
                 "url = \"s3://{}/{}\"\nendpoint = \"{endpoint}\"\nregion = \"{}\"\npath_style = true\n\
                  access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",

@@ -30,31 +30,11 @@ pub(crate) struct Version {
 }
 
 /// The columns of [`Version`], in its order.
-type Row = (
-    i64,
-    Option<i64>,
-    String,
-    String,
-    Uuid,
-    Option<Uuid>,
-    Option<i64>,
-    Option<Vec<u8>>,
-    i64,
-);
+type Row = (i64, Option<i64>, String, String, Uuid, Option<Uuid>, Option<i64>, Option<Vec<u8>>, i64);
 
 impl From<Row> for Version {
     fn from((seq, prev_seq, op, path, id, blob_id, size_bytes, sha256, created_at): Row) -> Self {
-        Self {
-            seq,
-            prev_seq,
-            op,
-            path,
-            id,
-            blob_id,
-            size_bytes,
-            sha256,
-            created_at,
-        }
+        Self { seq, prev_seq, op, path, id, blob_id, size_bytes, sha256, created_at }
     }
 }
 
@@ -152,19 +132,11 @@ pub(crate) async fn texts(
             let blobs = &blobs;
             async move {
                 let blob_id = VersionId::from_uuid(version.blob_id?);
-                let key = BlobKey {
-                    tenant_id: tenant.id,
-                    store_id: tenant.store_id,
-                    blob_id,
-                };
+                let key = BlobKey { tenant_id: tenant.id, store_id: tenant.store_id, blob_id };
                 let bytes: Option<Bytes> = blobs.get(&key, u64::MAX).await.unwrap();
                 let bytes = bytes.unwrap_or_else(|| panic!("the blob of {version:?} is missing"));
                 let sha256 = ContentHash::of(&bytes);
-                assert_eq!(
-                    version.sha256.as_deref(),
-                    Some(sha256.as_bytes().as_slice()),
-                    "{version:?}"
-                );
+                assert_eq!(version.sha256.as_deref(), Some(sha256.as_bytes().as_slice()), "{version:?}");
                 assert_eq!(version.size_bytes, i64::try_from(bytes.len()).ok(), "{version:?}");
                 Some(String::from_utf8(bytes.to_vec()).unwrap())
             }
@@ -184,6 +156,5 @@ pub(crate) async fn orphans(
     let listed = deployment.blobs().await.list(None, None, 100_000).await.unwrap();
     assert!(listed.len() < 100_000);
     let keys = listed.into_iter().map(|blob| blob.key);
-    keys.filter(|key| key.tenant_id == tenant_id && !named.contains(&key.blob_id.uuid()))
-        .collect()
+    keys.filter(|key| key.tenant_id == tenant_id && !named.contains(&key.blob_id.uuid())).collect()
 }

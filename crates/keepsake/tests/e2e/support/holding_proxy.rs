@@ -52,11 +52,7 @@ impl HoldingProxy {
                 tokio::spawn(async move { drop(state.pass(client).await) });
             }
         });
-        Self {
-            url,
-            state,
-            accepting,
-        }
+        Self { url, state, accepting }
     }
 
     /// Where it listens.
@@ -104,10 +100,7 @@ impl State {
                 let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
                 let mut body = vec![0; content_length(&text)];
                 from.read_exact(&mut body).await?;
-                if text
-                    .lines()
-                    .next()
-                    .is_some_and(|line| line.contains(self.counted))
+                if text.lines().next().is_some_and(|line| line.contains(self.counted))
                     && self.seen.fetch_add(1, Ordering::SeqCst) >= self.passes
                 {
                     self.held.notify_one();

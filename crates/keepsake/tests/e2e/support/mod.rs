@@ -41,10 +41,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
 }
 
 /// The time in seconds since the epoch, as a server in another process reads it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a server in another process uses the machine's clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "a server in another process uses the machine's clock")]
 pub(crate) fn now_secs() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap().as_secs()

@@ -53,25 +53,14 @@ impl Deployment {
 impl Provision {
     /// Makes a tenant, its key and its store.
     pub(crate) async fn tenant(&self, limits: LimitOverrides) -> Tenant {
-        let new = NewTenant {
-            name: "tests".to_owned(),
-            external_id: None,
-            limits,
-        };
+        let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
         let id = self.engine.operator.tenants.create(new).await.unwrap().tenant_id;
-        Tenant {
-            id,
-            key: self.key(id, &Scope::ALL, None).await,
-            store_id: self.store(id).await,
-        }
+        Tenant { id, key: self.key(id, &Scope::ALL, None).await, store_id: self.store(id).await }
     }
 
     /// Gives a tenant the limits that are named; the others stay.
     pub(crate) async fn set_limits(&self, tenant_id: TenantId, limits: &Value) {
-        let edit = TenantEdit {
-            limits: limits.as_object().unwrap().clone(),
-            ..TenantEdit::default()
-        };
+        let edit = TenantEdit { limits: limits.as_object().unwrap().clone(), ..TenantEdit::default() };
         let operator = &self.engine.operator;
         operator.tenants.update(tenant_id, edit).await.unwrap();
     }
@@ -89,20 +78,13 @@ impl Provision {
         scopes: &[Scope],
         store_ids: Option<Vec<StoreId>>,
     ) -> String {
-        let new = NewKey {
-            scopes: scopes.to_vec(),
-            store_ids,
-            ..new_key(tenant_id)
-        };
+        let new = NewKey { scopes: scopes.to_vec(), store_ids, ..new_key(tenant_id) };
         self.make_key(new).await
     }
 
     /// Makes a key that has ended already.
     pub(crate) async fn expired_key(&self, tenant_id: TenantId) -> String {
-        let new = NewKey {
-            expires_at: Some(Timestamp::from_micros(1)),
-            ..new_key(tenant_id)
-        };
+        let new = NewKey { expires_at: Some(Timestamp::from_micros(1)), ..new_key(tenant_id) };
         self.make_key(new).await
     }
 

@@ -58,19 +58,12 @@ impl FakeModel {
         let mut url = String::new();
         let mut lines = BufReader::new(program.stdout.take().unwrap());
         lines.read_line(&mut url).await.unwrap();
-        Self {
-            url: url.trim_end().to_owned(),
-            _program: program,
-        }
+        Self { url: url.trim_end().to_owned(), _program: program }
     }
 
     /// The variables that make the official SDKs call it.
     pub(crate) fn variables(&self) -> [(&str, &str); 3] {
-        [
-            ("ANTHROPIC_BASE_URL", self.url.as_str()),
-            ("ANTHROPIC_API_KEY", "fake"),
-            ("MODEL", "fake"),
-        ]
+        [("ANTHROPIC_BASE_URL", self.url.as_str()), ("ANTHROPIC_API_KEY", "fake"), ("MODEL", "fake")]
     }
 }
 
@@ -92,9 +85,7 @@ pub(crate) fn with_packages(folder: &str, variable: &str) -> TempDir {
 /// environment.
 pub(crate) async fn browser_suite(mut node: Command, file: &str) {
     let suite = with_packages("tests/browser", BROWSER_NODE_MODULES);
-    node.args(["--test", file])
-        .env(CHROMIUM, from_environment(CHROMIUM))
-        .current_dir(suite.path());
+    node.args(["--test", file]).env(CHROMIUM, from_environment(CHROMIUM)).current_dir(suite.path());
     let output = run(&mut node).await;
     assert!(!output.contains("# tests 0\n"), "{output}");
 }
@@ -120,11 +111,8 @@ pub(crate) async fn run(command: &mut Command) -> String {
     let output = output
         .unwrap_or_else(|_| panic!("{shown} did not end in {LIMIT:?}"))
         .unwrap_or_else(|error| panic!("{shown} cannot be run ({error}): run ./tests/run"));
-    let printed = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout)
-    );
+    let printed =
+        format!("{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{shown}: {}\n{printed}", output.status);
     printed
 }

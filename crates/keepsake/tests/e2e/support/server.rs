@@ -106,13 +106,7 @@ impl Drop for Server {
 
 /// Sends a process a signal by its name, without `SIG`.
 pub(crate) async fn signal(pid: u32, name: &str) {
-    let status = Command::new("sh")
-        .args(["-c", &format!("kill -{name} {pid}")])
-        .stdin(Stdio::null())
-        .status()
-        .await;
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "SIG{name} cannot be sent to {pid}"
-    );
+    let status =
+        Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).stdin(Stdio::null()).status().await;
+    assert!(status.is_ok_and(|status| status.success()), "SIG{name} cannot be sent to {pid}");
 }

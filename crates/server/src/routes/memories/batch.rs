@@ -145,19 +145,13 @@ const fn yes() -> bool {
 fn optional_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ContentHash>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     let hash = text.map(|text| text.parse());
-    hash.transpose()
-        .map_err(|rule| D::Error::custom(format!("`expected_content_sha256` {rule}")))
+    hash.transpose().map_err(|rule| D::Error::custom(format!("`expected_content_sha256` {rule}")))
 }
 
 impl From<Operation> for MemoryOperation {
     fn from(operation: Operation) -> Self {
         match operation {
-            Operation::Create {
-                path,
-                content,
-                pinned,
-                precondition,
-            } => Self::Put {
+            Operation::Create { path, content, pinned, precondition } => Self::Put {
                 path,
                 content,
                 pinned,
@@ -167,12 +161,7 @@ impl From<Operation> for MemoryOperation {
                 },
                 expected: None,
             },
-            Operation::Upsert {
-                path,
-                content,
-                pinned,
-                precondition,
-            } => {
+            Operation::Upsert { path, content, pinned, precondition } => {
                 let (on_taken, expected) = match precondition {
                     Some(Precondition(engine::Precondition::NotExists)) => {
                         (OnTaken::RefuseAsPrecondition, None)
@@ -182,34 +171,18 @@ impl From<Operation> for MemoryOperation {
                     }
                     None => (OnTaken::Replace, None),
                 };
-                Self::Put {
-                    path,
-                    content,
-                    pinned,
-                    on_taken,
-                    expected,
-                }
+                Self::Put { path, content, pinned, on_taken, expected }
             }
-            Operation::Update {
-                memory_id,
-                content,
-                path,
-                pinned,
-                precondition,
-            } => Self::Update {
+            Operation::Update { memory_id, content, path, pinned, precondition } => Self::Update {
                 memory_id,
                 content,
                 path,
                 pinned,
                 precondition: precondition.map(|Precondition(precondition)| precondition),
             },
-            Operation::Delete {
-                memory_id,
-                expected_content_sha256,
-            } => Self::Delete {
-                memory_id,
-                expected: expected_content_sha256,
-            },
+            Operation::Delete { memory_id, expected_content_sha256 } => {
+                Self::Delete { memory_id, expected: expected_content_sha256 }
+            }
         }
     }
 }
@@ -228,13 +201,7 @@ impl From<OperationResult> for BatchResult {
             }
             Err(error) => (Status::Failed, None, Some(ApiError::from(&*error))),
         };
-        Self {
-            r#type: MemoryBatchResultType,
-            status,
-            memory,
-            memory_id: result.memory_id,
-            error,
-        }
+        Self { r#type: MemoryBatchResultType, status, memory, memory_id: result.memory_id, error }
     }
 }
 
@@ -285,14 +252,8 @@ mod tests {
         let id = "mem_00000000000000000000000001";
         for (operation, named) in [
             (json!({"type": "create", "path": "/a"}), "content"),
-            (
-                json!({"type": "create", "path": "/a", "content": "", "memory_id": id}),
-                "memory_id",
-            ),
-            (
-                json!({"type": "delete", "memory_id": id, "content": "x"}),
-                "content",
-            ),
+            (json!({"type": "create", "path": "/a", "content": "", "memory_id": id}), "memory_id"),
+            (json!({"type": "delete", "memory_id": id, "content": "x"}), "content"),
             (
                 json!({"type": "delete", "memory_id": id, "expected_content_sha256": "x"}),
                 "expected_content_sha256",

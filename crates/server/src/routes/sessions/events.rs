@@ -62,9 +62,7 @@ struct Evaluation {
 impl From<Kept> for SessionEvent {
     fn from(event: Kept) -> Self {
         let is_allowed = is_tool(&event.name);
-        let evaluation = Evaluation {
-            r#type: AlwaysAllowType,
-        };
+        let evaluation = Evaluation { r#type: AlwaysAllowType };
         Self {
             id: event.event_id,
             r#type: ToolUseType,
@@ -103,18 +101,11 @@ pub(crate) async fn list(
     QueryParams((params, created, page)): QueryParams<(ListEvents, CreatedInOrder, SessionPage)>,
 ) -> Result<Json<List<SessionEvent>>, ApiError> {
     let (from, to) = created.bounds();
-    let query = EventQuery {
-        from,
-        to,
-        newest_first: created.order == Some(Order::Descending),
-        page: page.into(),
-    };
+    let query =
+        EventQuery { from, to, newest_first: created.order == Some(Order::Descending), page: page.into() };
     let mut events = engine.events.list(&principal, session_id, &query).await?;
     if !params.types.is_empty() && !params.types.iter().any(|name| name == TOOL_USE) {
-        events = Page {
-            items: Vec::new(),
-            next: None,
-        };
+        events = Page { items: Vec::new(), next: None };
     }
     Ok(Json(List::of(events, SessionEvent::from)))
 }

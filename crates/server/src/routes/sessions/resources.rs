@@ -23,10 +23,7 @@ use crate::schemas::{self, MemoryStoreResourceType};
 /// A memory store to attach.
 #[derive(Debug, ToSchema)]
 pub(crate) struct AttachStore {
-    #[expect(
-        dead_code,
-        reason = "checked during deserialization; present for the document"
-    )]
+    #[expect(dead_code, reason = "checked during deserialization; present for the document")]
     #[schema(inline)]
     r#type: MemoryStoreResourceType,
     /// The store.
@@ -56,15 +53,11 @@ impl<'de> Deserialize<'de> for AttachStore {
         let Object(fields): Object<Map<String, Value>> = Object::deserialize(deserializer)?;
         // Checked first, so that no error mentions fields of other types.
         if fields.get("type").and_then(Value::as_str) != Some("memory_store") {
-            return Err(D::Error::custom(
-                "`type` must be `memory_store`: nothing else can be attached",
-            ));
+            return Err(D::Error::custom("`type` must be `memory_store`: nothing else can be attached"));
         }
         let fields: Fields = serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom)?;
         if fields.instructions.is_some() && fields.prompt.is_some() {
-            return Err(D::Error::custom(
-                "`prompt` is the older name of `instructions`: send one of them",
-            ));
+            return Err(D::Error::custom("`prompt` is the older name of `instructions`: send one of them"));
         }
         Ok(Self {
             r#type: MemoryStoreResourceType,
@@ -161,10 +154,7 @@ pub(crate) async fn add(
     Path(session_id): Path<SessionId>,
     JsonBody(principal, body, call): JsonBody<AttachStore>,
 ) -> Result<Json<Resource>, ApiError> {
-    let attached = engine
-        .attachments
-        .attach(&principal, session_id, body.draft(), call)
-        .await?;
+    let attached = engine.attachments.attach(&principal, session_id, body.draft(), call).await?;
     Ok(Json(attached.into()))
 }
 
@@ -184,10 +174,7 @@ pub(crate) async fn list(
     Path(session_id): Path<SessionId>,
     QueryParams(page): QueryParams<SessionPage>,
 ) -> Result<Json<List<Resource>>, ApiError> {
-    let attached = engine
-        .attachments
-        .list(&principal, session_id, &page.into())
-        .await?;
+    let attached = engine.attachments.list(&principal, session_id, &page.into()).await?;
     Ok(Json(List::of(attached, Resource::from)))
 }
 
@@ -205,9 +192,7 @@ pub(crate) async fn retrieve(
     Caller(principal): Caller,
     Path((session_id, name)): Path<(SessionId, AttachmentName)>,
 ) -> Result<Json<Resource>, ApiError> {
-    Ok(Json(
-        engine.attachments.get(&principal, session_id, name).await?.into(),
-    ))
+    Ok(Json(engine.attachments.get(&principal, session_id, name).await?.into()))
 }
 
 /// Update an attachment
@@ -228,15 +213,10 @@ pub(crate) async fn update(
     refuse("authorization_token", body.authorization_token.as_ref())?;
     let access = body.access.as_deref().map(parse_access::<serde_json::Error>);
     let edit = AttachmentEdit {
-        access: access
-            .transpose()
-            .map_err(|error| ApiError::invalid_request(error.to_string()))?,
+        access: access.transpose().map_err(|error| ApiError::invalid_request(error.to_string()))?,
         instructions: body.instructions,
     };
-    let attached = engine
-        .attachments
-        .update(&principal, session_id, name, edit, call)
-        .await?;
+    let attached = engine.attachments.update(&principal, session_id, name, edit, call).await?;
     Ok(Json(attached.into()))
 }
 

@@ -103,11 +103,7 @@ impl Session {
             title: session.title,
             metadata: session.metadata,
             resources: session.attachments.into_iter().map(Resource::from).collect(),
-            status: if session.archived_at.is_some() {
-                "terminated"
-            } else {
-                "idle"
-            },
+            status: if session.archived_at.is_some() { "terminated" } else { "idle" },
             vault_ids: session.vault_ids,
             created_at: session.created_at.to_rfc3339(),
             updated_at: session.updated_at.to_rfc3339(),
@@ -116,10 +112,7 @@ impl Session {
             deployment_id: None,
             outcome_evaluations: [],
             stats: Stats {},
-            usage: Usage {
-                list_cost: None,
-                server_tool_use: None,
-            },
+            usage: Usage { list_cost: None, server_tool_use: None },
         }
     }
 }
@@ -127,9 +120,6 @@ impl Session {
 impl NewSession {
     /// Shows a created session with this text for its agent.
     pub(crate) fn with_prompt(made: MadeSession, system_prompt: String) -> Self {
-        Self {
-            session: Session::with_prompt(made.session, system_prompt),
-            token: made.token,
-        }
+        Self { session: Session::with_prompt(made.session, system_prompt), token: made.token }
     }
 }

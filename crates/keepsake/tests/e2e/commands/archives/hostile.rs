@@ -117,26 +117,18 @@ async fn damaged_archive_is_refused_and_the_file_is_named() {
         ("format", "keepsake.json names the format", &|at| {
             replace(&at.join("keepsake.json"), "\"version\": 1", "\"version\": 2");
         }),
-        (
-            "entry",
-            "keepsake.json counts 2 memories, but there are 1",
-            &|at| {
-                rewrite_index(at, |entries| drop(entries.pop()));
-            },
-        ),
+        ("entry", "keepsake.json counts 2 memories, but there are 1", &|at| {
+            rewrite_index(at, |entries| drop(entries.pop()));
+        }),
         ("order", "is not in the order of paths", &|at| {
             rewrite_index(at, |entries| entries.reverse());
         }),
         ("twice", "is not in the order of paths", &|at| {
             rewrite_index(at, |entries| entries.push(entries[1].clone()));
         }),
-        (
-            "traversal",
-            "the path must not have a `.` or `..` segment",
-            &|at| {
-                rewrite_index(at, |entries| entries[0]["path"] = "/../outside".into());
-            },
-        ),
+        ("traversal", "the path must not have a `.` or `..` segment", &|at| {
+            rewrite_index(at, |entries| entries[0]["path"] = "/../outside".into());
+        }),
         ("other-file", "file is not blobs/", &|at| {
             rewrite_index(at, |entries| entries[0]["file"] = "../../etc/passwd".into());
         }),
@@ -164,9 +156,7 @@ async fn symbolic_link_in_an_archive_is_not_followed() {
     fs::rename(archive.join("memories/b"), &outside).unwrap();
     symlink(&outside, archive.join("memories/b")).unwrap();
     let import = format!("import {original}");
-    person
-        .ends(&import, 1, "memories/b/c.md is a symbolic link")
-        .await;
+    person.ends(&import, 1, "memories/b/c.md is a symbolic link").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,21 +216,12 @@ fn hostile_files() -> Vec<(Vec<u8>, &'static str)> {
         finish(tar)
     };
     let long = vec![b'n'; 1 << 20];
-    let long_name = [
-        ("x", EntryType::GNULongName, 1 << 20, &long[..]),
-        ("x", file, 0, b""),
-    ];
+    let long_name = [("x", EntryType::GNULongName, 1 << 20, &long[..]), ("x", file, 0, b"")];
     let twice: [(_, _, _, &[u8]); 2] = [("memories/a", file, 1, b"a"), ("memories/a", file, 1, b"b")];
     vec![
         (archive_of(&twice), "memories/a is in it twice"),
-        (
-            archive_of(&[("memories/a", file, 1 << 40, b"a")]),
-            "memories/a is larger than 67108864 bytes",
-        ),
-        (
-            archive_of(&[("index.jsonl", file, 1 << 40, b"a")]),
-            "index.jsonl: it is cut off",
-        ),
+        (archive_of(&[("memories/a", file, 1 << 40, b"a")]), "memories/a is larger than 67108864 bytes"),
+        (archive_of(&[("index.jsonl", file, 1 << 40, b"a")]), "index.jsonl: it is cut off"),
         (archive_of(&long_name), "the header of an entry is too long"),
         (cut_off, "is damaged"),
         (bomb, "it unpacks to more than 1000 times its size"),
@@ -257,22 +238,11 @@ async fn hostile_archive_in_one_file_is_refused() {
         fs::write(&path, bytes).unwrap();
         person.ends(&format!("import {path}"), 1, reason).await;
     };
-    for name in [
-        "../outside",
-        "/etc/passwd",
-        "memories/../../x",
-        "run.sh",
-        "blobs/../x",
-    ] {
+    for name in ["../outside", "/etc/passwd", "memories/../../x", "run.sh", "blobs/../x"] {
         let reason = format!("{name} is not a file of an archive");
         import(&entry(name, EntryType::Regular), &reason).await;
     }
-    for kind in [
-        EntryType::Symlink,
-        EntryType::Link,
-        EntryType::Block,
-        EntryType::Fifo,
-    ] {
+    for kind in [EntryType::Symlink, EntryType::Link, EntryType::Block, EntryType::Fifo] {
         let reason = "memories/a is neither a file nor a directory";
         import(&entry("memories/a", kind), reason).await;
     }

@@ -63,9 +63,7 @@ async fn random_edits_of_both_sides_are_never_lost() {
         conflicts: 0,
     };
     let started = Instant::now();
-    let duration = std::env::var(SECONDS)
-        .ok()
-        .map(|seconds| seconds.parse().unwrap());
+    let duration = std::env::var(SECONDS).ok().map(|seconds| seconds.parse().unwrap());
     let duration = duration.map(Duration::from_secs);
     for round in 1.. {
         let is_over = match duration {
@@ -184,22 +182,13 @@ impl Chaos {
         let (content, name) = (self.content("store"), self.name());
         let path = format!("/{name}");
         let which = usize::try_from(self.below(memories.len().max(1) as u64)).unwrap();
-        let id = memories
-            .get(which)
-            .map(|memory| memory["id"].as_str().unwrap().to_owned());
+        let id = memories.get(which).map(|memory| memory["id"].as_str().unwrap().to_owned());
         let base = format!("/v1/memory_stores/{}/memories", self.place.person.tenant.store_id);
         let acknowledged = match (action, id) {
             (0..=3, _) | (_, None) => self.post(&base, &json!({"path": path, "content": content})).await,
-            (4..=6, Some(id)) => {
-                self.post(&format!("{base}/{id}"), &json!({"content": content}))
-                    .await
-            }
+            (4..=6, Some(id)) => self.post(&format!("{base}/{id}"), &json!({"content": content})).await,
             (7, Some(id)) => {
-                self.post(
-                    &format!("{base}/{id}"),
-                    &json!({"path": path, "content": content}),
-                )
-                .await
+                self.post(&format!("{base}/{id}"), &json!({"path": path, "content": content})).await
             }
             (8, Some(id)) => {
                 self.post(&format!("{base}/{id}"), &json!({"path": path})).await;
@@ -218,11 +207,7 @@ impl Chaos {
 
     async fn post(&self, path: &str, body: &Value) -> Answer {
         let answer = self.client.post(path, body).await;
-        assert!(
-            matches!(answer.status, 200 | 404 | 409),
-            "{path}: {}",
-            answer.text
-        );
+        assert!(matches!(answer.status, 200 | 404 | 409), "{path}: {}", answer.text);
         answer
     }
 
@@ -296,11 +281,7 @@ impl Chaos {
             }
         }
         self.place.sync("").await.ends(4, "");
-        let lost = if is_folder {
-            self.place.folder.clone()
-        } else {
-            self.place.folder.join(".keepsake")
-        };
+        let lost = if is_folder { self.place.folder.clone() } else { self.place.folder.join(".keepsake") };
         std::fs::remove_dir_all(lost).unwrap();
         self.place.sync("").await.ok();
         assert_eq!(self.place.files(), before);
