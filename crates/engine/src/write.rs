@@ -38,7 +38,7 @@ use crate::content::Contents;
 use crate::context::Context;
 use crate::{EngineError, Principal};
 
-use claims::ClaimBackoff;
+use claims::ClaimWait;
 pub(crate) use commit::Text;
 pub(crate) use import::{NotImported, PastPart, PastRedaction, PastVersion};
 use locks::{PathLock, PathLocks};
@@ -389,7 +389,7 @@ impl Write<'_> {
         change: &C,
         locks: &mut Vec<PathLock>,
     ) -> Result<(C::Read, Decision), C::Error> {
-        let mut backoff = ClaimBackoff::default();
+        let mut wait = ClaimWait::default();
         loop {
             let since = self.writer.locks.releases();
             let read = change.read(self).await?;
@@ -408,7 +408,7 @@ impl Write<'_> {
             }
             let mut has_waited = false;
             for head in heads {
-                has_waited |= self.yields_to_claim(head, &mut backoff).await;
+                has_waited |= self.yields_to_claim(head, &mut wait).await;
                 if has_waited {
                     break;
                 }

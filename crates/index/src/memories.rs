@@ -94,7 +94,7 @@ const ROOT: &str = "SELECT d.files, d.bytes AS size_bytes, d.visible_children AS
 
 const CLAIM: &str = "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
-    AND (claimed_by IS NULL OR claimed_by = $4 OR claimed_until <= $5)";
+    AND (claimed_by IS NULL OR claimed_by = $4 OR claimed_until <= $5 OR claimed_until > $6 + $6 - $5)";
 
 /// The condition on the memory's state is outside the `WHERE`: on an empty table,
 /// Postgres would choose an index of live memories without their ids, and keep the plan.
@@ -305,7 +305,8 @@ impl Memories {
     }
 
     /// Asks other replicas to let the next edit of a memory by `replica` go first,
-    /// until `until`. Returns whether this was granted.
+    /// until `until`. Returns whether this was granted. An earlier claim that ends more than
+    /// twice as far in the future was made by a clock that is wrong, and does not count.
     ///
     /// It is a hint; only the compare-and-set of a commit prevents lost edits.
     ///

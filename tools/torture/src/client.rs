@@ -52,7 +52,8 @@ pub(crate) struct Counts {
     pub(crate) attempts: u64,
     pub(crate) cancelled: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
-    pub(crate) slowest: Duration,
+    /// How long the slowest answer took, and what it was.
+    pub(crate) slowest: (Duration, String),
     /// Exports that had all memories, and those that ended with an error.
     pub(crate) exports: u64,
     pub(crate) failed_exports: u64,
@@ -325,7 +326,11 @@ impl Client {
         match answered {
             Ok(Some((status, text))) => {
                 *counts.statuses.entry(*status).or_default() += 1;
-                counts.slowest = counts.slowest.max(took);
+                if took > counts.slowest.0 {
+                    // An answer that is an error says why on its one line.
+                    let why = if *status < 400 { "" } else { text };
+                    counts.slowest = (took, format!("{}: {status} {why}", what()));
+                }
                 if *status == 500 {
                     counts.violations.push(format!("{} was answered 500: {text}", what()));
                 }

@@ -59,7 +59,8 @@ pub(crate) fn text(pair: Pair, seed: u64, took: Duration, counts: &Counts, fault
     line("attempts", format!("{}, {} of them cancelled by the client", counts.attempts, counts.cancelled));
     line("statuses", format!("{:?}", counts.statuses));
     line("exports beside renames", format!("{} whole, {} failed", counts.exports, counts.failed_exports));
-    line("slowest answer", seconds(counts.slowest));
+    let (slowest, what) = &counts.slowest;
+    line("slowest answer", format!("{}, {what}", seconds(*slowest)));
     line("faults", (faults.count() + counts.cancelled).to_string());
     line("  cancelled requests", counts.cancelled.to_string());
     for (kind, recoveries) in &faults.by_kind {

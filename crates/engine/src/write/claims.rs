@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use keepsake_core::MemoryId;
 use keepsake_index::Head;
+use tokio::time::Instant;
 
 use super::Write;
 use crate::EngineError;
@@ -16,30 +17,29 @@ use crate::EngineError;
 /// How long a claim lasts, and how long this replica waits for another's: a
 /// few times the duration of a blob put and a commit.
 const CLAIM_LASTS: Duration = Duration::from_secs(2);
+/// How far in the future a claim may end. One that ends later was made by a clock that is
+/// wrong, and does not count.
+const CLAIM_ENDS_WITHIN: Duration = Duration::from_secs(2 * CLAIM_LASTS.as_secs());
 /// Average wait between two reads of a memory that another replica claimed.
 const CLAIM_POLL: Duration = Duration::from_millis(4);
 
-/// Remaining reads of a memory while another replica claims it.
-#[derive(Debug)]
-pub(super) struct ClaimBackoff(u128);
-
-impl Default for ClaimBackoff {
-    fn default() -> Self {
-        Self(CLAIM_LASTS.as_micros() / CLAIM_POLL.as_micros())
-    }
-}
+/// Since when this replica has waited for another's claim.
+#[derive(Debug, Default)]
+pub(super) struct ClaimWait(Option<Instant>);
 
 impl Write<'_> {
     /// Waits a moment when another replica claims the next change of a memory.
     /// Returns whether it waited; the memory must then be read again.
-    pub(super) async fn yields_to_claim(&self, head: &Head, backoff: &mut ClaimBackoff) -> bool {
+    pub(super) async fn yields_to_claim(&self, head: &Head, wait: &mut ClaimWait) -> bool {
         let context = self.context();
         let now = context.now();
-        let is_others = head.claim.is_some_and(|claim| claim.replica != context.replica && claim.until > now);
-        if !is_others || backoff.0 == 0 {
+        let is_others = head.claim.is_some_and(|claim| {
+            let counts = claim.until > now && claim.until <= now.plus(CLAIM_ENDS_WITHIN);
+            claim.replica != context.replica && counts
+        });
+        if !is_others || wait.0.get_or_insert_with(Instant::now).elapsed() >= CLAIM_LASTS {
             return false;
         }
-        backoff.0 -= 1;
         tokio::time::sleep(CLAIM_POLL / 2 + context.ids.jitter(CLAIM_POLL)).await;
         true
     }

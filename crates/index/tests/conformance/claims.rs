@@ -29,6 +29,9 @@ pub(crate) async fn claim_goes_to_the_first_replica_until_it_ends(subject: &Subj
     assert!(!claim(&place, "/a", OTHER, 14).await);
     assert!(claim(&place, "/a", OTHER, 15).await);
     assert_eq!(place.memory("/a").await.claim.map(|claim| claim.replica), Some(OTHER));
+    // A clock that is wrong claims nothing beyond the time of a claim.
+    assert!(claim(&place, "/a", REPLICA, 86_400).await);
+    assert!(claim(&place, "/a", OTHER, 16).await);
 }
 
 pub(crate) async fn secret_is_rewrapped_only_if_unchanged_since_the_read(subject: &Subject) {
