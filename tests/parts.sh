@@ -23,7 +23,7 @@ declare -rA PATHS=(
   [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml tools/Cargo.* tools/*/Cargo.toml'
   [unused-dependencies]='Cargo.toml crates tools'
   [tools]='clippy.toml rustfmt.toml crates tools'
-  [core]='crates deploy/postgres migrations tests/conformance tools/fuzz/seeds tools/fuzz/targets'
+  [core]='crates deploy/postgres docs/observability.md migrations tests/conformance tools/fuzz/seeds tools/fuzz/targets'
   [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart tools'
   [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy docs/observability.md docs/operations.md helm
     tests/chart"
@@ -68,7 +68,7 @@ declare -rA TOOL_PACKAGES=([torture]=keepsake-torture [bench]=keepsake-bench)
 
 # What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
 declare -rA TOOLS=(
-  [core]='faketime pg_dump promtool'
+  [core]='faketime pg_dump'
   [documents]='anthropic chart_python mcp node promtool typescript_client'
   [cost]=''
   [chart]='chart_python hadolint helm promtool'

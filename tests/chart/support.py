@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -23,36 +24,12 @@ SETS = [
     for path in sorted([*VALUES.glob("*.yaml"), *EXAMPLES.glob("*.yaml")])
 ]
 
-# The metrics that a server has, as docs/observability.md lists them.
+# The metrics that docs/observability.md lists, each with its labels.
 METRICS = {
-    "keepsake_http_requests_total": {"route", "method", "status"},
-    "keepsake_http_request_duration_seconds": {"route", "method"},
-    "keepsake_http_requests_in_flight": set(),
-    "keepsake_index_call_duration_seconds": {"call", "outcome"},
-    "keepsake_index_pool_connections": {"pool", "state"},
-    "keepsake_index_pool_waiting": {"pool"},
-    "keepsake_index_pool_limit": {"pool"},
-    "keepsake_index_log_size_bytes": set(),
-    "keepsake_blob_call_duration_seconds": {"call", "outcome"},
-    "keepsake_blob_breaker_open": set(),
-    "keepsake_blob_breaker_refusals_total": set(),
-    "keepsake_blob_bytes_total": {"direction"},
-    "keepsake_cache_lookups_total": {"cache", "result"},
-    "keepsake_cache_size_bytes": {"cache"},
-    "keepsake_retries_total": {"what"},
-    "keepsake_conflicts_total": {"kind"},
-    "keepsake_quota_refusals_total": {"limit"},
-    "keepsake_rate_refusals_total": {"kind"},
-    "keepsake_job_runs_total": {"job", "outcome"},
-    "keepsake_job_run_duration_seconds": {"job"},
-    "keepsake_job_items_total": {"job", "item"},
-    "keepsake_job_last_success_timestamp_seconds": {"job"},
-    "keepsake_access_flush_lag_seconds": set(),
-    "keepsake_stored_stores": set(),
-    "keepsake_stored_memories": set(),
-    "keepsake_stored_versions": set(),
-    "keepsake_stored_size_bytes": {"of"},
-    "keepsake_process_start_time_seconds": set(),
+    name: set(re.findall(r"`([a-z_]+)`", labels))
+    for name, labels in re.findall(
+        r"^\| `(keepsake_[a-z_]+)` \|[^|]*\|([^|]*)\|", (ROOT / "docs" / "observability.md").read_text(), re.MULTILINE
+    )
 }
 # Labels that a scrape adds, and those of histograms.
 LABELS_OF_SCRAPES = {"namespace", "instance", "le"}

@@ -284,20 +284,12 @@ mod tests {
 
     #[test]
     fn path_is_placed_below_the_directory_or_refused() {
-        for (directory, path, placed) in [
-            ("/", "/a.md", Ok("/a.md")),
-            ("/d", "/a.md", Ok("/d/a.md")),
-            ("/d", "a.md", Err("its path must start with `/`")),
-            ("/d", "../a.md", Err("its path must start with `/`")),
-            ("/d", "", Err("its path must start with `/`")),
-            ("/d", "/../a.md", Err("its path must not have a `.` or `..` segment")),
-        ] {
+        for (directory, path, placed) in [("/", "/a.md", "/a.md"), ("/d", "/a.md", "/d/a.md")] {
             let (shown, found) = Prefix::new(directory).place(path);
-            match (found, placed) {
-                (Ok(found), Ok(placed)) => assert_eq!((found.as_str(), shown.as_str()), (placed, placed)),
-                (Err(reason), Err(placed)) => assert!(reason.starts_with(placed), "{path}: {reason}"),
-                (found, _) => panic!("{path}: {found:?}"),
-            }
+            assert_eq!((found.unwrap().as_str(), shown.as_str()), (placed, placed));
+        }
+        for path in ["a.md", "../a.md", "", "/../a.md"] {
+            assert!(Prefix::new("/d").place(path).1.is_err(), "{path}");
         }
     }
 }

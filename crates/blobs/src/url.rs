@@ -70,20 +70,19 @@ impl fmt::Display for BlobUrl {
 mod tests {
     use super::*;
 
-    fn s3(bucket: &str, prefix: &str) -> BlobUrl {
-        BlobUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() }
-    }
-
     #[test]
-    fn index_url_has_one_spelling() {
+    fn index_or_a_bucket_with_maybe_a_prefix_is_named() {
         assert_eq!(BlobUrl::from_str("index:").unwrap(), BlobUrl::Index);
-    }
-
-    #[test]
-    fn s3_urls_name_a_bucket_and_maybe_a_prefix() {
-        assert_eq!(BlobUrl::from_str("s3://memories").unwrap(), s3("memories", ""));
-        assert_eq!(BlobUrl::from_str("s3://memories/").unwrap(), s3("memories", ""));
-        assert_eq!(BlobUrl::from_str("s3://memories/a/b/").unwrap(), s3("memories", "a/b"));
+        for (text, prefix, shown) in [
+            ("s3://memories", "", "s3://memories"),
+            ("s3://memories/", "", "s3://memories"),
+            ("s3://memories/a/b/", "a/b", "s3://memories/a/b"),
+        ] {
+            let url = BlobUrl::from_str(text).unwrap();
+            let expected = BlobUrl::S3 { bucket: "memories".to_owned(), prefix: prefix.to_owned() };
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(url, expected);
+        }
     }
 
     #[test]
@@ -92,9 +91,7 @@ mod tests {
             "",
             "/var/lib/blobs",
             "http://memories",
-            "index",
             "index:/",
-            "file:///var/lib/blobs",
             "s3://",
             "s3:///prefix",
             "s3://key:secret@memories",
@@ -103,13 +100,6 @@ mod tests {
             "s3://memories/a?b",
         ] {
             assert!(matches!(BlobUrl::from_str(text), Err(BlobError::Misconfigured(_))), "{text}");
-        }
-    }
-
-    #[test]
-    fn text_round_trips() {
-        for text in ["index:", "s3://memories", "s3://memories/a/b"] {
-            assert_eq!(BlobUrl::from_str(text).unwrap().to_string(), text);
         }
     }
 }

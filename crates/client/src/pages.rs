@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn list_ends_where_a_page_is_named_again() {
+    fn list_ends_where_a_page_is_named_again_or_after_very_many() {
         let mut progress = Progress::default();
         for next in 0..100 {
             progress.add(&page(1, Some(next))).unwrap();
@@ -141,6 +141,9 @@ mod tests {
         progress.add(&page(1, None)).unwrap();
         let error = progress.add(&page(1, Some(40))).unwrap_err();
         assert!(error.contains("second time"), "{error}");
+        let mut progress = Progress::default();
+        let ended = (0..=MAX_PAGES).position(|next| progress.add(&page(1, Some(next))).is_err());
+        assert_eq!(ended, Some(MAX_PAGES));
     }
 
     #[test]
@@ -156,12 +159,5 @@ mod tests {
         assert_eq!(error, Some("the list has no end"));
         drop(ended);
         assert_eq!(pages.start, 2 * MAX_EMPTY_PAGES + 2);
-    }
-
-    #[test]
-    fn list_of_very_many_pages_ends() {
-        let mut progress = Progress::default();
-        let ended = (0..=MAX_PAGES).position(|next| progress.add(&page(1, Some(next))).is_err());
-        assert_eq!(ended, Some(MAX_PAGES));
     }
 }

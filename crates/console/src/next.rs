@@ -37,41 +37,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_the_console_are_accepted() {
+    fn only_pages_of_the_console_are_accepted() {
         for next in
             ["/console/stores", "/console/stores/memstore_01?path=/a/&page=x", "/console/search?q=a%20b#x"]
         {
             assert!(is_safe(next), "{next}");
         }
-    }
-
-    #[test]
-    fn other_targets_lead_to_the_start_page() {
-        for next in [
-            "",
-            "/",
-            "/v1/audit",
-            "/consolex",
-            "/console",
-            "https://evil.example/console/",
-            "//evil.example/console/",
-            "/console//evil.example",
-            "/\\evil.example",
-            "/console/\\evil",
-            "/console/../v1",
-            "/console/%2e%2E/v1",
-            "/console/./x",
-            "/console/\nx",
-            "/console/\tx",
-            "/console/ä",
-            " /console/stores",
-            "javascript:alert(1)",
-            "/console/sign-out",
-            "/console/sign-in/once?token=x",
-        ] {
+        let long = format!("/console/stores?{}", "a".repeat(MAX_BYTES));
+        let foreign = "/ /v1/audit /consolex /console https://evil.example/console/ //evil.example/console/ \
+                       /console//evil.example /\\evil.example /console/\\evil /console/../v1 /console/%2e%2E/v1 \
+                       /console/./x /console/ä javascript:alert(1) /console/sign-out /console/sign-in/once?token=x";
+        let with_spaces = ["", "/console/\nx", "/console/\tx", " /console/stores", &long];
+        for next in foreign.split(' ').chain(with_spaces) {
             assert_eq!(or_home(Some(next), HOME), HOME, "{next:?}");
         }
-        let long = format!("/console/stores?{}", "a".repeat(MAX_BYTES));
-        assert!(!is_safe(&long));
     }
 }

@@ -451,18 +451,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_found_among_others() {
+    fn cookies_are_secure_behind_tls() {
+        let https = ConsoleOptions { is_https: true, ..ConsoleOptions::default() };
         let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"));
-        headers.append(
-            header::COOKIE,
-            HeaderValue::from_static("keepsake_operator=z; keepsake_console=2; __Host-keepsake_console=3"),
-        );
-        let values = |audience, is_secure| cookies(&headers, audience, is_secure).collect::<Vec<_>>();
-        assert_eq!(values(Audience::Tenant, false), ["x=y", "2"]);
-        assert_eq!(values(Audience::Tenant, true), ["3"]);
-        assert_eq!(values(Audience::Operator, false), ["z"]);
-        assert!(values(Audience::AtIssuer, false).is_empty());
+        assert!(is_secure(&https, &headers) && !is_secure(&ConsoleOptions::default(), &headers));
+        headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+        assert!(is_secure(&ConsoleOptions::default(), &headers));
     }
 
     #[test]
@@ -484,12 +478,17 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_secure_behind_tls() {
+    fn cookies_are_found_among_others() {
         let mut headers = HeaderMap::new();
-        assert!(!is_secure(&ConsoleOptions::default(), &headers));
-        let https = ConsoleOptions { is_https: true, ..ConsoleOptions::default() };
-        assert!(is_secure(&https, &headers));
-        headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-        assert!(is_secure(&ConsoleOptions::default(), &headers));
+        headers.append(header::COOKIE, HeaderValue::from_static("a=1; keepsake_console=x=y; b=2"));
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("keepsake_operator=z; keepsake_console=2; __Host-keepsake_console=3"),
+        );
+        let values = |audience, is_secure| cookies(&headers, audience, is_secure).collect::<Vec<_>>();
+        assert_eq!(values(Audience::Tenant, false), ["x=y", "2"]);
+        assert_eq!(values(Audience::Tenant, true), ["3"]);
+        assert_eq!(values(Audience::Operator, false), ["z"]);
+        assert!(values(Audience::AtIssuer, false).is_empty());
     }
 }

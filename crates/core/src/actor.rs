@@ -87,20 +87,19 @@ mod tests {
 
     #[test]
     fn stored_actor_round_trips() {
-        for actor in [
+        let own = [
             Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7))),
             Actor::Session(SessionId::from_uuid(Uuid::from_u128(8))),
             Actor::User("ada".to_owned()),
             Actor::ServiceAccount("ci".to_owned()),
-            Actor::Imported(ActorKind::ApiKey, "nobody".to_owned()),
-            Actor::Imported(ActorKind::Session, "nobody".to_owned()),
-            Actor::Imported(ActorKind::User, "ada".to_owned()),
-            Actor::Imported(ActorKind::ServiceAccount, "ci".to_owned()),
-        ] {
+        ];
+        let kinds = [ActorKind::ApiKey, ActorKind::Session, ActorKind::User, ActorKind::ServiceAccount];
+        let imported = kinds.map(|kind| Actor::Imported(kind, "nobody".to_owned()));
+        for actor in own.into_iter().chain(imported) {
             assert_eq!(Actor::from_stored(actor.kind(), &actor.id()), Some(actor));
         }
-        assert_eq!(Actor::from_stored("api_actor", "nobody"), None);
-        assert_eq!(Actor::from_stored("imported_robot", "x"), None);
-        assert_eq!(Actor::from_stored("robot", "x"), None);
+        for unknown in ["api_actor", "imported_robot", "robot"] {
+            assert_eq!(Actor::from_stored(unknown, "nobody"), None);
+        }
     }
 }

@@ -19,20 +19,3 @@ pub fn causes(error: &dyn Error) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_named_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("outer: inner")]
-        struct Outer(#[source] Inner);
-        #[derive(Debug, thiserror::Error)]
-        #[error("inner")]
-        struct Inner(#[source] std::io::Error);
-        let error = Outer(Inner(std::io::Error::other("the disk is full")));
-        assert_eq!(causes(&error), "outer: inner: the disk is full");
-    }
-}

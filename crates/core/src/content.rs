@@ -140,27 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_is_inclusive() {
-        assert!(Content::new("abcd".into(), 4).is_ok());
-        assert_eq!(
-            Content::new("abcde".into(), 4),
-            Err(ContentError::TooLarge { size_bytes: 5, limit_bytes: 4 })
-        );
-        assert_eq!(Content::new("a\0".into(), 4), Err(ContentError::Nul));
-    }
-
-    #[test]
-    fn hash_is_lowercase_hex_of_the_bytes() {
-        let content = Content::new(String::new(), 10).unwrap();
-        assert_eq!(
-            content.hash().to_string(),
-            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-        );
-    }
-
-    #[test]
     fn only_lowercase_hex_parses_as_a_hash() {
-        let hash = ContentHash::of(b"x");
+        let hash = ContentHash::of(b"");
+        assert_eq!(hash.to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(hash.to_string().parse(), Ok(hash));
         for bad in
             [hash.to_string().to_uppercase(), "0".repeat(63), "0".repeat(65), "g".repeat(64), "é".repeat(32)]

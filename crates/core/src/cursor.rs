@@ -62,13 +62,13 @@ mod tests {
     const LISTING: ListingHash = [1; 32];
 
     #[test]
-    fn cursor_is_valid_only_for_its_key_and_listing() {
-        for position in [&b""[..], b"/a", &[0xff; 40]] {
-            let cursor = seal(&KEY, &LISTING, position);
-            assert_eq!(unseal(&KEY, &LISTING, &cursor).unwrap(), position);
-            assert_eq!(unseal(&[8; 32], &LISTING, &cursor), Err(CursorError));
-            assert_eq!(unseal(&KEY, &[2; 32], &cursor), Err(CursorError));
-        }
+    fn cursor_is_valid_only_for_its_key_and_listing_and_its_format_is_stable() {
+        let cursor = seal(&KEY, &LISTING, b"/a");
+        // A client can continue a listing after an upgrade to the next release.
+        assert_eq!(cursor, "page_L2HX3J_GYrQN6fW_7rWW4SO9");
+        assert_eq!(unseal(&KEY, &LISTING, &cursor).unwrap(), b"/a");
+        assert_eq!(unseal(&[8; 32], &LISTING, &cursor), Err(CursorError));
+        assert_eq!(unseal(&KEY, &[2; 32], &cursor), Err(CursorError));
     }
 
     #[test]
@@ -85,12 +85,5 @@ mod tests {
         for cut in 0..cursor.len() {
             assert_eq!(unseal(&KEY, &LISTING, &cursor[..cut]), Err(CursorError));
         }
-    }
-
-    #[test]
-    fn cursor_format_is_stable() {
-        // A client can continue a listing after an upgrade to the next release.
-        let cursor = seal(&KEY, &LISTING, b"/a");
-        assert_eq!(cursor, "page_L2HX3J_GYrQN6fW_7rWW4SO9");
     }
 }

@@ -26,28 +26,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slug_of_a_name_is_a_directory_name() {
-        for (name, slug) in [
-            ("User Preferences", "user-preferences"),
-            ("  --a__b!!  ", "a-b"),
-            ("Notizen 2026/Q1", "notizen-2026-q1"),
-            ("Größe", "gr-e"),
-            ("\u{212a}elvin", "kelvin"),
-            ("노트", "memory"),
-            ("---", "memory"),
-            ("memory", "memory"),
+    fn slug_is_made_of_the_name_and_gets_a_number_if_it_is_taken() {
+        for (name, taken, slug) in [
+            ("User Preferences", &[][..], "user-preferences"),
+            ("  --a__b!!  ", &[], "a-b"),
+            ("Größe", &[], "gr-e"),
+            ("\u{212a}elvin", &[], "kelvin"),
+            ("노트", &[], "memory"),
+            ("!", &["memory"], "memory-2"),
+            ("Notes", &["notes", "notes-2"], "notes-3"),
+            // A store whose name looks like a numbered slug.
+            ("notes 2", &["notes", "notes-2"], "notes-2-2"),
         ] {
-            assert_eq!(slug_of(name, &[]), slug, "{name}");
+            assert_eq!(slug_of(name, taken), slug, "{name}");
         }
-    }
-
-    #[test]
-    fn taken_slug_gets_a_number() {
-        assert_eq!(slug_of("Notes", &["notes"]), "notes-2");
-        assert_eq!(slug_of("notes", &["notes", "notes-2"]), "notes-3");
-        // A store whose name looks like a numbered slug.
-        assert_eq!(slug_of("notes 2", &["notes", "notes-2"]), "notes-2-2");
-        assert_eq!(slug_of("!", &["memory"]), "memory-2");
     }
 
     proptest! {

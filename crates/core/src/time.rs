@@ -57,20 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_with_and_without_an_offset() {
+    fn times_are_read_with_and_without_an_offset_and_written_with_microseconds() {
         let at = Timestamp::from_micros(1_700_000_000_123_456);
-        assert_eq!(Timestamp::parse(&at.to_rfc3339()), Some(at));
-        assert_eq!(Timestamp::parse("2023-11-14T23:13:20.123456+01:00"), Some(at));
-        assert_eq!(Timestamp::parse("2023-11-14T22:13:20.123456"), Some(at));
+        assert_eq!(at.to_rfc3339(), "2023-11-14T22:13:20.123456Z");
+        for text in
+            ["2023-11-14T22:13:20.123456Z", "2023-11-14T23:13:20.123456+01:00", "2023-11-14T22:13:20.123456"]
+        {
+            assert_eq!(Timestamp::parse(text), Some(at), "{text}");
+        }
         assert_eq!(Timestamp::parse("2023-11-14"), Timestamp::parse("2023-11-14T00:00:00Z"));
         for bad in ["", "yesterday", "2023-13-01", "2023-11-14T25:00:00Z", "1700000000"] {
             assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn text_has_microseconds_and_z() {
-        assert_eq!(Timestamp::from_micros(0).to_rfc3339(), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(Timestamp::from_micros(1_700_000_000_123_456).to_rfc3339(), "2023-11-14T22:13:20.123456Z");
     }
 }

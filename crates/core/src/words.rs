@@ -79,70 +79,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_units() {
-        for (number, text) in [
-            (0, "0 B"),
-            (1_023, "1023 B"),
-            (1_024, "1.00 KiB"),
-            (1_536, "1.50 KiB"),
-            (102_400, "100.00 KiB"),
-            (1 << 30, "1.00 GiB"),
-            (u64::MAX, "16.00 EiB"),
+    fn numbers_have_units() {
+        for (shown, text) in [
+            (bytes(1_023), "1023 B"),
+            (bytes(1_536), "1.50 KiB"),
+            (bytes(u64::MAX), "16.00 EiB"),
+            (count(1_234_567), "1,234,567"),
+            (counted(1, "blob"), "1 blob"),
+            (counted(2_000, "blob"), "2,000 blobs"),
+            (period(7_776_000), "90 days"),
+            (period(61), "61 seconds"),
+            (period(0), "0 seconds"),
+            (limit("bytes_per_memory", 102_400), "100.00 KiB"),
+            (limit("version_retention_secs", 2_592_000), "30 days"),
+            (limit("version_age_secs", 0), "none"),
+            (limit("requests_per_second", 0), "0"),
+            (limit("memories_per_store", 2_000), "2,000"),
+            (schedule("0 * * * * *", 60), "every minute"),
+            (schedule("50 3/10 * * * *", 3_600), "hourly at minute 3"),
+            (schedule("30 7/10 * * * *", 86_400), "daily at 00:07 UTC"),
         ] {
-            assert_eq!(bytes(number), text);
+            assert_eq!(shown, text);
         }
-    }
-
-    #[test]
-    fn thousands_are_separated() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(count(number), text);
-        }
-    }
-
-    #[test]
-    fn schedules_are_shown_in_words() {
-        for (pattern, seconds, words) in [
-            ("0 * * * * *", 60, "every minute"),
-            ("50 3/10 * * * *", 3_600, "hourly at minute 3"),
-            ("30 7/10 * * * *", 86_400, "daily at 00:07 UTC"),
-            ("0 0 */2 * * *", 7_200, "every 2 hours"),
-            ("0 * * * * *", 86_400, "every 1 day"),
-        ] {
-            assert_eq!(schedule(pattern, seconds), words, "{pattern}");
-        }
-    }
-
-    #[test]
-    fn periods_are_exact() {
-        for (seconds, text) in [
-            (7_776_000, "90 days"),
-            (5_400, "90 minutes"),
-            (3_600, "1 hour"),
-            (61, "61 seconds"),
-            (0, "0 seconds"),
-        ] {
-            assert_eq!(period(seconds), text);
-        }
-    }
-
-    #[test]
-    fn limits_have_units() {
-        for (name, value, text) in [
-            ("bytes_per_memory", 102_400, "100.00 KiB"),
-            ("session_bytes_per_tenant", 1 << 30, "1.00 GiB"),
-            ("version_retention_secs", 2_592_000, "30 days"),
-            ("version_age_secs", 0, "none"),
-            ("requests_per_second", 0, "0"),
-            ("memories_per_store", 2_000, "2,000"),
-        ] {
-            assert_eq!(limit(name, value), text, "{name}");
-        }
-    }
-
-    #[test]
-    fn count_of_one_is_singular() {
-        assert_eq!(counted(1, "blob"), "1 blob");
-        assert_eq!(counted(2_000, "blob"), "2,000 blobs");
     }
 }

@@ -283,26 +283,3 @@ fn shown(store_id: StoreId, after: ChangePlace, limit: u32, page: &ChangePage) -
     found.is_history_removed = !is_contiguous || !after.is_followed_by(page);
     found
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn place_is_read_from_its_text() {
-        let version_id = "memver_00000000000000000000000001".parse().unwrap();
-        for (text, seq, purge_epoch, version_id) in [
-            ("0", 0, None, None),
-            ("17", 17, None, None),
-            ("17.3", 17, Some(3), None),
-            ("17.3.memver_00000000000000000000000001", 17, Some(3), Some(version_id)),
-        ] {
-            let place: ChangePlace = text.parse().unwrap();
-            let expected = ChangePlace { seq, purge_epoch, version_id };
-            assert_eq!((place, place.to_string()), (expected, text.to_owned()));
-        }
-        for text in ["", "-1", "x", "1.", "1.x", "1.2.", "1.2.mem_1", "9223372036854775808", "+1"] {
-            assert_eq!(text.parse::<ChangePlace>(), Err(NoPlace), "{text}");
-        }
-    }
-}

@@ -487,14 +487,6 @@ mod tests {
     }
 
     #[test]
-    fn positions_round_trip_as_bytes() {
-        for position in [after(0.0, 0, "/a"), after(12.345_678_9, 7, "/é/b")] {
-            assert_eq!(After::of_bytes(&position.to_bytes()), Some(position));
-        }
-        assert_eq!(After::of_bytes(b"short"), None);
-    }
-
-    #[test]
     fn order_is_score_then_store_then_path() {
         let mut positions =
             [after(1.0, 1, "/a"), after(2.0, 1, "/z"), after(1.0, 0, "/b"), after(1.0, 0, "/a")];

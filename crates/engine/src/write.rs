@@ -513,6 +513,3 @@ fn versions_of(decision: &Decision) -> Vec<(MemoryId, VersionId)> {
 fn is_locked(locks: &[PathLock], path: &str) -> bool {
     locks.binary_search_by(|lock| lock.path().cmp(path)).is_ok()
 }
-
-#[cfg(test)]
-mod tests;

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn span_begins_at_the_directory_or_after_the_last_item() {
+    fn span_begins_at_the_directory_or_after_the_last_item_in_it() {
         for (below, after, expected) in [
             ("/", None, ("/", "", "0")),
             ("/a/", None, ("/a/", "", "/a0")),
@@ -56,16 +56,13 @@ mod tests {
             ("/a/", Some("/a/b/"), ("/a/b/", "b/", "/a0")),
             ("/a/", Some("/"), ("/a/", "", "/a0")),
         ] {
-            let listing = listing(below, after);
+            let asked = listing(below, after);
             let (from, after_name, end) = expected;
             let end = end.to_owned();
-            assert_eq!(Span::of(&listing), Some(Span { from, after_name, end }));
+            assert_eq!(Span::of(&asked), Some(Span { from, after_name, end }));
         }
-    }
-
-    #[test]
-    fn span_after_the_directory_is_empty() {
-        assert_eq!(Span::of(&listing("/a/", Some("/a0"))), None);
-        assert_eq!(Span::of(&listing("/a/", Some("/b"))), None);
+        for after in ["/a0", "/b"] {
+            assert_eq!(Span::of(&listing("/a/", Some(after))), None);
+        }
     }
 }

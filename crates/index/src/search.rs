@@ -352,14 +352,10 @@ mod tests {
     #[tokio::test]
     async fn searches_read_versions_by_range_and_memories_by_key() {
         let by_key = "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
-        for (statement, parts) in [
-            (CHANGES[1], ["SEARCH v USING PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)", by_key]),
-            (WHOLE[1], ["SEARCH m USING ", by_key]),
-        ] {
+        let by_range = "SEARCH v USING PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)";
+        for (statement, part) in [(CHANGES[1], by_range), (CHANGES[1], by_key), (WHOLE[1], by_key)] {
             let steps = steps_of(statement).await;
-            for part in parts {
-                assert!(steps.iter().any(|step| step.contains(part)), "{part}: {steps:#?}");
-            }
+            assert!(steps.iter().any(|step| step.contains(part)), "{part}: {steps:#?}");
         }
     }
 }

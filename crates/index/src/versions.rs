@@ -305,36 +305,3 @@ async fn first_since(
     }
     Ok(high)
 }
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::MemoryId;
-    use keepsake_core::actor::ActorKind;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::sqlite::plans::steps_of;
-
-    #[tokio::test]
-    async fn lists_use_the_index_of_their_filter() {
-        let list = |memory_id, actor, operation| {
-            list_on_sqlite(&VersionListing { memory_id, operation, actor, ..VersionListing::default() })
-        };
-        let memory_id = Some(MemoryId::from_uuid(Uuid::nil()));
-        let actor = Some((ActorKind::User, String::new()));
-        let range = "(tenant_id=? AND store_id=? AND";
-        for (statement, end) in [
-            (select(WITH_ID[1]).0, "version_id=?)"),
-            (select(WITH_SEQ[1]).0, "seq=?)"),
-            (CREATED_AT.to_owned(), "seq<?)"),
-            (list(memory_id, actor.clone(), None), "memory_id=? AND seq>? AND seq<?)"),
-            (list(None, actor, None), "actor_id=? AND seq>? AND seq<?)"),
-            (list(None, None, Some(Operation::Deleted)), "op=? AND seq>? AND seq<?)"),
-            (list(None, None, None), "seq>? AND seq<?)"),
-        ] {
-            let steps = steps_of(&statement).await;
-            assert!(steps.iter().any(|step| step.contains(&format!("{range} {end}"))), "{end}: {steps:#?}");
-            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:#?}");
-        }
-    }
-}

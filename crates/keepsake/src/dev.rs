@@ -324,8 +324,6 @@ fn welcome_text(credentials: &Credentials, path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use keepsake_config::Sources;
     use keepsake_telemetry::Metrics;
@@ -357,33 +355,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn second_start_finds_the_first_ones_credentials() {
-        let folder = DevFolder::new();
-        let first = folder.start(URL).await;
-        assert_eq!(first.base_url, URL);
-        let mode = folder.file(CREDENTIALS_FILE).metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert!(first == folder.start(URL).await);
-    }
-
-    #[tokio::test]
-    async fn changed_address_only_updates_the_url() {
+    async fn changed_address_or_lost_credentials_change_nothing_else() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         let second = folder.start("http://127.0.0.1:9090").await;
         assert_eq!(second.base_url, "http://127.0.0.1:9090");
         assert!(first == Credentials { base_url: URL.to_owned(), ..second });
-    }
-
-    #[tokio::test]
-    async fn lost_or_broken_credentials_only_create_a_new_key() {
-        let folder = DevFolder::new();
-        let first = folder.start(URL).await;
         let path = folder.file(CREDENTIALS_FILE);
         let other_key = ApiKeySecret::from_random([1; 32]);
         let unknown_key =
             serde_json::to_string(&Credentials { api_key: other_key.expose().to_owned(), ..first.clone() });
-        for broken in [None, Some(String::new()), Some("{\"api_key\":".to_owned()), unknown_key.ok()] {
+        for broken in [None, Some("{\"api_key\":".to_owned()), unknown_key.ok()] {
             match broken {
                 None => fs::remove_file(&path).unwrap(),
                 Some(text) => fs::write(&path, text).unwrap(),
@@ -396,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn restored_index_without_its_other_files_is_used() {
+    async fn restored_index_is_used_and_a_deleted_one_recreated() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         let restored = DevFolder::new();
@@ -405,32 +387,10 @@ mod tests {
         assert_eq!(second.workspace_id, first.workspace_id);
         assert_eq!(second.memory_store_id, first.memory_store_id);
         assert!(second == restored.start(URL).await);
-    }
-
-    #[tokio::test]
-    async fn deleted_index_is_recreated() {
-        let folder = DevFolder::new();
-        let first = folder.start(URL).await;
         fs::rename(folder.file("index.db"), folder.file("elsewhere.db")).unwrap();
         assert_ne!(folder.start(URL).await.workspace_id, first.workspace_id);
         // The credential of the index that comes back is still there.
         let aside = read::<Credentials>(&folder.file("dev-credentials.1.json")).unwrap();
         assert!(aside == Some(first));
-    }
-
-    #[test]
-    fn welcome_has_commands_to_paste() {
-        let credentials = Credentials {
-            base_url: URL.to_owned(),
-            api_key: "ks_live_x".to_owned(),
-            memory_store_id: StoreId::from_uuid(uuid::Uuid::from_u128(1)),
-            workspace_id: TenantId::from_uuid(uuid::Uuid::from_u128(2)),
-        };
-        let text = welcome_text(&credentials, Path::new("/d/dev-credentials.json"));
-        assert!(text.contains(
-            "curl -sS -w '\\n' http://127.0.0.1:8080/v1/memory_stores/memstore_00000000000000000000000001/tool_calls \\\n  \
-             -H 'x-api-key: ks_live_x' -H 'content-type: application/json' \\\n  \
-             -d '{\"command\":\"view\",\"path\":\"/memories/hello.md\"}'\n"
-        ));
     }
 }

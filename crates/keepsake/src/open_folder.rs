@@ -324,7 +324,7 @@ fn make_directory(parent: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::R
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -394,18 +394,5 @@ mod tests {
         directory.remove_all().unwrap();
         assert!(!inside.exists());
         assert_eq!(disk.outside(), (2, "victim".to_owned()));
-    }
-
-    #[test]
-    fn private_directories_and_files_are_their_owners() {
-        let disk = Disk::new();
-        let entry = disk.folder.make_entry("a/b/c", Access::OwnerOnly).unwrap();
-        drop(entry.create_new(Access::OwnerOnly).unwrap());
-        let mode = |name: &str| {
-            let found = disk.base.path().join("root").join(name).metadata().unwrap();
-            found.permissions().mode() & 0o777
-        };
-        assert_eq!((mode("a"), mode("a/b"), mode("a/b/c")), (0o700, 0o700, 0o600));
-        assert_eq!(disk.folder.names().unwrap().len(), 3);
     }
 }

@@ -311,82 +311,27 @@ fn text_of(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 4] = [
-        Column::text("NAME", "/name"),
-        Column::bytes("SIZE", "/size"),
-        Column::time("UPDATED", "/at"),
-        Column::actor("BY", "/by"),
-    ];
-
-    fn printer(width: Option<u16>) -> Printer {
-        Printer { format: OutputFormat::Table, width, now: "2026-01-02T00:00:00Z".parse().unwrap() }
-    }
-
     #[test]
-    fn columns_are_aligned() {
-        let items = [
-            json!({"name": "a", "size": 5, "at": "2026-01-01T23:57:00Z", "by": {"api_key_id": "apikey_1"}}),
-            json!({"name": "a longer name", "size": 2_048, "at": "2026-01-03T00:00:00Z", "by": null}),
-        ];
-        let text = console::strip_ansi_codes(&printer(None).table(&items, &COLUMNS)).into_owned();
-        assert_eq!(
-            text,
-            "NAME               SIZE  UPDATED        BY\n\
-             a                   5 B  3 minutes ago  apikey_1\n\
-             a longer name  2.00 KiB  in 24 hours    server\n"
-        );
-    }
-
-    #[test]
-    fn jobs_have_schedules_and_outcomes_in_words() {
+    fn values_are_shown_in_words() {
         let job = json!({
             "schedule": "30 3/10 * * * *", "period_seconds": 86_400, "next_run_at": "2026-01-02T04:00:00Z",
             "last_run": {"counts": {"removed": 3, "kept": 2}, "error": null},
         });
-        let shown = |column: &Column| printer(None).shown(&job, column);
+        let now = "2026-01-02T00:00:00Z".parse().unwrap();
+        let printer = Printer { format: OutputFormat::Table, width: None, now };
+        let shown = |column: &Column| printer.shown(&job, column);
         assert_eq!(shown(&Column::schedule("SCHEDULE")), "daily at 00:03 UTC, next in 4 hours");
         let outcome = shown(&Column::outcome("RESULT", "/last_run"));
         assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
         let failed = json!({"counts": null, "error": "no\u{1b}"});
-        let outcome = printer(None).shown(&failed, &Column::outcome("RESULT", ""));
+        let outcome = printer.shown(&failed, &Column::outcome("RESULT", ""));
         assert_eq!(outcome, "no\\u001b");
         let limits = json!({"limits": {"bytes_per_memory": 1_024}});
-        let shown = printer(None).shown(&limits, &Column::limits("LIMITS", "/limits"));
+        let shown = printer.shown(&limits, &Column::limits("LIMITS", "/limits"));
         assert_eq!(shown, "bytes_per_memory=1.00 KiB");
-    }
-
-    #[test]
-    fn values_cannot_control_the_terminal() {
-        let item = json!({
-            "text": "a\u{1b}[2Jb\nc\u{202e}",
-            "list": ["\u{9b}"],
-            "object": {"\u{1b}": "\u{7}"},
-            "limits": {"\u{1b}": 1},
-            "actor": {"user_id": "\u{1b}"},
-            "job": {"next_run_at": "\u{1b}", "schedule": "\u{1b}", "error": "\u{1b}"},
-        });
-        for (column, shown) in [
-            (Column::text("", "/text"), "a\\u001b[2Jb\\u000ac\\u202e"),
-            (Column::text("", "/list"), "\\u009b"),
-            (Column::text("", "/object"), "\\u001b=\\u0007"),
-            (Column::limits("", "/limits"), "\\u001b=1"),
-            (Column::actor("", "/actor"), "\\u001b"),
-            (Column::time("", "/text"), "a\\u001b[2Jb\\u000ac\\u202e"),
-            (Column::outcome("", "/job"), "\\u001b"),
-        ] {
-            assert_eq!(printer(None).shown(&item, &column), shown);
-        }
-        let shown = printer(None).shown(&item["job"], &Column::schedule(""));
-        assert!(shown.ends_with("next \\u001b"), "{shown}");
-    }
-
-    #[test]
-    fn values_of_every_kind_have_a_text() {
         for (value, text) in [
             (json!(null), "-"),
-            (json!(""), "-"),
             (json!([]), "-"),
-            (json!({}), "-"),
             (json!(true), "yes"),
             (json!(["a", 1]), "a, 1"),
             (json!({"a": 1, "b": {"c": false}}), "a=1, b=c=no"),

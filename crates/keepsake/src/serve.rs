@@ -325,20 +325,3 @@ async fn end_telemetry(telemetry: Telemetry) {
         tracing::warn!(error = %error, "telemetry.export failed at shutdown: the last metrics and spans are lost");
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base_url_of_a_wildcard_address_is_loopback() {
-        for (address, url) in [
-            ("127.0.0.1:80", "http://127.0.0.1:80"),
-            ("0.0.0.0:8080", "http://127.0.0.1:8080"),
-            ("[::]:8080", "http://[::1]:8080"),
-            ("192.0.2.1:8080", "http://192.0.2.1:8080"),
-        ] {
-            assert_eq!(base_url(address.parse().unwrap()), url);
-        }
-    }
-}

@@ -176,11 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn snippet_is_the_best_passage_with_its_line() {
-        let content = "alpha\nnothing here\n\nthe beta and the Alpha\nend";
-        let snippet = marker(&["alpha", "beta"]).snippet(content);
-        assert_eq!(snippet.line, 4);
-        assert_eq!(snippet.text, "the ⟦beta⟧ and the ⟦Alpha⟧\nend");
+    fn snippet_is_the_best_passage_with_its_line_and_marks() {
+        let passages = "alpha\nnothing here\n\nthe beta and the Alpha\nend";
+        for (terms, content, line, text) in [
+            (&["alpha", "beta"][..], passages, 4, "the ⟦beta⟧ and the ⟦Alpha⟧\nend"),
+            // Without a match it is the beginning.
+            (&["x"], "first\nsecond", 1, "first\nsecond"),
+            // Marks of the content are removed.
+            (&["b"], "⟦a⟧ b ⟦c⟧", 1, "a ⟦b⟧ c"),
+            // Neighbouring pairs are marked as one.
+            (&["部署", "署服"], "我们部署服务", 1, "我们⟦部署服⟧务"),
+        ] {
+            let snippet = marker(terms).snippet(content);
+            assert_eq!((snippet.line, snippet.text.as_str()), (line, text));
+        }
+        assert_eq!(marker(&[]).snippet("").text, "");
     }
 
     #[test]
@@ -191,24 +201,5 @@ mod tests {
         assert!(snippet.text.contains("⟦needle⟧"));
         assert_eq!(snippet.line, 1);
         assert_eq!(snippet.text.chars().count(), MAX_SNIPPET_CHARS + 4);
-    }
-
-    #[test]
-    fn snippet_without_a_match_is_the_beginning() {
-        let snippet = marker(&["x"]).snippet("first\nsecond");
-        assert_eq!((snippet.line, snippet.text.as_str()), (1, "first\nsecond"));
-        assert_eq!(marker(&[]).snippet("").text, "");
-    }
-
-    #[test]
-    fn marker_brackets_of_the_content_are_removed() {
-        let snippet = marker(&["b"]).snippet("⟦a⟧ b ⟦c⟧");
-        assert_eq!(snippet.text, "a ⟦b⟧ c");
-    }
-
-    #[test]
-    fn neighbouring_pairs_are_marked_as_one() {
-        let snippet = marker(&["部署", "署服"]).snippet("我们部署服务");
-        assert_eq!(snippet.text, "我们⟦部署服⟧务");
     }
 }

@@ -145,46 +145,36 @@ pub(crate) fn bearer(authorization: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn credential_of(lines: &[(&'static str, &str)]) -> Result<String, String> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
-        }
-        let found = presented(&headers).map(|credential| format!("{credential:?}"));
-        found.map_err(|error| error.message)
-    }
-
     #[test]
-    fn credential_is_taken_from_either_header() {
-        for (lines, credential) in [
-            (&[("x-api-key", "a")][..], "Key(\"a\")"),
-            (&[("authorization", "Bearer a")], "Bearer(\"a\")"),
-            (&[("authorization", "bEARER   a ")], "Bearer(\"a\")"),
-            (&[("x-api-key", "a"), ("authorization", "Bearer a")], "Key(\"a\")"),
-            (&[("x-api-key", "a"), ("authorization", "Basic eDp5")], "Key(\"a\")"),
-        ] {
-            assert_eq!(credential_of(lines).as_deref(), Ok(credential), "{lines:?}");
-        }
-    }
-
-    #[test]
-    fn missing_double_and_unreadable_credentials_are_refused() {
-        for (lines, why) in [
-            (&[][..], "no credential"),
-            (&[("authorization", "Basic eDp5")], "no credential"),
-            (&[("authorization", "Bearer")], "no credential"),
-            (&[("x-api-key", "a"), ("authorization", "Bearer b")], "two different"),
-            (&[("x-api-key", ""), ("authorization", "Bearer b")], "two different"),
-            (&[("x-api-key", "a"), ("x-api-key", "a")], "`x-api-key` is sent twice"),
+    fn one_credential_is_taken_from_either_header() {
+        for (lines, expected) in [
+            (&[("x-api-key", "a")][..], Ok("Key(\"a\")")),
+            (&[("authorization", "bEARER   a ")], Ok("Bearer(\"a\")")),
+            (&[("x-api-key", "a"), ("authorization", "Bearer a")], Ok("Key(\"a\")")),
+            (&[("x-api-key", "a"), ("authorization", "Basic eDp5")], Ok("Key(\"a\")")),
+            (&[], Err("no credential")),
+            (&[("authorization", "Basic eDp5")], Err("no credential")),
+            (&[("authorization", "Bearer")], Err("no credential")),
+            (&[("x-api-key", ""), ("authorization", "Bearer b")], Err("two different")),
+            (&[("x-api-key", "a"), ("x-api-key", "a")], Err("`x-api-key` is sent twice")),
             (
                 &[("authorization", "Bearer a"), ("authorization", "Basic eDp5")],
-                "`authorization` is sent twice",
+                Err("`authorization` is sent twice"),
             ),
-            (&[("x-api-key", "ä")], "not ASCII"),
-            (&[("authorization", "Bearer ä")], "not ASCII"),
+            (&[("x-api-key", "ä")], Err("not ASCII")),
+            (&[("authorization", "Bearer ä")], Err("not ASCII")),
         ] {
-            let refused = credential_of(lines).unwrap_err();
-            assert!(refused.contains(why), "{lines:?}: {refused}");
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            match (presented(&headers), expected) {
+                (Ok(credential), Ok(expected)) => assert_eq!(format!("{credential:?}"), expected),
+                (Err(error), Err(why)) => {
+                    assert!(error.message.contains(why), "{lines:?}: {}", error.message)
+                }
+                (found, _) => panic!("{lines:?}: {}", found.is_ok()),
+            }
         }
     }
 }

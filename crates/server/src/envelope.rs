@@ -252,7 +252,6 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Respons
 
 #[cfg(test)]
 mod tests {
-
     use axum::Router;
     use axum::body::Body;
     use axum::routing::get;
@@ -264,8 +263,12 @@ mod tests {
 
     use super::*;
 
-    /// The answer of a handler inside the envelope only.
-    async fn answered(router: Router<()>) -> (u16, Value) {
+    async fn panicking() -> &'static str {
+        panic!("what a memory holds")
+    }
+
+    #[tokio::test]
+    async fn panic_or_endless_handler_ends_one_request_without_details() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
@@ -273,28 +276,17 @@ mod tests {
         let options =
             ServerOptions { request_deadline: Duration::from_millis(50), ..ServerOptions::default() };
         let serving = Serving::new(engine, &options, Lifecycle::default());
-        let router = router.layer(axum::middleware::from_fn_with_state(serving, wrap));
-        let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
-        assert_eq!(parts.headers["request-id"], body["request_id"].as_str().unwrap());
-        (parts.status.as_u16(), body["error"].clone())
-    }
-
-    #[tokio::test]
-    async fn panic_ends_one_request_without_details() {
-        async fn panicking() -> &'static str {
-            panic!("what a memory holds")
+        let router: Router = Router::new()
+            .route("/panic", get(panicking))
+            .route("/endless", get(std::future::pending::<&'static str>))
+            .layer(axum::middleware::from_fn_with_state(serving, wrap));
+        for (path, status, kind) in [("/panic", 500, "api_error"), ("/endless", 504, "timeout_error")] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+            let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            assert_eq!(parts.headers["request-id"], body["request_id"].as_str().unwrap());
+            assert_eq!((parts.status.as_u16(), body["error"]["type"].as_str()), (status, Some(kind)));
+            assert!(!body.to_string().contains("what a memory holds"), "{body}");
         }
-        let (status, error) = answered(Router::new().route("/", get(panicking))).await;
-        assert_eq!((status, error["type"].as_str()), (500, Some("api_error")));
-        assert!(!error.to_string().contains("memory"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn endless_handler_is_stopped_at_the_deadline() {
-        let pending = get(std::future::pending::<&'static str>);
-        let (status, error) = answered(Router::new().route("/", pending)).await;
-        assert_eq!((status, error["type"].as_str()), (504, Some("timeout_error")));
     }
 }

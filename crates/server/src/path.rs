@@ -106,20 +106,3 @@ impl<T: FromPath, S: Send + Sync> FromRequestParts<S> for Path<T> {
         Ok(Self(T::from_path(&Parameters::of(parts))))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::MemoryId;
-
-    use super::*;
-
-    #[test]
-    fn invalid_id_becomes_an_unused_id() {
-        let memory_id = MemoryId::from_uuid(Uuid::from_u128(7));
-        assert_eq!(id_or_unused::<_>(&memory_id.to_string()), memory_id);
-        let unused = MemoryId::from_uuid(Uuid::nil());
-        for text in ["", "mem_1", "memstore_00000000000000000000000001", "…"] {
-            assert_eq!(id_or_unused::<_>(text), unused, "{text}");
-        }
-    }
-}

@@ -455,31 +455,6 @@ mod tests {
     }
 
     #[test]
-    fn unknown_methods_share_one_label() {
-        let telemetry = telemetry();
-        for name in ["BREW", "STEEP"] {
-            let method = Method::from_bytes(name.as_bytes()).unwrap();
-            let request = telemetry.metrics().request_began(&method, "none");
-            request.ended(StatusCode::METHOD_NOT_ALLOWED);
-        }
-        let line = "keepsake_http_requests_total{method=\"other\",route=\"none\",status=\"405\"} 2";
-        assert_exposed(&telemetry, line);
-    }
-
-    #[test]
-    fn counters_are_exported_from_the_start() {
-        let telemetry = telemetry();
-        telemetry.metrics().job_scheduled("sweep");
-        for line in [
-            "keepsake_conflicts_total{kind=\"contended\"} 0",
-            "keepsake_quota_refusals_total{limit=\"bytes_per_tenant\"} 0",
-            "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 0",
-        ] {
-            assert_exposed(&telemetry, line);
-        }
-    }
-
-    #[test]
     fn failed_run_moves_no_last_success() {
         let telemetry = telemetry();
         let mut run = JobRun {
@@ -503,79 +478,36 @@ mod tests {
     }
 
     #[test]
-    fn lag_gauge_is_read_at_each_export_until_dropped() {
-        let telemetry = telemetry();
-        let is_there = Arc::new(AtomicBool::new(true));
-        let watched = Arc::clone(&is_there);
-        telemetry.metrics().watch_access_flush_lag(move || {
-            let lag = Duration::from_millis(1_500);
-            watched.load(Ordering::Relaxed).then_some(lag)
-        });
-        assert_exposed(&telemetry, "keepsake_access_flush_lag_seconds 1.5");
-        is_there.store(false, Ordering::Relaxed);
-        let text = telemetry.exposition().text().unwrap();
-        assert!(!text.contains("keepsake_access_flush_lag_seconds 1.5"), "{text}");
-    }
-
-    #[test]
-    fn cache_sizes_are_recorded_separately() {
+    fn watched_values_are_read_at_each_export_until_dropped() {
         let telemetry = telemetry();
         let metrics = telemetry.metrics();
-        metrics.watch_cache_size(Cache::Content, || Some(4_096));
-        metrics.watch_cache_size(Cache::Search, || Some(65_536));
-        for line in [
-            "keepsake_cache_size_bytes{cache=\"content\"} 4096",
-            "keepsake_cache_size_bytes{cache=\"search\"} 65536",
-        ] {
-            assert_exposed(&telemetry, line);
-        }
-    }
-
-    #[test]
-    fn pools_are_read_at_each_export_until_dropped() {
-        let telemetry = telemetry();
         let is_there = Arc::new(AtomicBool::new(true));
-        let watched = Arc::clone(&is_there);
-        telemetry.metrics().watch_pools(move || {
+        let watched = || {
+            let is_there = Arc::clone(&is_there);
+            move || is_there.load(Ordering::Relaxed)
+        };
+        let (lag, content, pools) = (watched(), watched(), watched());
+        metrics.watch_access_flush_lag(move || lag().then_some(Duration::from_millis(1_500)));
+        metrics.watch_cache_size(Cache::Content, move || content().then_some(4_096));
+        metrics.watch_cache_size(Cache::Search, || Some(65_536));
+        metrics.watch_pools(move || {
             let state = PoolState { pool: "jobs", in_use: 3, idle: 1, waiting: 2, max: 4 };
-            let states = watched.load(Ordering::Relaxed).then_some(state);
-            states.into_iter().collect()
+            pools().then_some(state).into_iter().collect()
         });
-        for line in [
+        let lines = [
+            "keepsake_access_flush_lag_seconds 1.5",
+            "keepsake_cache_size_bytes{cache=\"content\"} 4096",
             "keepsake_index_pool_connections{pool=\"jobs\",state=\"in_use\"} 3",
             "keepsake_index_pool_connections{pool=\"jobs\",state=\"idle\"} 1",
             "keepsake_index_pool_waiting{pool=\"jobs\"} 2",
             "keepsake_index_pool_limit{pool=\"jobs\"} 4",
-        ] {
+        ];
+        for line in lines {
             assert_exposed(&telemetry, line);
         }
         is_there.store(false, Ordering::Relaxed);
+        assert_exposed(&telemetry, "keepsake_cache_size_bytes{cache=\"search\"} 65536");
         let text = telemetry.exposition().text().unwrap();
-        assert!(!text.contains("pool=\"jobs\""), "{text}");
-    }
-
-    #[test]
-    fn later_totals_replace_earlier_ones() {
-        let telemetry = telemetry();
-        let mut stored =
-            Stored { stores: 2, memories: 30, versions: 400, memory_bytes: 5_000, version_bytes: 60_000 };
-        telemetry.metrics().counted(&stored);
-        stored.memories = 29;
-        telemetry.metrics().counted(&stored);
-        for line in [
-            "keepsake_stored_stores 2",
-            "keepsake_stored_memories 29",
-            "keepsake_stored_versions 400",
-            "keepsake_stored_size_bytes{of=\"memories\"} 5000",
-            "keepsake_stored_size_bytes{of=\"versions\"} 60000",
-        ] {
-            assert_exposed(&telemetry, line);
-        }
-    }
-
-    #[test]
-    fn nothing_is_recorded_without_a_reader() {
-        let request = Metrics::default().request_began(&Method::GET, "/a");
-        assert!(request.ended(StatusCode::OK) < Duration::from_mins(1));
+        assert!(lines.iter().all(|line| !text.contains(line)), "{text}");
     }
 }

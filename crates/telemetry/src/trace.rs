@@ -46,38 +46,3 @@ pub fn answered(span: &Span, status: http::StatusCode) {
 pub fn of_tenant(span: &Span, tenant_id: &str) {
     span.set_attribute("tenant.id", tenant_id.to_owned());
 }
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    /// The trace id of a request if nothing is exported.
-    fn trace_id_of(traceparent: &str) -> Option<String> {
-        let mut headers = HeaderMap::new();
-        headers.insert(TRACEPARENT, HeaderValue::from_str(traceparent).unwrap());
-        join(&Span::none(), &headers)
-    }
-
-    #[test]
-    fn valid_traceparent_is_continued() {
-        let trace = "0af7651916cd43dd8448eb211c80319c";
-        for flags in ["00", "01"] {
-            let traceparent = format!("00-{trace}-b7ad6b7169203331-{flags}");
-            assert_eq!(trace_id_of(&traceparent).as_deref(), Some(trace));
-        }
-        for malformed in [
-            String::new(),
-            trace.to_owned(),
-            format!("00-{trace}-0000000000000000-01"),
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01".to_owned(),
-            format!("00-{}-b7ad6b7169203331-01", "x".repeat(32)),
-            format!("00-{trace}-b7ad6b7169203331-01-more"),
-            format!("ff-{trace}-b7ad6b7169203331-01"),
-        ] {
-            assert_eq!(trace_id_of(&malformed), None, "{malformed}");
-        }
-        assert_eq!(join(&Span::none(), &HeaderMap::new()), None);
-    }
-}

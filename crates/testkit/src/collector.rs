@@ -1,7 +1,7 @@
 //! An OTLP collector: receives traces and metrics over HTTP for a test to read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -13,27 +13,25 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::{listen, locked, serve};
 
 /// A collector that runs until it is dropped.
 #[derive(Debug)]
 pub struct Collector {
     url: String,
     received: Arc<Mutex<Received>>,
-    server: JoinHandle<()>,
+    _serving: JoinSet<()>,
 }
 
 /// A span as it was exported; ids are in hexadecimal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectedSpan {
-    /// The trace it is part of.
     pub trace_id: String,
-    /// Its own.
     pub span_id: String,
     /// The span above it; empty: none.
     pub parent_span_id: String,
-    /// Its name.
     pub name: String,
     /// 2 is a server's, 3 a client's.
     pub kind: i32,
@@ -42,6 +40,8 @@ pub struct CollectedSpan {
     /// The attributes of the process.
     pub resource: BTreeMap<String, String>,
 }
+
+type Shared = State<Arc<Mutex<Received>>>;
 
 #[derive(Debug, Default)]
 struct Received {
@@ -54,9 +54,6 @@ struct Received {
 
 impl Collector {
     /// Starts on a free loopback port; takes exports that carry `authorization`.
-    ///
-    /// # Panics
-    /// When there is no port.
     pub async fn start(authorization: &str) -> Self {
         let received =
             Arc::new(Mutex::new(Received { authorization: authorization.to_owned(), ..Received::default() }));
@@ -64,45 +61,27 @@ impl Collector {
             .route("/v1/traces", post(take_traces))
             .route("/v1/metrics", post(take_metrics))
             .with_state(Arc::clone(&received));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
-        let address = listener.local_addr().expect("a listener has an address");
-        let server = tokio::spawn(async move {
-            axum::serve(listener, router).await.expect("the collector broke");
-        });
-        Self { url: format!("http://{address}"), received, server }
+        let (listener, url) = listen().await;
+        Self { url, received, _serving: serve(listener, router) }
     }
 
-    /// Its base URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Every span received so far.
     pub fn spans(&self) -> Vec<CollectedSpan> {
-        lock(&self.received).spans.clone()
+        locked(&self.received).spans.clone()
     }
 
-    /// The names of all metrics received so far.
     pub fn metrics(&self) -> BTreeSet<String> {
-        lock(&self.received).metrics.clone()
+        locked(&self.received).metrics.clone()
     }
 
-    /// Whether any export had these bytes in it.
     pub fn has_seen(&self, text: &str) -> bool {
-        let bodies = &lock(&self.received).bodies;
+        let bodies = &locked(&self.received).bodies;
         let text = text.as_bytes();
         bodies.iter().any(|body| body.windows(text.len()).any(|part| part == text))
     }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
-fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
-    received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps an export's bytes, and reads them where it is authorized.
@@ -111,7 +90,7 @@ fn read<T: Message + Default>(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<T, StatusCode> {
-    let mut received = lock(received);
+    let mut received = locked(received);
     received.bodies.push(body.clone());
     let authorization = headers.get(header::AUTHORIZATION);
     if authorization.is_none_or(|value| value.as_bytes() != received.authorization.as_bytes()) {
@@ -120,15 +99,8 @@ fn read<T: Message + Default>(
     T::decode(body.as_ref()).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
-async fn take_traces(
-    State(received): State<Arc<Mutex<Received>>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> StatusCode {
-    let export: ExportTraceServiceRequest = match read(&received, &headers, &body) {
-        Ok(export) => export,
-        Err(status) => return status,
-    };
+async fn take_traces(State(received): Shared, headers: HeaderMap, body: Bytes) -> Result<(), StatusCode> {
+    let export: ExportTraceServiceRequest = read(&received, &headers, &body)?;
     for of_resource in export.resource_spans {
         let resource = of_resource.resource.unwrap_or_default();
         let resource = attributes(&resource.attributes);
@@ -142,24 +114,17 @@ async fn take_traces(
             attributes: attributes(&span.attributes),
             resource: resource.clone(),
         });
-        lock(&received).spans.extend(spans);
+        locked(&received).spans.extend(spans);
     }
-    StatusCode::OK
+    Ok(())
 }
 
-async fn take_metrics(
-    State(received): State<Arc<Mutex<Received>>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> StatusCode {
-    let export: ExportMetricsServiceRequest = match read(&received, &headers, &body) {
-        Ok(export) => export,
-        Err(status) => return status,
-    };
+async fn take_metrics(State(received): Shared, headers: HeaderMap, body: Bytes) -> Result<(), StatusCode> {
+    let export: ExportMetricsServiceRequest = read(&received, &headers, &body)?;
     let scopes = export.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
     let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
-    lock(&received).metrics.extend(names);
-    StatusCode::OK
+    locked(&received).metrics.extend(names);
+    Ok(())
 }
 
 fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {

@@ -7,14 +7,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::keepsake_server::free_port;
+use crate::locked;
 
 /// Passes connections on to one server, and injects faults into them.
 ///
@@ -27,17 +28,16 @@ use crate::keepsake_server::free_port;
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    accept_task: JoinHandle<()>,
+    state: Arc<Mutex<State>>,
+    /// Empty while connections are refused.
+    accepting: tokio::sync::Mutex<JoinSet<()>>,
 }
 
-/// One connection that goes through a [`FaultProxy`].
 #[derive(Debug, Clone)]
 pub struct ProxiedConnection {
     rules: watch::Sender<Rules>,
 }
 
-/// What happens to the bytes of one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Rules {
     delay: Duration,
@@ -72,18 +72,9 @@ impl Rules {
     }
 }
 
-#[derive(Debug)]
-struct Shared {
-    upstream: Mutex<String>,
-    state: Mutex<State>,
-    /// Whether the port should be open.
-    wants_listener: watch::Sender<bool>,
-    /// Whether the port is open.
-    has_listener: watch::Sender<bool>,
-}
-
 #[derive(Debug, Default)]
 struct State {
+    upstream: String,
     /// For connections that are accepted later.
     rules: Rules,
     connections: BTreeMap<u64, watch::Sender<Rules>>,
@@ -92,27 +83,16 @@ struct State {
 
 impl FaultProxy {
     /// Starts a proxy before `upstream`, which is `host:port`.
-    ///
-    /// # Panics
-    /// When no port can be opened.
     pub async fn start(upstream: &str) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let listener = TcpListener::bind(address).await.expect("the proxy's port cannot be opened");
-        let shared = Arc::new(Shared {
-            upstream: Mutex::new(upstream.to_owned()),
-            state: Mutex::default(),
-            wants_listener: watch::Sender::new(true),
-            has_listener: watch::Sender::new(true),
-        });
-        let accept_task = tokio::spawn(accept_connections(address, listener, Arc::clone(&shared)));
-        Self { address, shared, accept_task }
+        let state = State { upstream: upstream.to_owned(), ..State::default() };
+        let proxy = Self { address, state: Arc::new(Mutex::new(state)), accepting: <_>::default() };
+        proxy.accept_connections().await;
+        proxy
     }
 
     /// Starts a proxy before the server of `url`; the second value is the same
     /// URL with the proxy's address.
-    ///
-    /// # Panics
-    /// When the URL names no port (Postgres's excepted), or none can be opened.
     pub async fn before_url(url: &str) -> (Self, String) {
         let (authority, host_at) = authority_of(url);
         let host = &authority[host_at..];
@@ -126,37 +106,29 @@ impl FaultProxy {
         (proxy, through)
     }
 
-    /// A URL of the proxy's server, with the proxy's address.
-    #[must_use]
     pub fn url(&self, url: &str) -> String {
         let (authority, host_at) = authority_of(url);
         let through = format!("{}{}", &authority[..host_at], self.address);
         url.replacen(authority, &through, 1)
     }
 
-    /// Where clients connect to.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The connections that are open now, oldest first.
-    #[must_use]
     pub fn connections(&self) -> Vec<ProxiedConnection> {
-        let state = self.shared.state();
-        let rules = state.connections.values().cloned();
-        rules.map(|rules| ProxiedConnection { rules }).collect()
+        let state = locked(&self.state);
+        state.connections.values().cloned().map(|rules| ProxiedConnection { rules }).collect()
     }
 
-    /// How many connections were accepted since the start.
-    #[must_use]
     pub fn accepted(&self) -> u64 {
-        self.shared.state().accepted
+        locked(&self.state).accepted
     }
 
     /// Connects new connections to another server, as after a failover.
     pub fn set_upstream(&self, upstream: &str) {
-        upstream.clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
+        upstream.clone_into(&mut locked(&self.state).upstream);
     }
 
     /// Delays all bytes, in each direction, by `delay`; bandwidth is not reduced.
@@ -173,7 +145,7 @@ impl FaultProxy {
 
     /// Closes the port: a new connection is refused, an open one works.
     pub async fn refuse_connections(&self) {
-        self.set_listening(false).await;
+        self.accepting.lock().await.shutdown().await;
     }
 
     /// Closes each connection after `bytes` more bytes of answers, in the middle
@@ -207,40 +179,48 @@ impl FaultProxy {
     /// are lost; the server sees a RST, as from its own keepalive.
     pub async fn heal(&self) {
         {
-            let mut state = self.shared.state();
+            let mut state = locked(&self.state);
             state.rules = Rules::default();
             for rules in state.connections.values() {
                 rules.send_modify(|rules| *rules = rules.healed());
             }
         }
-        self.set_listening(true).await;
+        self.accept_connections().await;
     }
 
     fn change_all(&self, change: impl Fn(&mut Rules)) {
-        let mut state = self.shared.state();
+        let mut state = locked(&self.state);
         change(&mut state.rules);
         for rules in state.connections.values() {
             rules.send_modify(&change);
         }
     }
 
-    async fn set_listening(&self, is_open: bool) {
-        self.shared.wants_listener.send_replace(is_open);
-        let mut has_listener = self.shared.has_listener.subscribe();
-        // The sender lives in `shared`.
-        let _ = has_listener.wait_for(|has_listener| *has_listener == is_open).await;
+    /// Opens the port, unless it is open.
+    async fn accept_connections(&self) {
+        let mut accepting = self.accepting.lock().await;
+        if accepting.is_empty() {
+            let listener = TcpListener::bind(self.address).await.expect("the proxy's port cannot be opened");
+            let state = Arc::clone(&self.state);
+            accepting.spawn(async move {
+                loop {
+                    if let Ok((client, _)) = listener.accept().await {
+                        spawn_connection(client, Arc::clone(&state));
+                    }
+                }
+            });
+        }
     }
 }
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        self.accept_task.abort();
+        self.accepting.get_mut().abort_all();
         self.reset_connections();
     }
 }
 
 impl ProxiedConnection {
-    /// Closes it with a RST on both sides.
     pub fn reset(&self) {
         self.rules.send_modify(|rules| rules.is_reset = true);
     }
@@ -249,67 +229,21 @@ impl ProxiedConnection {
     pub fn silence(&self) {
         self.rules.send_modify(|rules| rules.flow = Flow::Silent);
     }
-
-    /// Whether it is still open on the client's side.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.rules.receiver_count() > 0
-    }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a new connection into the table; its rules, and its number.
-    fn register(&self) -> (u64, watch::Sender<Rules>) {
-        let mut state = self.state();
-        let number = state.accepted;
+fn spawn_connection(client: TcpStream, state: Arc<Mutex<State>>) {
+    let (number, rules, upstream) = {
+        let mut state = locked(&state);
+        let (number, rules) = (state.accepted, watch::Sender::new(state.rules));
         state.accepted += 1;
-        let rules = watch::Sender::new(state.rules);
         state.connections.insert(number, rules.clone());
-        (number, rules)
-    }
-}
-
-/// Accepts while the port should be open, and closes it in between.
-async fn accept_connections(address: SocketAddr, listener: TcpListener, shared: Arc<Shared>) {
-    let mut wants_listener = shared.wants_listener.subscribe();
-    let mut listener = Some(listener);
-    loop {
-        let is_wanted = *wants_listener.borrow_and_update();
-        if !is_wanted {
-            listener = None;
-        } else if listener.is_none() {
-            listener =
-                Some(TcpListener::bind(address).await.expect("the proxy's port cannot be opened again"));
-        }
-        shared.has_listener.send_replace(listener.is_some());
-        let Some(listener) = &listener else {
-            let _ = wants_listener.changed().await;
-            continue;
-        };
-        tokio::select! {
-            accepted = listener.accept() => {
-                if let Ok((client, _)) = accepted {
-                    spawn_connection(client, Arc::clone(&shared));
-                }
-            }
-            _ = wants_listener.changed() => {}
-        }
-    }
-}
-
-fn spawn_connection(client: TcpStream, shared: Arc<Shared>) {
-    let (number, rules) = shared.register();
-    // Subscribed before the task runs, so that `is_open` is true at once.
+        (number, rules, state.upstream.clone())
+    };
     let subscription = rules.subscribe();
-    let upstream = shared.upstream.lock().unwrap_or_else(PoisonError::into_inner).clone();
     tokio::spawn(async move {
         // An error is the end of the connection, which its client sees.
         let _: io::Result<()> = connection::pass(client, &upstream, &rules, subscription).await;
-        shared.state().connections.remove(&number);
+        locked(&state).connections.remove(&number);
     });
 }
 

@@ -26,12 +26,11 @@ pub struct History {
     pub heads: Vec<FinalHead>,
 }
 
-/// When a call was under way, on one clock for all clients.
+/// When a call was under way, on one clock for all clients: from its first attempt until the
+/// last one was answered or given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// The first attempt was sent.
     pub began: Duration,
-    /// The last attempt was answered, or given up.
     pub ended: Duration,
 }
 
@@ -41,96 +40,46 @@ pub struct Call {
     /// Unique in the history. Texts and new paths that the call writes contain
     /// [`tag`] of it.
     pub number: u64,
-    /// When.
     pub at: Interval,
-    /// The requested operation.
     pub change: Change,
-    /// How it ended.
     pub outcome: Outcome,
 }
 
-/// The change that a call asks for. Paths are those of the API.
+/// The change that a call asks for. Paths are those of the API; `expected` is the content that
+/// the memory must have, `None`: any.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// A new memory; the path must be free.
-    Create {
-        /// Its path.
-        path: String,
-        /// Its content.
-        content: String,
-    },
-    /// A memory gets other content.
-    Update {
-        /// The memory.
-        memory_id: String,
-        /// The content that the memory must have; `None`: any.
-        expected: Option<String>,
-        /// The new content.
-        content: String,
-    },
-    /// The memory at a path is edited.
-    Edit {
-        /// The path.
-        path: String,
-        /// How.
-        edit: Edit,
-    },
-    /// A memory gets another path.
-    Rename {
-        /// Which.
-        target: Target,
-        /// The new path.
-        to: String,
-    },
-    /// A memory is deleted.
-    Delete {
-        /// Which.
-        target: Target,
-        /// The content that it must have; `None`: any.
-        expected: Option<String>,
-    },
-    /// A version's content and path are restored.
-    Restore {
-        /// The version.
-        version_id: String,
-    },
-    /// A version's content and path are removed from the history.
-    Redact {
-        /// The version.
-        version_id: String,
-    },
+    Create { path: String, content: String },
+    /// Other content.
+    Update { memory_id: String, expected: Option<String>, content: String },
+    /// An edit of the memory at a path.
+    Edit { path: String, edit: Edit },
+    /// Another path.
+    Rename { target: Target, to: String },
+    /// No memory any more.
+    Delete { target: Target, expected: Option<String> },
+    /// The content and path of a version.
+    Restore { version_id: String },
+    /// A history without the content and path of a version.
+    Redact { version_id: String },
 }
 
-/// An edit of lines.
+/// An edit of lines; texts are without a newline.
 #[derive(Debug, Clone)]
 pub enum Edit {
     /// `text` becomes a line after line number `after`; 0 is the top.
-    Insert {
-        /// Lines before it.
-        after: usize,
-        /// Without a newline.
-        text: String,
-    },
+    Insert { after: usize, text: String },
     /// The one occurrence of `old` becomes `new`.
-    Replace {
-        /// Occurs once.
-        old: String,
-        /// Its replacement.
-        new: String,
-    },
+    Replace { old: String, new: String },
     /// `text` becomes the last line; a missing memory is created.
-    Append {
-        /// Without a newline.
-        text: String,
-    },
+    Append { text: String },
 }
 
 /// A memory, as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// The memory at this path.
     Path(String),
-    /// The memory with this id.
     Memory(String),
 }
 
@@ -138,10 +87,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was acknowledged; the version, where the answer names one.
-    Done {
-        /// The id of the version that the answer names.
-        version_id: Option<String>,
-    },
+    Done { version_id: Option<String> },
     /// It was refused: nothing was changed.
     Refused,
     /// There was no answer: it may or may not have taken effect.
@@ -151,18 +97,14 @@ pub enum Outcome {
 /// What a read returned.
 #[derive(Debug, Clone)]
 pub struct Read {
-    /// When.
     pub at: Interval,
-    /// What was read.
     pub target: Target,
-    /// What it returned.
     pub saw: Observed,
 }
 
 /// The state of a memory as an answer shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// This content.
     Content(String),
     /// Content with this SHA-256, in lowercase hex.
     Sha256(String),
@@ -173,17 +115,13 @@ pub enum Observed {
 /// A version as the store has it afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// Its id.
     pub id: String,
-    /// The memory.
     pub memory_id: String,
-    /// What it did.
     pub operation: Operation,
     /// The memory's path after it; `None`: redacted.
     pub path: Option<String>,
-    /// The content; `None`: it has none, or is redacted.
+    /// `None`: it has none, or is redacted.
     pub content: Option<String>,
-    /// Whether path and content were removed.
     pub is_redacted: bool,
 }
 
@@ -194,25 +132,20 @@ pub enum Operation {
     Created,
     /// Content or path changed.
     Modified,
-    /// The memory was deleted.
     Deleted,
 }
 
 /// A live memory as a listing shows it afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalHead {
-    /// Its id.
     pub memory_id: String,
-    /// Its path.
     pub path: String,
-    /// Its content.
     pub content: String,
 }
 
 /// Something that must not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule is broken.
     pub rule: Rule,
     /// Calls, versions and times, for the person who looks into it.
     pub detail: String,
@@ -245,14 +178,12 @@ pub enum Rule {
 
 impl History {
     /// Everything in the history that breaks a rule.
-    #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         check::check(self)
     }
 }
 
 /// The text that marks what call `number` writes.
-#[must_use]
 pub fn tag(number: u64) -> String {
     format!("[#{number}]")
 }

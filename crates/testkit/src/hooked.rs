@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,10 +10,11 @@ use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 use keepsake_core::{BlobKey, StoreId, TenantId};
 
+use crate::locked;
+
 /// Runs at its step; an error is what the caller of the store gets.
 type Hook = Arc<dyn Fn(&BlobKey) -> BoxFuture<'static, Result<(), BlobError>> + Send + Sync>;
 
-/// The future of a hook.
 pub trait HookFuture: Future<Output = Result<(), BlobError>> + Send + 'static {}
 
 impl<F: Future<Output = Result<(), BlobError>> + Send + 'static> HookFuture for F {}
@@ -48,25 +49,17 @@ struct Hooks {
 /// How often each method was called, failed calls included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlobCalls {
-    /// Calls of `put`.
     pub put: usize,
-    /// Calls of `get`.
     pub get: usize,
-    /// Calls of `delete`.
     pub delete: usize,
-    /// Calls of `list`.
     pub list: usize,
-    /// Calls of `check`.
-    pub check: usize,
 }
 
 impl HookedBlobs {
-    /// Wraps a store, without hooks.
     pub fn new(inner: Arc<dyn BlobStore>) -> Arc<Self> {
         Arc::new(Self { inner, state: Mutex::default() })
     }
 
-    /// Runs `hook` before each `put` reaches the store.
     pub fn before_put<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
         self.state().hooks.before_put = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
@@ -76,12 +69,10 @@ impl HookedBlobs {
         self.state().hooks.after_put = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
-    /// Runs `hook` before each `get` reaches the store.
     pub fn before_get<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
         self.state().hooks.before_get = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
 
-    /// Runs `hook` before each `delete` reaches the store.
     pub fn before_delete<F: HookFuture>(&self, hook: impl Fn(&BlobKey) -> F + Send + Sync + 'static) {
         self.state().hooks.before_delete = Some(Arc::new(move |key| Box::pin(hook(key))));
     }
@@ -92,17 +83,14 @@ impl HookedBlobs {
         self.state().kept_versions = seen;
     }
 
-    /// Removes all hooks; counts and keys stay.
     pub fn clear_hooks(&self) {
         self.state().hooks = Hooks::default();
     }
 
-    /// How often each method was called so far.
     pub fn calls(&self) -> BlobCalls {
         self.state().calls
     }
 
-    /// The keys of successful puts, in their order.
     pub fn keys_put(&self) -> Vec<BlobKey> {
         self.state().keys_put.clone()
     }
@@ -127,13 +115,12 @@ impl HookedBlobs {
         }
     }
 
-    /// The real store.
     pub fn inner(&self) -> &Arc<dyn BlobStore> {
         &self.inner
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
@@ -216,51 +203,6 @@ impl BlobStore for HookedBlobs {
     }
 
     async fn check(&self) -> Result<(), BlobError> {
-        self.state().calls.check += 1;
         self.inner.check().await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::VersionId;
-    use uuid::Uuid;
-
-    use super::*;
-
-    const KEY: BlobKey = BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
-        store_id: StoreId::from_uuid(Uuid::from_u128(2)),
-        blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
-    };
-
-    fn unavailable() -> Result<(), BlobError> {
-        Err(BlobError::Unavailable("as the test wants it".to_owned()))
-    }
-
-    #[tokio::test]
-    async fn hooks_fail_calls_before_and_after_the_store() {
-        let hooked = HookedBlobs::new(crate::fresh_s3().await);
-
-        hooked.before_put(|_| async { unavailable() });
-        assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
-        assert_eq!(hooked.get(&KEY, 4).await.unwrap(), None);
-        assert_eq!(hooked.keys_put(), []);
-
-        hooked.clear_hooks();
-        hooked.after_put(|_| async { unavailable() });
-        assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
-        assert_eq!(hooked.get(&KEY, 4).await.unwrap(), Some(Bytes::from_static(b"text")));
-        assert_eq!(hooked.keys_put(), [KEY]);
-
-        hooked.before_get(|_| async { unavailable() });
-        hooked.before_delete(|_| async { unavailable() });
-        assert!(hooked.get(&KEY, 4).await.is_err());
-        assert!(hooked.delete(&KEY).await.is_err());
-        assert_eq!(hooked.keys_deleted(), []);
-        hooked.clear_hooks();
-        hooked.delete(&KEY).await.unwrap();
-        assert_eq!(hooked.keys_deleted(), [KEY]);
-        assert_eq!(hooked.calls(), BlobCalls { put: 2, get: 3, delete: 2, ..BlobCalls::default() });
     }
 }

@@ -11,31 +11,30 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use keepsake_core::ContentHash;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::{listen, serve};
 
 /// The number in the id of the first memory.
 const FIRST: usize = 1;
 
+/// The fields of objects that are any text.
+const TEXTS: &str = "memory_store_id operation name title description status action snippet line \
+    sensitive_data_policy created_at updated_at expires_at archived_at processed_at";
+
 /// What a server answers.
 #[derive(Debug, Clone, Default)]
 pub struct Hostility {
-    /// The paths of its memories.
     pub paths: Vec<String>,
     /// The value of every text that has no form.
     pub text: String,
-    /// How its lists end.
     pub pages: EndlessPages,
-    /// Whether it refuses all calls.
     pub refuses: bool,
-    /// Whether its answers do not end.
     pub is_endless: bool,
 }
 
-/// How lists end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EndlessPages {
-    /// With the first page.
     #[default]
     No,
     /// Each page has all items and names itself as the next one.
@@ -46,11 +45,10 @@ pub enum EndlessPages {
     Changes,
 }
 
-/// A hostile server on a free loopback port.
 #[derive(Debug)]
 pub struct HostileServer {
     url: String,
-    serving: JoinHandle<()>,
+    _serving: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -60,31 +58,15 @@ struct Shared {
 }
 
 impl HostileServer {
-    /// Starts a server.
-    ///
-    /// # Panics
-    /// When there is no free port.
     pub async fn start(hostility: Hostility) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
-        let address = listener.local_addr().expect("no address");
+        let (listener, url) = listen().await;
         let shared = Arc::new(Shared { hostility, pages: AtomicUsize::new(0) });
         let router = Router::new().fallback(answer).with_state(shared);
-        let serving = tokio::spawn(async move {
-            let _ = axum::serve(listener, router).await;
-        });
-        Self { url: format!("http://{address}"), serving }
+        Self { url, _serving: serve(listener, router) }
     }
 
-    /// Its URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
-    }
-}
-
-impl Drop for HostileServer {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 
@@ -164,11 +146,10 @@ impl Shared {
         memory
     }
 
-    /// The fields of every object that the clients read.
     fn object(&self, id: &str) -> Value {
         let text = &self.hostility.text;
         let content = format!("content {text}\n");
-        json!({
+        let mut object = json!({
             "id": id,
             "path": format!("/{text}"),
             "content": content,
@@ -176,23 +157,8 @@ impl Shared {
             "content_size_bytes": content.len(),
             "memory_id": format!("mem_{FIRST:026}"),
             "memory_version_id": format!("memver_{:026}", 1),
-            "memory_store_id": text,
-            "operation": text,
-            "name": text,
-            "title": text,
-            "description": text,
-            "status": text,
-            "action": text,
-            "snippet": text,
-            "line": text,
             "input": {text: text},
             "metadata": {text: text},
-            "sensitive_data_policy": text,
-            "created_at": text,
-            "updated_at": text,
-            "expires_at": text,
-            "archived_at": text,
-            "processed_at": text,
             "created_by": {"user_id": text},
             "actor": {"user_id": text},
             "agent": {"id": text},
@@ -202,6 +168,10 @@ impl Shared {
             "expiring_next": [{"expires_at": text, "last_accessed_at": text, "path": text}],
             "memory_count": 1,
             "content_bytes": 1,
-        })
+        });
+        for field in TEXTS.split_whitespace() {
+            object[field] = json!(text);
+        }
+        object
     }
 }

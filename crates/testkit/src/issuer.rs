@@ -4,7 +4,7 @@
 //! libraries refuse to create.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lc_rs::encoding::AsDer;
@@ -19,50 +19,31 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::{listen, locked, serve};
 
 /// A private key of an issuer, for one algorithm.
 #[derive(Debug)]
 pub enum IssuerKey {
-    /// `RS256`
     Rsa(Box<RsaKeyPair>),
-    /// `ES256`
     P256(EcdsaKeyPair),
-    /// `EdDSA`
     Ed25519(Ed25519KeyPair),
 }
 
 impl IssuerKey {
-    /// A new key for `RS256`.
-    ///
-    /// # Panics
-    /// If the key cannot be created.
-    #[must_use]
     pub fn rsa() -> Self {
         Self::Rsa(Box::new(RsaKeyPair::generate(KeySize::Rsa2048).expect("no RSA key")))
     }
 
-    /// A new key for `ES256`.
-    ///
-    /// # Panics
-    /// If the key cannot be created.
-    #[must_use]
     pub fn p256() -> Self {
         Self::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("no P-256 key"))
     }
 
-    /// A new key for `EdDSA`.
-    ///
-    /// # Panics
-    /// If the key cannot be created.
-    #[must_use]
     pub fn ed25519() -> Self {
         Self::Ed25519(Ed25519KeyPair::generate().expect("no Ed25519 key"))
     }
 
-    /// The `alg` of its tokens.
-    #[must_use]
     pub fn algorithm(&self) -> &'static str {
         match self {
             Self::Rsa(_) => "RS256",
@@ -72,7 +53,6 @@ impl IssuerKey {
     }
 
     /// The public key as an entry of a JWKS, without `kid`.
-    #[must_use]
     pub fn jwk(&self) -> Value {
         match self {
             Self::Rsa(pair) => {
@@ -93,11 +73,6 @@ impl IssuerKey {
         }
     }
 
-    /// The public key in PEM.
-    ///
-    /// # Panics
-    /// When the key cannot be written.
-    #[must_use]
     pub fn pem(&self) -> String {
         let der = match self {
             Self::Rsa(pair) => pair.public_key().as_der().map(|der| der.as_ref().to_vec()),
@@ -109,11 +84,6 @@ impl IssuerKey {
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n"))
     }
 
-    /// The signature of any text.
-    ///
-    /// # Panics
-    /// When the key cannot sign.
-    #[must_use]
     pub fn sign(&self, text: &str) -> Vec<u8> {
         let random = SystemRandom::new();
         match self {
@@ -131,14 +101,12 @@ impl IssuerKey {
     }
 
     /// A token with a header of the right algorithm that names a key.
-    #[must_use]
     pub fn token(&self, kid: &str, claims: &Value) -> String {
         let header = json!({"alg": self.algorithm(), "typ": "JWT", "kid": kid});
         self.token_with(&header.to_string(), &claims.to_string())
     }
 
     /// A token of any two texts, signed.
-    #[must_use]
     pub fn token_with(&self, header: &str, payload: &str) -> String {
         let signed = unsigned(header, payload);
         let signature = encode(&self.sign(&signed));
@@ -147,19 +115,15 @@ impl IssuerKey {
 }
 
 /// The first two parts of a token.
-#[must_use]
 pub fn unsigned(header: &str, payload: &str) -> String {
     format!("{}.{}", encode(header.as_bytes()), encode(payload.as_bytes()))
 }
 
 /// Encodes a part of a token: base64url without padding.
-#[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A JWKS of named keys.
-#[must_use]
 pub fn jwks(keys: &[(&str, &IssuerKey)]) -> String {
     let keys: Vec<_> = keys
         .iter()
@@ -179,7 +143,7 @@ pub fn jwks(keys: &[(&str, &IssuerKey)]) -> String {
 pub struct JwksServer {
     url: String,
     state: Arc<State>,
-    serving: JoinHandle<()>,
+    _serving: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -188,24 +152,16 @@ struct State {
     requests: AtomicUsize,
 }
 
-/// The response of a [`JwksServer`].
 #[derive(Debug, Clone, Default)]
 pub struct JwksAnswer {
-    /// The status, if it is not 200.
     pub status: Option<u16>,
-    /// The `location` of a redirection.
     pub location: Option<String>,
-    /// The body.
     pub body: String,
-    /// The delay of the response.
     pub after: Duration,
 }
 
 impl JwksServer {
     /// Starts a server on a free loopback port that answers with `body`.
-    ///
-    /// # Panics
-    /// When there is no free port.
     pub async fn start(body: String) -> Self {
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
@@ -213,7 +169,7 @@ impl JwksServer {
             let state = Arc::clone(&shared);
             async move {
                 state.requests.fetch_add(1, Ordering::SeqCst);
-                let answer = state.answer().clone();
+                let answer = locked(&state.answer).clone();
                 tokio::time::sleep(answer.after).await;
                 let status = answer.status.and_then(|status| StatusCode::from_u16(status).ok());
                 let location = answer.location.map(|location| [(header::LOCATION, location)]);
@@ -221,47 +177,26 @@ impl JwksServer {
             }
         };
         let router = Router::new().route("/jwks.json", get(answer));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
-        let address = listener.local_addr().expect("no address");
-        let serving = tokio::spawn(async move {
-            let _ = axum::serve(listener, router).await;
-        });
-        let server = Self { url: format!("http://{address}/jwks.json"), state, serving };
+        let (listener, url) = listen().await;
+        let serving = serve(listener, router);
+        let server = Self { url: format!("{url}/jwks.json"), state, _serving: serving };
         server.answer_with(JwksAnswer { body, ..JwksAnswer::default() });
         server
     }
 
-    /// The URL of the JWKS.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Sets the response.
     pub fn answer_with(&self, answer: JwksAnswer) {
-        *self.state.answer() = answer;
+        *locked(&self.state.answer) = answer;
     }
 
-    /// Sets the keys of the response.
     pub fn publish(&self, keys: &[(&str, &IssuerKey)]) {
         self.answer_with(JwksAnswer { body: jwks(keys), ..JwksAnswer::default() });
     }
 
-    /// The number of requests so far.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
-    }
-}
-
-impl State {
-    fn answer(&self) -> MutexGuard<'_, JwksAnswer> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for JwksServer {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }

@@ -4,6 +4,12 @@
 //! a missing server or tool. `tests/run` starts the servers and sets the
 //! `KEEPSAKE_TEST_*` variables for this crate.
 
+#![expect(clippy::missing_panics_doc, reason = "every function of a test kit panics on failure")]
+#![expect(missing_docs, reason = "names say what needs no sentence")]
+
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+
 pub mod collector;
 pub mod fault_proxy;
 pub mod history;
@@ -19,21 +25,28 @@ pub mod provider;
 pub mod run;
 pub mod s3;
 pub mod seed;
+#[cfg(test)]
+mod seeds;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 pub use collector::{CollectedSpan, Collector};
-pub use fault_proxy::{FaultProxy, ProxiedConnection};
+pub use fault_proxy::FaultProxy;
 pub use hooked::HookedBlobs;
 pub use hostile_server::{EndlessPages, HostileServer, Hostility};
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
-pub use keepsake_server::{RunningServer, ServerCommand};
+pub use keepsake_server::{RunningServer, ServerCommand, bare_command};
 pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use pooler::{Login, Pooler};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
 pub use process_clock::ProcessClock;
 pub use provider::{Behaviour, Provider};
-pub use s3::{VersionedPlace, fresh_s3, s3_options, versioned_s3};
+pub use s3::{VersionedPlace, fresh_s3, s3_options, s3_section, versioned_s3};
 pub use seed::Seed;
 
 /// The variable's value; a missing one is a failure that says how to get it.
@@ -53,4 +66,23 @@ pub fn repository() -> PathBuf {
 /// A name that no other test uses, of lowercase letters, digits and `_`.
 fn unique_name() -> String {
     format!("keepsake_test_{}", uuid::Uuid::new_v4().simple())
+}
+
+/// What a mutex holds, also after a panic.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A free loopback port, and the URL of a server on it.
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
+    let address = listener.local_addr().expect("a listener has an address");
+    (listener, format!("http://{address}"))
+}
+
+/// Serves over HTTP until the value is dropped.
+fn serve(listener: TcpListener, router: Router) -> JoinSet<()> {
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, router).await.expect("the server broke") });
+    serving
 }

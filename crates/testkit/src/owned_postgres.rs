@@ -8,14 +8,13 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::keepsake_server::free_port;
+use crate::keepsake_server::{free_port, signal};
 use crate::{required_variable, run};
 
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How a server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
     /// Open connections are closed, everything is written (SIGINT).
@@ -36,7 +35,6 @@ pub struct OwnedPostgres {
     user: Option<(String, String)>,
     port: u16,
     password: String,
-    settings: Vec<String>,
     process: Option<Child>,
 }
 
@@ -44,26 +42,15 @@ impl OwnedPostgres {
     /// Makes a data folder and starts a server on it.
     ///
     /// The programs are those in the folder of `KEEPSAKE_TEST_PG_DUMP`.
-    ///
-    /// # Panics
-    /// When the programs are missing or the server does not start.
     pub async fn start() -> Self {
         let mut server = Self::new().await;
         let password_file = server.folder.path().join("password");
         std::fs::write(&password_file, &server.password).expect("the password file cannot be written");
         server.give_to_user(&password_file).await;
-        let arguments: [&str; 10] = [
-            "--pgdata",
-            &server.data(),
-            "--username=postgres",
-            "--auth=scram-sha-256",
-            "--pwfile",
-            &password_file.to_string_lossy(),
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "--no-sync",
-            "--no-instructions",
-        ];
+        let (data, password_file) = (server.data(), password_file.to_string_lossy().into_owned());
+        let mut arguments = vec!["--pgdata", &data, "--username=postgres", "--auth=scram-sha-256"];
+        arguments.extend(["--pwfile", &password_file, "--encoding=UTF8", "--locale=C.UTF-8"]);
+        arguments.extend(["--no-sync", "--no-instructions"]);
         server.run("initdb", &arguments).await;
         server.start_again().await;
         server
@@ -73,9 +60,6 @@ impl OwnedPostgres {
     ///
     /// From then on a commit of the primary waits until the standby has it, so
     /// that a failover loses nothing.
-    ///
-    /// # Panics
-    /// When the copy fails or the standby does not start.
     pub async fn start_standby(&self) -> Self {
         let mut standby = Self { password: self.password.clone(), ..Self::new().await };
         let source = format!("{} application_name=standby", self.connection_string());
@@ -98,10 +82,6 @@ impl OwnedPostgres {
         standby
     }
 
-    /// Makes a standby a primary.
-    ///
-    /// # Panics
-    /// When it refuses.
     pub async fn promote(&self) {
         // The setting came with the copied configuration or with the log.
         self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
@@ -123,22 +103,13 @@ impl OwnedPostgres {
             user: user_for_postgres().await,
             port: free_port(),
             password,
-            settings: Vec::new(),
             process: None,
         };
         server.give_to_user(server.folder.path()).await;
         server
     }
 
-    /// Adds a setting (`name=value`) for the next start.
-    pub fn set(&mut self, setting: &str) {
-        self.settings.push(setting.to_owned());
-    }
-
     /// Starts a server that was stopped, and waits until it takes connections.
-    ///
-    /// # Panics
-    /// When it does not within a minute.
     pub async fn start_again(&mut self) {
         let started = tokio::time::timeout(START_TIMEOUT, async {
             loop {
@@ -158,54 +129,35 @@ impl OwnedPostgres {
         assert!(is_started, "Postgres did not start: {}", self.log());
     }
 
-    /// Stops the server and waits for its end.
-    ///
-    /// # Panics
-    /// When it does not end within half a minute.
     pub async fn stop(&mut self, mode: StopMode) {
-        let signal = match mode {
+        let name = match mode {
             StopMode::Fast => "INT",
             StopMode::Immediate => "QUIT",
         };
-        let Some(mut process) = self.process.take() else {
-            return;
-        };
+        let Some(mut process) = self.process.take() else { return };
         if let Some(pid) = process.id() {
-            run_command(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")])).await;
+            signal(pid, name).await;
         }
         let ended = tokio::time::timeout(STOP_TIMEOUT, process.wait()).await;
         assert!(ended.is_ok(), "Postgres did not stop: {}", self.log());
     }
 
-    /// Stops and starts it.
-    ///
-    /// # Panics
-    /// See [`Self::stop`] and [`Self::start_again`].
     pub async fn restart(&mut self, mode: StopMode) {
         self.stop(mode).await;
         self.start_again().await;
     }
 
     /// The URL of its database `postgres`, with a role that may do everything.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres:{}@{}/postgres", self.password, self.address())
     }
 
-    /// Where it listens, as `host:port`.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Runs a statement as the superuser.
-    ///
-    /// # Panics
-    /// When the server refuses.
     pub async fn execute(&self, statement: &str) {
-        crate::postgres::execute(&self.url(), statement.to_owned())
-            .await
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        crate::postgres::execute(&self.url(), statement).await;
     }
 
     fn connection_string(&self) -> String {
@@ -213,7 +165,6 @@ impl OwnedPostgres {
     }
 
     /// The folder with all its data, which may be copied while it is stopped.
-    #[must_use]
     pub fn data_folder(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -236,9 +187,6 @@ impl OwnedPostgres {
         let mut command = self.command("postgres");
         command.args(["-D", &self.data(), "-h", "127.0.0.1", "-p", &port, "-c", "unix_socket_directories="]);
         command.args(["-c", "max_connections=200"]);
-        for setting in &self.settings {
-            command.args(["-c", setting]);
-        }
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("Postgres's log cannot be shared"))
@@ -292,32 +240,9 @@ async fn id(arguments: &[&str]) -> Option<String> {
     output.status.success().then_some(text)
 }
 
-async fn run_command(command: &mut Command) {
+pub(crate) async fn run_command(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().await;
     let output =
         output.unwrap_or_else(|error| panic!("{}: {error}", command.as_std().get_program().display()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn committed_rows_survive_a_crash_and_a_failover() {
-        let mut primary = OwnedPostgres::start().await;
-        primary.execute("CREATE TABLE facts (fact text)").await;
-        primary.execute("INSERT INTO facts VALUES ('kept')").await;
-        primary.restart(StopMode::Immediate).await;
-
-        let standby = primary.start_standby().await;
-        primary.execute("INSERT INTO facts VALUES ('copied')").await;
-        primary.stop(StopMode::Immediate).await;
-        standby.promote().await;
-        standby.execute("INSERT INTO facts VALUES ('new')").await;
-        let mut connection = PgConnection::connect(&standby.url()).await.unwrap();
-        let facts: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM facts").fetch_one(&mut connection).await.unwrap();
-        assert_eq!(facts, 3);
-    }
 }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::keepsake_server::free_port;
+use crate::owned_postgres::run_command;
 use crate::postgres::URL_VARIABLE;
 use crate::{repository, required_variable, run};
 
@@ -21,14 +22,11 @@ pub const POOL_SIZE: u32 = 6;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who logs in through the pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
     /// The role of the test server, which may do everything.
     Owner,
-    /// `keepsake_app`
     Requests,
-    /// `keepsake_jobs`
     Jobs,
 }
 
@@ -47,9 +45,6 @@ impl Pooler {
     ///
     /// `postgres_url` has a role that may create roles. `settings` are lines of the
     /// section `[pgbouncer]`, which override those of the test.
-    ///
-    /// # Panics
-    /// When PgBouncer or `psql` is missing, or does not start.
     pub async fn start(postgres_url: &str, settings: &str) -> Self {
         let passwords = ["a role's password"; 2].map(|kind| {
             let password = uuid::Uuid::new_v4().simple().to_string();
@@ -57,13 +52,9 @@ impl Pooler {
             password
         });
         let [app_password, jobs_password] = &passwords;
-        create_logins(postgres_url, app_password, jobs_password);
-        let owner = postgres_url
-            .split_once("://")
-            .and_then(|(_, rest)| rest.rsplit_once('@'))
-            .expect("the URL has no user")
-            .0
-            .to_owned();
+        create_logins(postgres_url, app_password, jobs_password).await;
+        let authority = postgres_url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+        let owner = authority.expect("the URL has no user").0.to_owned();
         let logins =
             [owner, format!("keepsake_app:{app_password}"), format!("keepsake_jobs:{jobs_password}")];
         let folder =
@@ -77,9 +68,6 @@ impl Pooler {
 
     /// The PgBouncer of this process before the test server; `None`: the test run has
     /// none.
-    ///
-    /// # Panics
-    /// When it does not start.
     pub async fn shared() -> Option<&'static Self> {
         static SHARED: OnceCell<Pooler> = OnceCell::const_new();
         std::env::var_os(THROUGH_VARIABLE)?;
@@ -90,8 +78,6 @@ impl Pooler {
         Some(SHARED.get_or_init(start).await)
     }
 
-    /// The URL of a database behind it.
-    #[must_use]
     pub fn url(&self, login: Login, database: &str) -> String {
         let login = &self.logins[login as usize];
         format!("postgres://{login}@127.0.0.1:{}/{database}", self.port)
@@ -129,21 +115,16 @@ async fn can_connect(url: &str) -> bool {
 }
 
 /// Runs the script that operators run.
-fn create_logins(postgres_url: &str, app_password: &str, jobs_password: &str) {
-    let script = repository().join("deploy/postgres/login-roles.sql");
+async fn create_logins(postgres_url: &str, app_password: &str, jobs_password: &str) {
     let pg_dump = required_variable("KEEPSAKE_TEST_PG_DUMP", "the `pg_dump` beside `psql`");
-    let psql = PathBuf::from(pg_dump).with_file_name("psql");
-    let output = Command::new(&psql)
-        .args(["--quiet", "--no-psqlrc"])
+    let mut psql = tokio::process::Command::new(PathBuf::from(pg_dump).with_file_name("psql"));
+    psql.args(["--quiet", "--no-psqlrc"])
         .args(["--set", &format!("app_password={app_password}")])
         .args(["--set", &format!("jobs_password={jobs_password}")])
         .arg("--file")
-        .arg(script)
-        .arg(postgres_url)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|error| panic!("{}: {error}", psql.display()));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        .arg(repository().join("deploy/postgres/login-roles.sql"))
+        .arg(postgres_url);
+    run_command(&mut psql).await;
 }
 
 /// Writes PgBouncer's configuration and its list of users.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crate::keepsake_server::ServerCommand;
 use crate::required_variable;
 
-/// The variable with the library that sets the clock.
 const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 
 /// A file that says how far the clock of a process is off.
@@ -13,7 +12,6 @@ const FAKETIME: &str = "KEEPSAKE_TEST_FAKETIME";
 pub struct ProcessClock(PathBuf);
 
 impl ProcessClock {
-    /// A clock that is right, in this file.
     pub fn new(file: PathBuf) -> Self {
         let clock = Self(file);
         clock.set(0);
@@ -21,9 +19,6 @@ impl ProcessClock {
     }
 
     /// The same server with this clock. Its monotonic clock is the machine's.
-    ///
-    /// # Panics
-    /// When the run has no library for it.
     pub fn of(&self, command: ServerCommand) -> ServerCommand {
         let library = required_variable(FAKETIME, "the path of libfaketimeMT.so.1");
         command
@@ -34,9 +29,6 @@ impl ProcessClock {
     }
 
     /// Sets the clock so many seconds off, also that of a running process.
-    ///
-    /// # Panics
-    /// When the file cannot be written.
     pub fn set(&self, seconds: i64) {
         // The library reads the file for each look at the clock: it must never be half written.
         let new = self.0.with_extension("new");

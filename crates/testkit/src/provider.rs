@@ -4,7 +4,7 @@
 //! and each code is redeemed once. A test changes the claims of its tokens.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::extract::{RawQuery, State};
@@ -15,35 +15,28 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::issuer::{IssuerKey, encode, jwks};
-use crate::run;
+use crate::{listen, locked, run, serve};
 
-/// The only client of a provider.
 pub const CLIENT_ID: &str = "keepsake-console";
 /// Its secret, with letters that are encoded on the way.
 pub const CLIENT_SECRET: &str = "a secret of the client: 100%";
-/// The `kid` of the provider's key.
 const KEY_ID: &str = "provider";
 
 /// How a provider treats the next sign-ins.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    /// Claims of the ID token that replace the usual ones; null removes one.
+    /// Claims that replace the usual ones; null removes one.
     pub id_token: Value,
-    /// Claims of the access token that replace the usual ones; null removes one.
     pub access_token: Value,
     /// An error in place of a code.
     pub denies_with: Option<&'static str>,
-    /// Whether discovery is answered with an error.
     pub is_down: bool,
-    /// Whether the access token is no JWT.
     pub has_opaque_tokens: bool,
     /// Fields of the discovery document that replace the usual ones.
     pub discovery: Value,
-    /// Whether a code works more than once.
     pub accepts_codes_again: bool,
 }
 
@@ -51,14 +44,13 @@ pub struct Behaviour {
 #[derive(Debug)]
 pub struct Provider {
     shared: Arc<Shared>,
-    serving: JoinHandle<()>,
+    _serving: JoinSet<()>,
 }
 
 #[derive(Debug)]
 struct Shared {
     url: String,
     key: IssuerKey,
-    /// The claims that every token has.
     claims: Value,
     redirect_uri: Mutex<String>,
     behaviour: Mutex<Behaviour>,
@@ -72,20 +64,12 @@ struct Code {
     audience: Option<String>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Provider {
     /// Starts a provider whose tokens have these claims, besides the usual ones.
-    ///
-    /// # Panics
-    /// When there is no free port.
     pub async fn start(claims: Value) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
-        let address = listener.local_addr().expect("no address");
+        let (listener, url) = listen().await;
         let shared = Arc::new(Shared {
-            url: format!("http://{address}"),
+            url,
             key: IssuerKey::p256(),
             claims,
             redirect_uri: Mutex::default(),
@@ -99,14 +83,10 @@ impl Provider {
             .route("/authorize", get(authorize))
             .route("/token", post(token))
             .with_state(Arc::clone(&shared));
-        let serving = tokio::spawn(async move {
-            let _ = axum::serve(listener, router).await;
-        });
-        Self { shared, serving }
+        Self { shared, _serving: serve(listener, router) }
     }
 
     /// Its URL, which is its name as an issuer.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.shared.url
     }
@@ -116,23 +96,14 @@ impl Provider {
         *locked(&self.shared.redirect_uri) = redirect_uri;
     }
 
-    /// Changes what it does from now on.
     pub fn behave(&self, behaviour: Behaviour) {
         *locked(&self.shared.behaviour) = behaviour;
     }
 }
 
-impl Drop for Provider {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
-
 /// Replaces claims; null removes one.
 fn merge(into: &mut Value, changes: &Value) {
-    let Some(changes) = changes.as_object() else {
-        return;
-    };
+    let Some(changes) = changes.as_object() else { return };
     for (name, value) in changes {
         if value.is_null() {
             into.as_object_mut().expect("no object").remove(name);
@@ -163,7 +134,6 @@ async fn keys(State(shared): State<Arc<Shared>>) -> String {
     jwks(&[(KEY_ID, &shared.key)])
 }
 
-/// The fields of a query or a form.
 fn fields(text: &str) -> HashMap<String, String> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
@@ -201,7 +171,6 @@ async fn authorize(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery)
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
 }
 
-/// An unguessable text.
 fn random() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
@@ -231,9 +200,7 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Stri
     } else {
         locked(&shared.codes).remove(field("code"))
     };
-    let Some(code) = code else {
-        return refusal("invalid_grant");
-    };
+    let Some(code) = code else { return refusal("invalid_grant") };
     let hash = encode(digest(&SHA256, field("code_verifier").as_bytes()).as_ref());
     if hash != code.challenge || field("redirect_uri") != *locked(&shared.redirect_uri) {
         return refusal("invalid_grant");

@@ -1,6 +1,6 @@
 //! What a whole test run keeps: the secrets that it used, and every log.
 //!
-//! `tests/run` names a folder in [`FOLDER_VARIABLE`], and when all tests have
+//! `tests/run` names a folder in `FOLDER_VARIABLE`, and when all tests have
 //! ended looks for each secret in each log: one may turn up in the log of a
 //! server that another test started. Without the folder nothing is kept.
 
@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-/// The variable with the run's folder.
-pub const FOLDER_VARIABLE: &str = "KEEPSAKE_TEST_RUN_DIR";
+use crate::locked;
+
+const FOLDER_VARIABLE: &str = "KEEPSAKE_TEST_RUN_DIR";
 /// Secrets, one a line after its kind and a tab.
-pub const SECRETS_FILE: &str = "secrets";
+const SECRETS_FILE: &str = "secrets";
 /// A shorter text would be found everywhere.
 pub const MIN_SECRET_CHARS: usize = 8;
 
@@ -22,11 +23,8 @@ static REMEMBERED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::
 /// Notes a secret, and what it is: no server may ever log it.
 ///
 /// Each line of a longer text is a secret.
-///
-/// # Panics
-/// When the run's folder cannot be written to.
 pub fn remember(secret: &str, kind: &'static str) {
-    let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut remembered = locked(&REMEMBERED);
     for line in secret.lines().filter(|line| line.len() >= MIN_SECRET_CHARS) {
         if remembered.insert(line.to_owned(), kind).is_some() {
             continue;
@@ -37,15 +35,11 @@ pub fn remember(secret: &str, kind: &'static str) {
     }
 }
 
-/// Every secret that this process noted, and what it is.
 pub fn remembered() -> BTreeMap<String, &'static str> {
-    REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    locked(&REMEMBERED).clone()
 }
 
 /// A file in the run's folder for one server's log.
-///
-/// # Panics
-/// When it cannot be made.
 pub(crate) fn new_log() -> Option<File> {
     let folder = folder()?.join("logs");
     let log = folder.join(format!("{}.log", uuid::Uuid::new_v4().simple()));

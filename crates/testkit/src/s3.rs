@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use keepsake_blobs::{BlobStore, S3Blobs, S3Credentials, S3Options, S3Settings};
+use secrecy::ExposeSecret;
 
 use crate::{required_variable, unique_name};
 
@@ -15,9 +16,6 @@ pub use versioned::{VersionedPlace, raw_s3_client, versioned_s3};
 ///
 /// Read from `KEEPSAKE_TEST_S3_ENDPOINT`, `_BUCKET`, `_ACCESS_KEY_ID` and
 /// `_SECRET_ACCESS_KEY`, and if set `_REGION` and `_CA_FILE`.
-///
-/// # Panics
-/// When one that is needed is not set.
 pub fn s3_options(prefix: &str) -> S3Options {
     let credentials = S3Credentials {
         access_key_id: required_variable("KEEPSAKE_TEST_S3_ACCESS_KEY_ID", "the S3 server's key"),
@@ -39,17 +37,28 @@ pub fn s3_options(prefix: &str) -> S3Options {
     }
 }
 
+/// The same options as the section `[blobs]` of a server's configuration.
+pub fn s3_section(options: S3Options) -> String {
+    let S3Options { bucket, prefix, settings } = options;
+    let credentials = settings.credentials.expect("the tests have fixed keys");
+    let ca_file = settings.ca_file.map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
+    format!(
+        "url = \"s3://{bucket}/{prefix}\"\nendpoint = \"{}\"\nregion = \"{}\"\npath_style = true\n\
+         access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",
+        settings.endpoint.unwrap_or_default(),
+        settings.region.unwrap_or_default(),
+        credentials.access_key_id,
+        credentials.secret_access_key.expose_secret(),
+        ca_file.unwrap_or_default(),
+    )
+}
+
 /// An empty blob store on the test server: a prefix that no other test uses.
-///
-/// # Panics
-/// When no server is configured.
 pub async fn fresh_s3() -> Arc<dyn BlobStore> {
     let blobs = S3Blobs::connect(s3_options(&unique_prefix())).await;
     Arc::new(blobs.expect("the test S3 server's settings are wrong"))
 }
 
-/// A prefix that no other test uses.
-#[must_use]
 pub fn unique_prefix() -> String {
     unique_name()
 }

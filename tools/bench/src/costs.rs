@@ -194,35 +194,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_the_object_store_and_the_index_are_counted() {
-        let metrics = "# HELP x y\n\
-            keepsake_blob_call_duration_seconds_count{call=\"put\",outcome=\"ok\"} 3\n\
-            keepsake_blob_call_duration_seconds_count{call=\"get\",outcome=\"ok\"} 4\n\
-            keepsake_blob_call_duration_seconds_count{call=\"get\",outcome=\"error\"} 1\n\
-            keepsake_index_call_duration_seconds_count{call=\"put\",outcome=\"ok\"} 7\n\
-            keepsake_index_call_duration_seconds_sum{call=\"put\",outcome=\"ok\"} 0.5\n";
-        let calls = Calls::of(metrics, true);
-        assert_eq!((calls.s3_puts, calls.s3_gets, calls.index), (3, 5, 7));
-        let calls = Calls::of(metrics, false);
-        assert_eq!((calls.s3_puts, calls.s3_gets, calls.index), (0, 0, 7));
-    }
-
-    #[test]
     fn only_ports_of_this_machine_are_searched() {
         assert_eq!(local_port("postgres://u:p@127.0.0.1:5432/db?x=1"), Some(5_432));
         assert_eq!(local_port("http://localhost:9000"), Some(9_000));
         assert_eq!(local_port("http://minio:9000/x"), None);
         assert_eq!(local_port("postgres://db/x"), None);
-    }
-
-    #[test]
-    fn listening_process_is_found_by_its_port() {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        let own = std::process::id();
-        assert_eq!(listener(port), Some(own));
-        // In this order, because the time grows.
-        let of_process = process::cpu_time(own);
-        assert!(of_process.is_some() && tree_cpu_time(own) >= of_process);
     }
 }

@@ -367,13 +367,6 @@ mod tests {
     }
 
     #[test]
-    fn every_memory_is_seeded_once() {
-        let workload = workload();
-        assert_eq!(std::iter::from_fn(|| workload.seed(Side::Server, &host())).count(), 8);
-        assert!(workload.seed(Side::Server, &host()).is_none());
-    }
-
-    #[test]
     fn each_connection_edits_its_memory_and_advances_only_on_success() {
         let workload = workload();
         let mut worker = Worker::new(1, 4);
@@ -409,15 +402,5 @@ mod tests {
         workload.check(&expected, StatusCode::OK, good).unwrap();
         workload.check(&expected, StatusCode::OK, br#"{"content":"ab","is_error":false}"#).unwrap_err();
         workload.check(&expected, StatusCode::NOT_FOUND, good).unwrap_err();
-    }
-
-    #[test]
-    fn floor_requests_have_ids_and_path() {
-        let workload = workload();
-        let request = workload.call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1)).request;
-        assert_eq!(
-            request.uri().path(),
-            "/create/00000000-0000-0000-0000-000000000001/00000000-0000-0000-0000-000000000002/new-bench-run/c0000000000.md"
-        );
     }
 }

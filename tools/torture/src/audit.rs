@@ -11,12 +11,9 @@ use sqlx::{Connection, PgConnection};
 use super::client::StoreLog;
 use super::fleet::{Fleet, Pair};
 
-/// Stores that are read at the same time.
 const AT_ONCE: usize = 4;
-/// How long a job may run.
 const JOB_LIMIT: Duration = Duration::from_mins(2);
 
-/// A reader of whole stores.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
     http: reqwest::Client,
@@ -41,8 +38,7 @@ impl Reader {
         serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Every page of a list.
-    async fn list(&self, path: &str) -> Result<Vec<Value>, String> {
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, String> {
         let mut items = Vec::new();
         let mut page = String::new();
         loop {
@@ -55,7 +51,6 @@ impl Reader {
         }
     }
 
-    /// Checks one store: its history, its live memories and its counters.
     async fn check_store(&self, log: &StoreLog) -> Result<Vec<String>, String> {
         let store = format!("/v1/memory_stores/{}", log.store_id);
         let mut history = log.history().clone();
@@ -74,7 +69,6 @@ impl Reader {
         Ok(violations)
     }
 
-    /// Checks all stores; returns the violations of each.
     pub(crate) async fn check_stores(&self, logs: &[std::sync::Arc<StoreLog>]) -> Vec<String> {
         let checks = stream::iter(logs).map(|log| async move {
             let violations = self.check_store(log).await.unwrap_or_else(|error| vec![error]);
@@ -121,9 +115,7 @@ async fn recount(fleet: &Fleet) -> Vec<String> {
         let runs = runs.unwrap_or_default();
         let run =
             runs["data"].as_array().and_then(|runs| runs.iter().find(|run| run["id"] == **wanted).cloned());
-        let Some(run) = run.filter(|run| run["status"] != "running") else {
-            continue;
-        };
+        let Some(run) = run.filter(|run| run["status"] != "running") else { continue };
         let drifts = ["drifted_stores", "drifted_directories", "drifted_tenants", "lost_heads", "failed"];
         let is_clean = run["status"] == "done" && drifts.iter().all(|drift| run["counts"][drift] == 0);
         return if is_clean { Vec::new() } else { vec![format!("`reconcile-usage` found {run}")] };
@@ -133,9 +125,7 @@ async fn recount(fleet: &Fleet) -> Vec<String> {
 
 /// Transactions that a request or a job left open.
 async fn open_transactions(fleet: &Fleet) -> Vec<String> {
-    let Some(url) = fleet.postgres_url().await else {
-        return Vec::new();
-    };
+    let Some(url) = fleet.postgres_url().await else { return Vec::new() };
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let open: Vec<String> = sqlx::query_scalar(
         "SELECT usename || ' in ' || coalesce(query, '') FROM pg_stat_activity \

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use keepsake_testkit::history::{Call, Change, History, Interval, Observed, Outcome, Read, Target};
+use keepsake_testkit::locked;
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -20,7 +21,6 @@ const PATIENCE_BEHIND_PROXY: Duration = Duration::from_secs(5);
 const RETRIED_FOR: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where clients reach one gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) url: String,
@@ -28,7 +28,6 @@ pub(crate) struct Endpoint {
     pub(crate) is_faulty: bool,
 }
 
-/// What all clients of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) endpoints: Vec<Endpoint>,
@@ -44,7 +43,6 @@ pub(crate) struct Counts {
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
-    /// Calls that were made, reads included.
     pub(crate) operations: u64,
     /// Contents that reads returned, and reads that were not answered.
     pub(crate) reads: u64,
@@ -61,7 +59,6 @@ pub(crate) struct Counts {
     pub(crate) violations: Vec<String>,
 }
 
-/// The log of one store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreLog {
     pub(crate) store_id: String,
@@ -77,25 +74,16 @@ pub(crate) struct Client {
     endpoint: usize,
 }
 
-/// A request that can be sent again.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
-    /// Makes a POST idempotent.
     pub(crate) idempotency_key: Option<String>,
     /// A session's token instead of the key.
     pub(crate) token: Option<String>,
     /// Whether the same request may be sent again when its outcome is unknown.
     pub(crate) is_repeatable: bool,
-}
-
-/// The result of one attempt.
-enum Attempt {
-    Answered(u16, Value),
-    /// No answer, or a broken one.
-    Lost,
 }
 
 /// How a logical call ended, with the last answer.
@@ -129,6 +117,11 @@ impl Request {
     pub(crate) fn post(path: String, body: Value) -> Self {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
+
+    /// A POST that takes effect once, however often it is sent.
+    pub(crate) fn once(path: String, body: Value, key: String) -> Self {
+        Self { idempotency_key: Some(key), ..Self::post(path, body) }
+    }
 }
 
 impl Shared {
@@ -146,13 +139,17 @@ impl Shared {
         self.started_at.elapsed()
     }
 
-    /// A number for the next call.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Notes something that must not happen.
+    pub(crate) fn report(&self, violation: String) {
+        self.counts().violations.push(violation);
+    }
+
     pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.counts)
     }
 }
 
@@ -162,7 +159,7 @@ impl StoreLog {
     }
 
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.history)
     }
 }
 
@@ -208,7 +205,6 @@ impl Client {
         ended
     }
 
-    /// Reads a memory by its id, and logs what it saw.
     pub(crate) async fn read(&mut self, log: &StoreLog, memory_id: &str) -> Option<Value> {
         let path = format!("/v1/memory_stores/{}/memories/{memory_id}", log.store_id);
         let ended = self.call(&Request::get(path)).await;
@@ -221,7 +217,6 @@ impl Client {
         (ended.outcome == Ending::Done).then_some(ended.body)
     }
 
-    /// Logs what a read returned.
     pub(crate) fn saw(&self, log: &StoreLog, at: Interval, target: Target, saw: Observed) {
         self.shared.counts().reads += 1;
         log.history().reads.push(Read { at, target, saw });
@@ -241,7 +236,7 @@ impl Client {
         let (outcome, body) = loop {
             attempts += 1;
             match self.attempt(request, attempts == 1).await {
-                Attempt::Answered(200, body) => {
+                Some((200, body)) => {
                     let ending = match (body["is_error"] == true, may_have_landed) {
                         (false, _) => Ending::Done,
                         (true, true) => Ending::Unknown,
@@ -250,14 +245,14 @@ impl Client {
                     break (ending, body);
                 }
                 // Nothing was done, and it can be sent again.
-                Attempt::Answered(429 | 529, _) => {}
-                Attempt::Answered(status @ 400..=499, body) if status != 408 => {
+                Some((429 | 529, _)) => {}
+                Some((status @ 400..=499, body)) if status != 408 => {
                     let is_unknown = may_have_landed && request.method != Method::GET;
                     break (if is_unknown { Ending::Unknown } else { Ending::Refused(status) }, body);
                 }
-                Attempt::Answered(..) | Attempt::Lost => {
+                _ => {
                     may_have_landed = true;
-                    self.use_another_endpoint();
+                    self.endpoint = (self.endpoint + 1) % self.shared.endpoints.len();
                 }
             }
             let is_repeatable = request.is_repeatable || !may_have_landed;
@@ -271,19 +266,15 @@ impl Client {
         Ended { at, outcome, body }
     }
 
-    fn use_another_endpoint(&mut self) {
-        self.endpoint = (self.endpoint + 1) % self.shared.endpoints.len();
-    }
-
     /// Sends a request once; now and then the client goes away before the answer.
-    async fn attempt(&mut self, request: &Request, may_cancel: bool) -> Attempt {
-        let endpoint = &self.shared.endpoints[self.endpoint];
-        let url = format!("{}{}", endpoint.url, request.path);
-        let patience = if endpoint.is_faulty { PATIENCE_BEHIND_PROXY } else { PATIENCE };
-        let is_faulty = endpoint.is_faulty;
+    ///
+    /// `None`: no answer, or a broken one.
+    async fn attempt(&mut self, request: &Request, may_cancel: bool) -> Option<(u16, Value)> {
+        let Endpoint { url, is_faulty } = self.shared.endpoints[self.endpoint].clone();
+        let patience = if is_faulty { PATIENCE_BEHIND_PROXY } else { PATIENCE };
         let cancel_after = (may_cancel && self.random.percent(4))
             .then(|| Duration::from_micros(200 + self.random.below(30_000)));
-        let mut sent = self.http.request(request.method.clone(), &url);
+        let mut sent = self.http.request(request.method.clone(), format!("{url}{}", request.path));
         sent = match &request.token {
             Some(token) => sent.bearer_auth(token),
             None => sent.header("x-api-key", &self.shared.key),
@@ -303,12 +294,8 @@ impl Client {
         };
         let answered = tokio::time::timeout(cancel_after.unwrap_or(patience), answer).await;
         self.count_attempt(request, began_at.elapsed(), cancel_after.is_some(), is_faulty, &answered);
-        match answered {
-            Ok(Some((status, text))) => {
-                serde_json::from_str(&text).map_or(Attempt::Lost, |body| Attempt::Answered(status, body))
-            }
-            Ok(None) | Err(_) => Attempt::Lost,
-        }
+        let (status, text) = answered.ok()??;
+        Some((status, serde_json::from_str(&text).ok()?))
     }
 
     fn count_attempt(

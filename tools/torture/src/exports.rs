@@ -15,47 +15,31 @@ use super::faults::Controller;
 use super::random::Random;
 
 const MEMORIES: u64 = 150;
-/// Between two renames.
 const PACE: Duration = Duration::from_millis(30);
 
 /// The lane of a run that exports, and renames meanwhile.
 pub(crate) struct Exports {
     controller: Arc<Controller>,
     client: Client,
-    random: Random,
     ending: CancellationToken,
 }
 
 impl Exports {
-    pub(crate) fn new(controller: &Arc<Controller>, mut random: Random, ending: CancellationToken) -> Self {
-        Self {
-            client: Client::new(&controller.shared, random.fork()),
-            controller: Arc::clone(controller),
-            random,
-            ending,
-        }
+    pub(crate) fn new(controller: &Arc<Controller>, random: Random, ending: CancellationToken) -> Self {
+        let client = Client::new(&controller.shared, random);
+        Self { controller: Arc::clone(controller), client, ending }
     }
 
     /// Makes a store, then exports it until the run ends.
     pub(crate) async fn run(mut self) {
-        let Some((store_id, memory_ids)) = self.fill().await else {
-            return;
-        };
+        let Some((store_id, memory_ids)) = self.fill().await else { return };
         let renaming = self.ending.child_token();
-        let mut renamer = Renamer {
-            client: Client::new(&self.controller.shared, self.random.fork()),
-            random: self.random.fork(),
-            memories: format!("/v1/memory_stores/{store_id}/memories"),
-            memory_ids,
-        };
-        let stop = renaming.clone();
-        let others = tokio::spawn(async move { renamer.run(&stop).await });
+        let renamer = Client::new(&self.controller.shared, self.client.random.fork());
+        let others = tokio::spawn(rename(renamer, store_id.clone(), memory_ids, renaming.clone()));
         let fleet = Arc::clone(&self.controller.fleet);
         let archive = fleet.folder().join("export.tar.zst");
         while !self.ending.is_cancelled() {
-            let Some(gateway) = self.random.pick(&fleet.gateways) else {
-                break;
-            };
+            let Some(gateway) = self.client.random.pick(&fleet.gateways) else { break };
             let _ = std::fs::remove_file(&archive);
             let path = archive.to_string_lossy();
             let is_done = fleet.command(gateway, &store_id, &["export", &path]).await;
@@ -66,8 +50,7 @@ impl Exports {
                 if missing.is_empty() {
                     counts.exports += 1;
                 } else {
-                    let violation = format!("an export omits the memories {missing:?}");
-                    counts.violations.push(violation);
+                    counts.violations.push(format!("an export omits the memories {missing:?}"));
                 }
             } else {
                 // Such as one whose gateway was killed.
@@ -80,21 +63,20 @@ impl Exports {
 
     /// Makes a store, and memories whose contents are their numbers; `None`: the run ended.
     async fn fill(&mut self) -> Option<(String, Vec<String>)> {
-        let mut store = Request::post("/v1/memory_stores".to_owned(), json!({"name": "exported"}));
-        store.idempotency_key = Some("exported".to_owned());
+        let (route, key) = ("/v1/memory_stores".to_owned(), "exported".to_owned());
+        let store = Request::once(route, json!({"name": "exported"}), key);
         let made = self.done(&store).await?;
         let store_id = made["id"].as_str()?.to_owned();
         let mut memory_ids = Vec::new();
         for number in 0..MEMORIES {
             let body = json!({"path": format!("/{number}.md"), "content": number.to_string()});
-            let mut memory = Request::post(format!("/v1/memory_stores/{store_id}/memories"), body);
-            memory.idempotency_key = Some(format!("exported-{number}"));
+            let route = format!("/v1/memory_stores/{store_id}/memories");
+            let memory = Request::once(route, body, format!("exported-{number}"));
             memory_ids.push(self.done(&memory).await?["id"].as_str()?.to_owned());
         }
         Some((store_id, memory_ids))
     }
 
-    /// Repeats a request until it is answered.
     async fn done(&mut self, request: &Request) -> Option<serde_json::Value> {
         while !self.ending.is_cancelled() {
             let ended = self.client.call(request).await;
@@ -107,26 +89,14 @@ impl Exports {
     }
 }
 
-struct Renamer {
-    client: Client,
-    random: Random,
-    /// The route of the memories.
-    memories: String,
-    memory_ids: Vec<String>,
-}
-
-impl Renamer {
-    async fn run(&mut self, stop: &CancellationToken) {
-        while !stop.is_cancelled() {
-            let Some(memory_id) = self.random.pick(&self.memory_ids).cloned() else {
-                return;
-            };
-            // Anywhere in the order of paths.
-            let to = format!("/{:04}/{memory_id}.md", self.random.below(10_000));
-            let rename = Request::post(format!("{}/{memory_id}", self.memories), json!({"path": to}));
-            self.client.call(&rename).await;
-            tokio::time::sleep(PACE).await;
-        }
+/// Renames memories to anywhere in the order of paths.
+async fn rename(mut client: Client, store_id: String, memory_ids: Vec<String>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let Some(memory_id) = client.random.pick(&memory_ids) else { return };
+        let to = format!("/{:04}/{memory_id}.md", client.random.below(10_000));
+        let route = format!("/v1/memory_stores/{store_id}/memories/{memory_id}");
+        client.call(&Request::post(route, json!({"path": to}))).await;
+        tokio::time::sleep(PACE).await;
     }
 }
 

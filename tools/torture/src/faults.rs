@@ -1,9 +1,9 @@
 //! The faults of a run, one after the other on each gateway.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepsake_testkit::{FaultProxy, StopMode};
+use keepsake_testkit::{FaultProxy, StopMode, locked};
 use reqwest::Method;
 use serde_json::json;
 use tokio::sync::RwLock;
@@ -15,17 +15,14 @@ use super::probe::Prober;
 use super::random::Random;
 use super::report::Faults;
 
-/// Pauses between faults on one gateway.
 const PAUSE_MILLIS: u64 = 400;
 /// How long faults last that end by themselves.
 const LASTING: Duration = Duration::from_millis(1_200);
 /// A step of a gateway's clock: less than the life of tokens and idempotency keys.
 const CLOCK_STEP_SECS: i64 = 6 * 3_600;
-/// Between two restarts of Postgres.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(25);
 const BETWEEN_JOBS: Duration = Duration::from_secs(4);
 
-/// A fault on one gateway.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Kill,
@@ -33,7 +30,7 @@ enum Fault {
     TerminateDuringOutage,
     Pause,
     ClockStep,
-    Network(Link, Network),
+    Network(Link, &'static str),
 }
 
 /// The connections that a network fault hits.
@@ -44,34 +41,20 @@ enum Link {
     S3,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
-    Reset,
-    ResetOne,
-    Refuse,
-    Delay,
-    Cut,
-    Stall,
-    /// Connections of now go silent; new ones work.
-    Silence,
-    SilenceOne,
-    /// Connections of now and new ones go silent.
-    SilenceAll,
+impl Fault {
+    fn name(self) -> String {
+        match self {
+            Self::Network(link, fault) => format!("{link:?}: {fault}"),
+            other => format!("{other:?}"),
+        }
+    }
 }
 
-const NETWORK: [Network; 9] = [
-    Network::Reset,
-    Network::ResetOne,
-    Network::Refuse,
-    Network::Delay,
-    Network::Cut,
-    Network::Stall,
-    Network::Silence,
-    Network::SilenceOne,
-    Network::SilenceAll,
-];
+/// Faults of the connections of now, or of one of them.
+const MOMENTARY: [&str; 4] = ["reset", "one reset", "silent", "one silent"];
+/// Faults of new connections too, until they are healed.
+const PERSISTENT: [&str; 5] = ["refused", "delayed", "cut", "stalled", "all silent"];
 
-/// Injects faults until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Controller {
     pub(crate) fleet: Arc<Fleet>,
@@ -83,7 +66,6 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Injects faults into one gateway.
     pub(crate) async fn torture_gateway(
         self: Arc<Self>,
         number: usize,
@@ -101,39 +83,29 @@ impl Controller {
             let _turn = self.everything.read().await;
             let since = self.inject(gateway, fault, &mut random).await;
             let recovery = self.probers[number].wait_for_service(since).await;
-            self.note(fault.name(), number, recovery).await;
+            self.note(&fault.name(), number, recovery).await;
         }
     }
 
-    /// Restarts Postgres now and then.
     pub(crate) async fn torture_postgres(self: Arc<Self>, mut random: Random, stopping: CancellationToken) {
-        let Some(postgres) = &self.fleet.postgres else {
-            return;
-        };
+        let Some(postgres) = &self.fleet.postgres else { return };
         loop {
             tokio::select! {
                 () = tokio::time::sleep(BETWEEN_RESTARTS) => {}
                 () = stopping.cancelled() => return,
             }
             let _turn = self.everything.write().await;
-            let kind = match random.below(5) {
-                0 | 1 => {
-                    postgres.lock().await.restart(StopMode::Fast).await;
-                    "Postgres restarted"
-                }
-                2 | 3 => {
-                    postgres.lock().await.restart(StopMode::Immediate).await;
-                    "Postgres crashed"
-                }
-                _ => {
-                    self.fleet.fail_over().await;
-                    "Postgres failed over"
-                }
-            };
+            let kind = ["restarts", "restarts", "crashes", "crashes", "fails over"];
+            let kind = random.pick(&kind).copied().unwrap_or_default();
+            match kind {
+                "restarts" => postgres.lock().await.restart(StopMode::Fast).await,
+                "crashes" => postgres.lock().await.restart(StopMode::Immediate).await,
+                _ => self.fleet.fail_over().await,
+            }
             let since = self.shared.now();
             for (number, prober) in self.probers.iter().enumerate() {
                 let recovery = prober.wait_for_service(since).await;
-                self.note(kind, number, recovery).await;
+                self.note(&format!("Postgres {kind}"), number, recovery).await;
             }
         }
     }
@@ -160,19 +132,17 @@ impl Controller {
         }
     }
 
-    async fn note(&self, kind: &'static str, number: usize, recovery: Option<Duration>) {
-        {
-            let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-            faults.add(kind, recovery.unwrap_or(Duration::from_mins(1)));
-        }
+    async fn note(&self, kind: &str, number: usize, recovery: Option<Duration>) {
+        locked(&self.faults).add(kind, recovery.unwrap_or(Duration::from_mins(1)));
         if recovery.is_none() {
-            let output = self.fleet.gateways[number].output().await;
+            let gateway = &self.fleet.gateways[number];
+            let output = gateway.running.lock().await.output();
             let end: Vec<_> = output.lines().rev().take(5).collect();
-            let violation =
-                format!("gateway {number} did not serve again after `{kind}`; its log ends: {end:?}");
-            self.shared.counts().violations.push(violation);
+            self.shared.report(format!(
+                "gateway {number} did not serve again after `{kind}`; its log ends: {end:?}"
+            ));
             // The others are tried on a gateway that works.
-            self.fleet.gateways[number].kill_and_restart().await;
+            gateway.kill_and_restart().await;
         }
     }
 
@@ -195,9 +165,9 @@ impl Controller {
                 return self.shared.now();
             }
             Fault::Pause => {
-                gateway.signal("STOP").await;
+                gateway.running.lock().await.signal("STOP").await;
                 tokio::time::sleep(LASTING).await;
-                gateway.signal("CONT").await;
+                gateway.running.lock().await.signal("CONT").await;
                 return self.shared.now();
             }
             Fault::ClockStep => {
@@ -212,7 +182,8 @@ impl Controller {
                     Link::Postgres => gateway.postgres.as_ref().unwrap(),
                     Link::S3 => gateway.s3.as_ref().unwrap(),
                 };
-                if self.disturb(proxy, network, random).await {
+                disturb(proxy, network, random).await;
+                if PERSISTENT.contains(&network) {
                     tokio::time::sleep(LASTING).await;
                     proxy.heal().await;
                     return self.shared.now();
@@ -222,45 +193,42 @@ impl Controller {
         began
     }
 
-    /// Whether the fault lasts until the proxy is healed.
-    async fn disturb(&self, proxy: &FaultProxy, network: Network, random: &mut Random) -> bool {
-        // Ends the silent connections of an earlier fault.
-        proxy.heal().await;
-        let connections = proxy.connections();
-        match network {
-            Network::Reset => proxy.reset_connections(),
-            Network::ResetOne => {
-                if let Some(connection) = random.pick(&connections) {
-                    connection.reset();
-                }
-            }
-            Network::Refuse => {
-                proxy.refuse_connections().await;
-                proxy.reset_connections();
-            }
-            Network::Delay => proxy.delay(Duration::from_millis(20 + random.below(300))),
-            Network::Cut => proxy.cut_after(random.below(2_000)),
-            Network::Stall => proxy.stall(),
-            Network::Silence => proxy.silence_connections(),
-            Network::SilenceAll => proxy.silence_all(),
-            Network::SilenceOne => {
-                if let Some(connection) = random.pick(&connections) {
-                    connection.silence();
-                }
-            }
-        }
-        matches!(
-            network,
-            Network::Refuse | Network::Delay | Network::Cut | Network::Stall | Network::SilenceAll
-        )
-    }
-
     async fn terminate(&self, gateway: &Gateway) {
         if gateway.terminate().await.is_none() {
-            let violation =
-                format!("gateway {} did not end within {TERMINATION_LIMIT:?} of SIGTERM", gateway.number);
-            self.shared.counts().violations.push(violation);
+            let number = gateway.number;
+            self.shared
+                .report(format!("gateway {number} did not end within {TERMINATION_LIMIT:?} of SIGTERM"));
         }
+    }
+}
+
+async fn disturb(proxy: &FaultProxy, fault: &str, random: &mut Random) {
+    // Ends the silent connections of an earlier fault.
+    proxy.heal().await;
+    let connections = proxy.connections();
+    let one = random.pick(&connections);
+    match fault {
+        "reset" => proxy.reset_connections(),
+        "one reset" => {
+            if let Some(connection) = one {
+                connection.reset();
+            }
+        }
+        "silent" => proxy.silence_connections(),
+        "one silent" => {
+            if let Some(connection) = one {
+                connection.silence();
+            }
+        }
+        "refused" => {
+            proxy.refuse_connections().await;
+            proxy.reset_connections();
+        }
+        "delayed" => proxy.delay(Duration::from_millis(20 + random.below(300))),
+        "cut" => proxy.cut_after(random.below(2_000)),
+        "stalled" => proxy.stall(),
+        "all silent" => proxy.silence_all(),
+        _ => unreachable!("no such fault: {fault}"),
     }
 }
 
@@ -270,71 +238,11 @@ fn shuffled_faults(random: &mut Random, pair: Pair) -> Vec<Fault> {
         Pair::Sqlite => &[Link::Clients],
         Pair::PostgresS3 => &[Link::Clients, Link::Postgres, Link::S3],
     };
-    let mut faults = vec![
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Kill,
-        Fault::Terminate,
-        Fault::TerminateDuringOutage,
-        Fault::Pause,
-        Fault::ClockStep,
-        Fault::ClockStep,
-    ];
+    let mut faults = vec![Fault::Kill, Fault::Kill, Fault::Kill, Fault::Terminate];
+    faults.extend([Fault::TerminateDuringOutage, Fault::Pause, Fault::ClockStep, Fault::ClockStep]);
     for link in links {
-        faults.extend(NETWORK.iter().map(|network| Fault::Network(*link, *network)));
+        faults.extend(MOMENTARY.iter().chain(&PERSISTENT).map(|fault| Fault::Network(*link, fault)));
     }
     random.shuffle(&mut faults);
     faults
-}
-
-impl Fault {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "gateway killed",
-            Self::Terminate => "gateway terminated",
-            Self::TerminateDuringOutage => "gateway terminated amid a fault",
-            Self::Pause => "gateway frozen",
-            Self::ClockStep => "clock set off and back",
-            Self::Network(Link::Clients, network) => network.name([
-                "clients: reset",
-                "clients: one reset",
-                "clients: refused",
-                "clients: delayed",
-                "clients: cut",
-                "clients: stalled",
-                "clients: silent",
-                "clients: one silent",
-                "clients: all silent",
-            ]),
-            Self::Network(Link::Postgres, network) => network.name([
-                "Postgres: reset",
-                "Postgres: one reset",
-                "Postgres: refused",
-                "Postgres: delayed",
-                "Postgres: cut",
-                "Postgres: stalled",
-                "Postgres: silent",
-                "Postgres: one silent",
-                "Postgres: all silent",
-            ]),
-            Self::Network(Link::S3, network) => network.name([
-                "S3: reset",
-                "S3: one reset",
-                "S3: refused",
-                "S3: delayed",
-                "S3: cut",
-                "S3: stalled",
-                "S3: silent",
-                "S3: one silent",
-                "S3: all silent",
-            ]),
-        }
-    }
-}
-
-impl Network {
-    /// Its name in a list that has the order of [`NETWORK`].
-    const fn name(self, names: [&'static str; 9]) -> &'static str {
-        names[self as usize]
-    }
 }

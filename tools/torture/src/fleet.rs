@@ -1,24 +1,22 @@
 //! The gateways of a run, their stores, and the proxies in between.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::{built_program, free_port};
 use keepsake_testkit::{
-    FaultProxy, OwnedPostgres, ProcessClock, RunningServer, ServerCommand, StopMode, run, s3, s3_options,
+    FaultProxy, OwnedPostgres, ProcessClock, RunningServer, ServerCommand, StopMode, bare_command, run, s3,
+    s3_options, s3_section,
 };
 use reqwest::Method;
-use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use super::client::Endpoint;
 
-/// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     /// With content in the index.
@@ -26,11 +24,8 @@ pub(crate) enum Pair {
     PostgresS3,
 }
 
-/// The folder with SQLite's files.
 const INDEX_FOLDER: &str = "index";
-/// The place of content in the index.
 const INDEX: &str = "index:";
-/// The settings of the place of content there.
 const IN_INDEX: &str = "url = \"index:\"\n";
 const DRAIN_SECONDS: u64 = 1;
 const SHUTDOWN_DEADLINE_SECONDS: u64 = 10;
@@ -38,7 +33,6 @@ const SHUTDOWN_DEADLINE_SECONDS: u64 = 10;
 pub(crate) const TERMINATION_LIMIT: Duration =
     Duration::from_secs(DRAIN_SECONDS + SHUTDOWN_DEADLINE_SECONDS + 5);
 
-/// Everything that runs.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) pair: Pair,
@@ -69,7 +63,6 @@ pub(crate) struct Gateway {
     http: reqwest::Client,
 }
 
-/// Where a gateway finds its stores.
 #[derive(Debug, Clone)]
 struct Stores {
     index_url: String,
@@ -123,7 +116,6 @@ impl Fleet {
         self.gateways.iter().flat_map(of).collect()
     }
 
-    /// Ends all faults.
     pub(crate) async fn heal(&self) {
         for gateway in &self.gateways {
             gateway.heal().await;
@@ -145,7 +137,7 @@ impl Fleet {
 
     /// Runs a command of people on a gateway; whether it ended well.
     pub(crate) async fn command(&self, gateway: &Gateway, store_id: &str, arguments: &[&str]) -> bool {
-        let output = bare_command()
+        let output = bare_command(&built_program())
             .args(arguments)
             .env("KEEPSAKE_URL", gateway.url())
             .env("KEEPSAKE_API_KEY", &self.key)
@@ -156,12 +148,10 @@ impl Fleet {
         output.unwrap().status.success()
     }
 
-    /// A folder for the files of a run.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Servers with the content in S3, and in the index.
     pub(crate) fn servers_of_both_places(&self) -> [ServerCommand; 2] {
         let [in_s3, in_index] = [self.stores.blobs.as_str(), IN_INDEX].map(|blobs| {
             let stores = Stores { blobs: blobs.to_owned(), ..self.stores.clone() };
@@ -174,7 +164,7 @@ impl Fleet {
     pub(crate) fn start_move(&self, is_into_index: bool) -> tokio::process::Child {
         let s3 = self.stores.blobs.split('"').nth(1).unwrap_or_default();
         let (from, to) = if is_into_index { (s3, INDEX) } else { (INDEX, s3) };
-        bare_command()
+        bare_command(&built_program())
             .args(["blobs", "move", "--from", from, "--to", to, "--config"])
             .arg(self.direct.config_file())
             .stdout(Stdio::null())
@@ -216,7 +206,6 @@ impl Fleet {
         keepsake(&self.direct, &["verify", "-o", "json"]).await
     }
 
-    /// The URL of Postgres, not through a proxy.
     pub(crate) async fn postgres_url(&self) -> Option<String> {
         match &self.postgres {
             Some(postgres) => Some(postgres.lock().await.url()),
@@ -246,12 +235,10 @@ impl Gateway {
         Self { number, command, running, clients, postgres, s3, clock, operator_port, operator_token, http }
     }
 
-    /// Where it listens.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.command.port())
     }
 
-    /// Kills the process and starts another.
     pub(crate) async fn kill_and_restart(&self) {
         let mut running = self.running.lock().await;
         running.kill9().await;
@@ -270,18 +257,8 @@ impl Gateway {
         is_ended.then(|| began_at.elapsed())
     }
 
-    /// Starts a process again that has ended.
     pub(crate) async fn start_again(&self) {
         *self.running.lock().await = self.command.start().await;
-    }
-
-    /// Sends a signal to the process.
-    pub(crate) async fn signal(&self, name: &str) {
-        let pid = self.running.lock().await.pid();
-        if let Some(pid) = pid {
-            let kill = format!("kill -{name} {pid}");
-            Command::new("sh").args(["-c", &kill]).stdin(Stdio::null()).status().await.unwrap();
-        }
     }
 
     /// Sets the process's clock so many seconds off.
@@ -306,11 +283,6 @@ impl Gateway {
         }
         request.send().await.ok()?.json().await.ok()
     }
-
-    /// What the process logged since its last start.
-    pub(crate) async fn output(&self) -> String {
-        self.running.lock().await.output()
-    }
 }
 
 impl Stores {
@@ -321,21 +293,7 @@ impl Stores {
                 blobs: IN_INDEX.to_owned(),
             };
         };
-        let options = s3_options(&s3::unique_prefix());
-        let credentials = options.settings.credentials.unwrap();
-        Self {
-            index_url: postgres.url(),
-            blobs: format!(
-                "url = \"s3://{}/{}\"\nendpoint = \"{}\"\nregion = \"{}\"\npath_style = true\n\
-                 access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n",
-                options.bucket,
-                options.prefix,
-                options.settings.endpoint.unwrap(),
-                options.settings.region.unwrap_or_default(),
-                credentials.access_key_id,
-                credentials.secret_access_key.expose_secret(),
-            ),
-        }
+        Self { index_url: postgres.url(), blobs: s3_section(s3_options(&s3::unique_prefix())) }
     }
 
     fn config(&self, operator_port: u16, operator_token: &str) -> String {
@@ -357,7 +315,6 @@ fn fresh_token() -> String {
     token
 }
 
-/// Puts a copy of a file or a folder in the place of another.
 fn replace(from: &Path, to: &Path) {
     let copy = "rm -rf \"$2\" && cp -a \"$1\" \"$2\"";
     let status = std::process::Command::new("sh").args(["-c", copy, "sh"]).args([from, to]).status();
@@ -378,22 +335,10 @@ async fn make_key(direct: &ServerCommand) -> String {
     secret
 }
 
-/// The program without the environment of this one.
-fn bare_command() -> Command {
-    let mut command = Command::new(built_program());
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("KEEPSAKE_") {
-            command.env_remove(name);
-        }
-    }
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
 /// Runs a command on the stores themselves; what it printed as JSON.
 async fn keepsake(direct: &ServerCommand, arguments: &[&str]) -> Result<Value, String> {
-    let config: PathBuf = direct.config_file();
-    let output = bare_command().args(arguments).arg("--config").arg(config).output().await;
+    let config = direct.config_file();
+    let output = bare_command(&built_program()).args(arguments).arg("--config").arg(config).output().await;
     let output = output.unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     if output.status.success() {

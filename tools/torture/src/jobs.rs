@@ -1,34 +1,30 @@
 //! Jobs beside clients, in this process: a clock that is ahead makes everything old enough to be removed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_blobs::BlobStore;
+use keepsake_core::Timestamp;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::jobs::{
     DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs,
 };
-use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, NewKey, NewTenant, SystemClock};
+use keepsake_engine::{Clock, Engine, EngineOptions, NewKey, NewTenant, SystemClock};
 use keepsake_index::{Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions};
-use keepsake_testkit::history::{Change, tag};
-use keepsake_testkit::{HookedBlobs, fresh_s3};
-use serde_json::json;
+use keepsake_testkit::{fresh_s3, locked};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::Reader;
-use super::client::{Client, Endpoint, Request, Shared, StoreLog};
+use super::client::{Endpoint, Shared, StoreLog};
 use super::random::{Random, fresh_seed};
 use super::workload::Group;
 
 /// Acknowledged and refused calls after which the clients stop.
 const CALLS: u64 = 1_500;
-/// How long they may take.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// An index in a folder, perhaps an object store, a tenant and its key.
@@ -37,7 +33,6 @@ struct TestFolder {
     /// `None`: content is in the index.
     blobs: Option<Arc<dyn BlobStore>>,
     key: String,
-    tenant_id: TenantId,
 }
 
 /// Two servers in this process on one index, as two replicas are.
@@ -49,16 +44,7 @@ struct Servers {
 }
 
 impl TestFolder {
-    /// With content in the index.
-    async fn new() -> Self {
-        Self::with(None).await
-    }
-
-    async fn with_s3() -> Self {
-        Self::with(Some(fresh_s3().await)).await
-    }
-
-    async fn with(blobs: Option<Arc<dyn BlobStore>>) -> Self {
+    async fn new(blobs: Option<Arc<dyn BlobStore>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let index = open(&dir).await;
         let engine = Engine::new(index.clone(), blobs.clone(), EngineOptions::default());
@@ -74,10 +60,9 @@ impl TestFolder {
         };
         let (_, secret) = engine.operator.keys.create(key).await.unwrap();
         index.close().await;
-        Self { dir, blobs, key: secret.expose().to_owned(), tenant_id }
+        Self { dir, blobs, key: secret.expose().to_owned() }
     }
 
-    /// Reads all stores and returns the violations.
     async fn check(&self, logs: &[Arc<StoreLog>]) -> Vec<String> {
         let index = open(&self.dir).await;
         let servers = Servers::start(index, self.blobs.clone(), &EngineOptions::default()).await;
@@ -108,7 +93,6 @@ impl Servers {
         Shared::new(self.urls.iter().map(endpoint).collect(), key)
     }
 
-    /// Stops the servers and their engines.
     async fn stop(self) {
         self.lifecycle.draining.cancel();
         self.lifecycle.stopping.cancel();
@@ -132,27 +116,19 @@ async fn work(servers: &Servers, key: &str) -> Vec<Arc<StoreLog>> {
     let (shared, stopping) = (servers.shared(key), CancellationToken::new());
     let logs = Arc::default();
     let clients = Group::new(&shared, &logs, Duration::ZERO).start(&mut random, &stopping);
+    let made = || {
+        let counts = shared.counts();
+        counts.done + counts.refused
+    };
     let enough = async {
-        loop {
-            {
-                let counts = shared.counts();
-                if counts.done + counts.refused >= CALLS {
-                    break;
-                }
-            }
+        while made() < CALLS {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(LIMIT, enough).await.expect("the clients are too slow");
     stopping.cancel();
     join_all(clients).await;
-    Mutex::lock(&logs).unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sweep_between_a_put_and_its_commit_loses_nothing() {
-    let violations = violations_of_a_sweep().await;
-    assert!(violations.is_empty(), "{violations:#?}");
+    locked(&logs).clone()
 }
 
 /// Two days ahead: every blob is old enough to be swept as soon as it is put.
@@ -167,15 +143,16 @@ impl Clock for ClockAhead {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_beside_clients_remove_no_object_that_is_needed() {
-    jobs_remove_nothing_that_is_needed(TestFolder::with_s3().await).await;
+    jobs_remove_nothing_that_is_needed(Some(fresh_s3().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_beside_clients_remove_no_content_that_is_needed() {
-    jobs_remove_nothing_that_is_needed(TestFolder::new().await).await;
+    jobs_remove_nothing_that_is_needed(None).await;
 }
 
-async fn jobs_remove_nothing_that_is_needed(folder: TestFolder) {
+async fn jobs_remove_nothing_that_is_needed(blobs: Option<Arc<dyn BlobStore>>) {
+    let folder = TestFolder::new(blobs).await;
     let index = open(&folder.dir).await;
     let options = EngineOptions { clock: Arc::new(ClockAhead), ..EngineOptions::default() };
     let servers = Servers::start(index, folder.blobs.clone(), &options).await;
@@ -195,56 +172,6 @@ async fn jobs_remove_nothing_that_is_needed(folder: TestFolder) {
     servers.stop().await;
     let violations = folder.check(&logs).await;
     assert!(violations.is_empty(), "{violations:#?}");
-}
-
-/// Sweeps two days later, between the put of a slow write and its commit.
-async fn violations_of_a_sweep() -> Vec<String> {
-    let folder = TestFolder::with_s3().await;
-    let index = open(&folder.dir).await;
-    let blobs = HookedBlobs::new(folder.blobs.clone().unwrap());
-    let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let options = EngineOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..EngineOptions::default() };
-    let servers = Servers::start(index, Some(Arc::clone(&blobs) as _), &options).await;
-    let store = servers.engines[0].operator.create_store(folder.tenant_id, "swept").await.unwrap();
-    let log = StoreLog::new(&store.store_id.to_string());
-    let client = Client::new(&servers.shared(&folder.key), Random::new(1));
-    let client = Arc::new(tokio::sync::Mutex::new(client));
-    for number in 1..5 {
-        create(&client, &log, number, store.store_id).await;
-    }
-
-    let (is_put, may_commit) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    {
-        let (is_put, may_commit) = (Arc::clone(&is_put), Arc::clone(&may_commit));
-        blobs.after_put(move |_| {
-            let (is_put, may_commit) = (Arc::clone(&is_put), Arc::clone(&may_commit));
-            async move {
-                is_put.notify_one();
-                may_commit.notified().await;
-                Ok(())
-            }
-        });
-    }
-    let slow = tokio::spawn({
-        let (client, log) = (Arc::clone(&client), Arc::clone(&log));
-        async move { create(&client, &log, 5, store.store_id).await }
-    });
-    is_put.notified().await;
-    blobs.clear_hooks();
-    clock.advance(Duration::from_hours(48));
-    run_once(&servers.engines[1], SweepBlobs::default()).await;
-    may_commit.notify_one();
-    slow.await.unwrap();
-    servers.stop().await;
-    folder.check(&[log]).await
-}
-
-async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64, store_id: StoreId) {
-    let (path, content) = (format!("/{}.md", tag(number)), format!("{}\n", tag(number)));
-    let body = json!({"path": path, "content": content});
-    let mut request = Request::post(format!("/v1/memory_stores/{store_id}/memories"), body);
-    request.idempotency_key = Some(format!("create-{number}"));
-    client.lock().await.change(log, number, Change::Create { path, content }, &request).await;
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) {

@@ -31,10 +31,8 @@ use self::fleet::Pair;
 /// One run with faults at a time: they measure how long recovery takes.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// How long a run takes unless `KEEPSAKE_TORTURE_SECONDS` says otherwise.
 const BOUNDED_RUN: Duration = Duration::from_mins(1);
 
-/// What the environment asks for.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     duration: Duration,
@@ -53,6 +51,12 @@ impl Settings {
             seed: number("KEEPSAKE_TORTURE_SEED").unwrap_or_else(random::fresh_seed),
         }
     }
+
+    /// For what runs beside the faults: a part of a bounded run.
+    fn beside_faults() -> Self {
+        let Self { duration, seed } = Self::from_environment();
+        Self { duration: if duration == BOUNDED_RUN { duration / 3 } else { duration }, seed }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -67,29 +71,17 @@ async fn nothing_is_lost_under_faults_on_postgres_and_s3() {
     run::run(Pair::PostgresS3, Settings::from_environment()).await;
 }
 
-/// The part of a bounded run that the others take, which run beside it.
-const SHARE: u32 = 3;
-
-impl Settings {
-    /// For what runs beside the faults.
-    fn beside(self) -> Self {
-        let is_bounded = self.duration == BOUNDED_RUN;
-        let duration = if is_bounded { self.duration / SHARE } else { self.duration };
-        Self { duration, ..self }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restores_lose_no_last_copy_on_sqlite() {
-    restores::run(Pair::Sqlite, Settings::from_environment().beside()).await;
+    restores::run(Pair::Sqlite, Settings::beside_faults()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restores_lose_no_last_copy_on_postgres_and_s3() {
-    restores::run(Pair::PostgresS3, Settings::from_environment().beside()).await;
+    restores::run(Pair::PostgresS3, Settings::beside_faults()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_beside_starting_servers_lose_nothing() {
-    moves::run(Settings::from_environment().beside()).await;
+    moves::run(Settings::beside_faults()).await;
 }

@@ -9,25 +9,22 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Settings;
+use super::audit::Reader;
 use super::fleet::{Fleet, Pair};
 use super::random::Random;
 
-/// Memories that are there when a move begins.
 const MEMORIES: u64 = 60;
 /// Between the start of a move and that of a server.
 const MAX_DELAY_MILLIS: u64 = 1_500;
-/// How long such a server serves.
 const SERVES_FOR: Duration = Duration::from_millis(1_500);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What happened in a run.
 #[derive(Debug, Default)]
 struct Figures {
     moved: u64,
     kept: u64,
     refused_servers: u64,
     written_meanwhile: u64,
-    acknowledged: u64,
 }
 
 struct Scene {
@@ -52,7 +49,7 @@ pub(crate) async fn run(settings: Settings) {
     while began_at.elapsed() < settings.duration && scene.violations.is_empty() {
         scene.round().await;
     }
-    println!("moves: {:?}", scene.figures);
+    println!("moves: {:?}, {} memories", scene.figures, scene.acknowledged);
     let Figures { written_meanwhile, refused_servers, .. } = scene.figures;
     assert!(written_meanwhile + refused_servers > 0, "no server met a move");
     assert!(scene.violations.is_empty(), "{:#?}", scene.violations);
@@ -120,14 +117,12 @@ impl Scene {
         } else {
             self.figures.kept += 1;
         }
-        self.figures.acknowledged = self.acknowledged;
 
         let mut server = self.servers[self.place].start().await;
         let found = self.read_all().await;
         for number in 0..self.acknowledged {
             if !found.contains(&number.to_string()) {
-                let violation = format!("memory {number} is lost after {:?}", self.figures);
-                self.violations.push(violation);
+                self.violations.push(format!("memory {number} is lost after {:?}", self.figures));
             }
         }
         server.terminate().await;
@@ -148,43 +143,24 @@ impl Scene {
         let number = self.acknowledged;
         let body = json!({"path": format!("/{number}.md"), "content": number.to_string()});
         let route = format!("/v1/memory_stores/{}/memories", self.store_id);
-        let is_done = match self.post(place, &route, &body).await {
-            Some(answer) => {
-                // An attempt that was not answered may have made it.
-                answer["id"].is_string() || answer["error"]["type"] == "memory_path_conflict_error"
-            }
-            None => false,
-        };
+        // An attempt that was not answered may have made it.
+        let is_done = self.post(place, &route, &body).await.is_some_and(|answer| {
+            answer["id"].is_string() || answer["error"]["type"] == "memory_path_conflict_error"
+        });
         self.acknowledged += u64::from(is_done);
         is_done
     }
 
-    /// The answer; `None`: there is none.
     async fn post(&self, place: usize, path: &str, body: &Value) -> Option<Value> {
         let url = format!("http://127.0.0.1:{}{path}", self.servers[place].port());
         let request = self.http.post(url).header("x-api-key", &self.fleet.key);
         request.json(body).send().await.ok()?.json().await.ok()
     }
 
-    /// The contents of all memories.
     async fn read_all(&self) -> HashSet<String> {
-        let (mut all, mut page) = (HashSet::new(), String::new());
-        loop {
-            let url = format!(
-                "http://127.0.0.1:{}/v1/memory_stores/{}/memories?view=full&limit=20{page}",
-                self.servers[self.place].port(),
-                self.store_id
-            );
-            let request = self.http.get(url).header("x-api-key", &self.fleet.key);
-            let answer: Value = request.send().await.unwrap().json().await.unwrap();
-            let memories = answer["data"].as_array();
-            let memories = memories.unwrap_or_else(|| panic!("a list was answered with {answer}"));
-            let content = |memory: &Value| memory["content"].as_str().map(str::to_owned);
-            all.extend(memories.iter().filter_map(content));
-            match answer["next_page"].as_str() {
-                Some(next) => page = format!("&page={next}"),
-                None => return all,
-            }
-        }
+        let url = format!("http://127.0.0.1:{}", self.servers[self.place].port());
+        let reader = Reader::new(&url, &self.fleet.key);
+        let memories = reader.list(&format!("/v1/memory_stores/{}/memories", self.store_id)).await.unwrap();
+        memories.iter().filter_map(|memory| memory["content"].as_str().map(str::to_owned)).collect()
     }
 }

@@ -1,8 +1,9 @@
 //! A small write and read through each gateway, several times a second.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use keepsake_testkit::locked;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +14,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Probes in a row that must succeed before service counts as full.
 const STREAK: usize = 4;
-/// How long the controller waits for full service.
 const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
 
-/// The probes of one gateway.
 #[derive(Debug)]
 pub(crate) struct Prober {
     shared: Arc<Shared>,
@@ -44,7 +43,6 @@ impl Prober {
         })
     }
 
-    /// Probes until `stopping` is cancelled.
     pub(crate) async fn run(self: Arc<Self>, stopping: CancellationToken) {
         let mut ticks = tokio::time::interval(INTERVAL);
         while !stopping.is_cancelled() {
@@ -63,7 +61,6 @@ impl Prober {
         }
     }
 
-    /// Writes a text to a file and views it.
     async fn probe(&self, number: usize) -> Option<()> {
         let path = format!("/memories/{}-{}.md", self.url.replace([':', '/'], "-"), number % 100);
         let text = format!("probe {number}\n");
@@ -79,10 +76,7 @@ impl Prober {
         if shown.contains(&format!("probe {number}")) {
             return Some(());
         }
-        self.shared
-            .counts()
-            .violations
-            .push(format!("probe {number} read {shown:?} after it wrote {text:?}"));
+        self.shared.report(format!("probe {number} read {shown:?} after it wrote {text:?}"));
         None
     }
 
@@ -93,9 +87,7 @@ impl Prober {
         (answer["is_error"] == false).then(|| answer["content"].as_str().map(str::to_owned))?
     }
 
-    /// Waits until the gateway serves fully; how long that was after `since`.
-    ///
-    /// `None`: not within a minute.
+    /// How long after `since` the gateway serves fully; `None`: not within a minute.
     pub(crate) async fn wait_for_service(&self, since: Duration) -> Option<Duration> {
         while self.shared.now() < since + GIVEN_UP_AFTER {
             if let Some(at) = self.served_since(since) {
@@ -117,6 +109,6 @@ impl Prober {
     }
 
     fn probes(&self) -> MutexGuard<'_, Vec<Probe>> {
-        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.probes)
     }
 }

@@ -17,12 +17,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// True in `percent` of 100 calls.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -33,7 +31,6 @@ impl Random {
         items.get(usize::try_from(self.below(length)).unwrap())
     }
 
-    /// Puts the items into another order.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             let other = self.below(u64::try_from(end + 1).unwrap());

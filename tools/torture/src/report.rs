@@ -10,13 +10,11 @@ use super::fleet::Pair;
 /// The longest time to full service after a fault.
 pub(crate) const RECOVERY_LIMIT: Duration = Duration::from_secs(15);
 
-/// What was injected, and how long recovery took.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
-    pub(crate) by_kind: BTreeMap<&'static str, Recoveries>,
+    pub(crate) by_kind: BTreeMap<String, Recoveries>,
 }
 
-/// The faults of one kind.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Recoveries {
     pub(crate) count: u64,
@@ -26,8 +24,8 @@ pub(crate) struct Recoveries {
 }
 
 impl Faults {
-    pub(crate) fn add(&mut self, kind: &'static str, recovery: Duration) {
-        let recoveries = self.by_kind.entry(kind).or_default();
+    pub(crate) fn add(&mut self, kind: &str, recovery: Duration) {
+        let recoveries = self.by_kind.entry(kind.to_owned()).or_default();
         recoveries.count += 1;
         recoveries.longest = recoveries.longest.max(recovery);
         recoveries.too_long += u64::from(recovery > RECOVERY_LIMIT);
@@ -46,7 +44,6 @@ impl Faults {
     }
 }
 
-/// The figures as text.
 pub(crate) fn text(pair: Pair, seed: u64, took: Duration, counts: &Counts, faults: &Faults) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| writeln!(text, "  {name:<28} {value}").unwrap();

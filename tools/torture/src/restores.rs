@@ -15,14 +15,11 @@ use super::report::RECOVERY_LIMIT;
 
 /// Files of which each edit chooses one.
 const NAMES: u64 = 16;
-/// Edits between two synchronisations.
 const EDITS: u64 = 6;
-/// Between two attempts.
 const POLL: Duration = Duration::from_millis(50);
 /// Runs within which both sides must be equal.
 const RUNS: usize = 6;
 
-/// What happened in a run.
 #[derive(Debug, Default)]
 struct Figures {
     restores: u64,
@@ -40,7 +37,6 @@ struct Scene {
     store_id: String,
     folder: PathBuf,
     backup: PathBuf,
-    contents: u64,
     reader: Reader,
     figures: Figures,
     violations: Vec<String>,
@@ -79,7 +75,6 @@ impl Scene {
             store_id: String::new(),
             folder,
             backup,
-            contents: 0,
             reader: Reader::default(),
             figures: Figures::default(),
             violations: Vec::new(),
@@ -120,13 +115,11 @@ impl Scene {
         self.synchronise().await;
         let kept = self.everything().await;
         for content in before.difference(&kept) {
-            let violation = format!("no side has {content:?}, which the folder had before the restore");
-            self.violations.push(violation);
+            self.violations.push(format!("no side has {content:?}, which the folder had before the restore"));
         }
         self.read_changes().await;
     }
 
-    /// Removes kept files once there are many.
     fn remove_old_conflicts(&self) {
         let mut kept: Vec<_> = self.files().into_keys().collect();
         kept.retain(|name| name.contains(".conflict-"));
@@ -148,8 +141,7 @@ impl Scene {
 
     fn new_content(&mut self) -> String {
         self.figures.edits += 1;
-        self.contents += 1;
-        format!("content {}", self.contents)
+        format!("content {}", self.figures.edits)
     }
 
     fn edit_folder(&mut self) {
@@ -187,7 +179,6 @@ impl Scene {
         };
     }
 
-    /// Synchronises until both sides are equal.
     async fn synchronise(&mut self) {
         let folder = self.folder.to_string_lossy().into_owned();
         for _ in 0..RUNS {
@@ -206,8 +197,7 @@ impl Scene {
                 return;
             }
         }
-        let problem = format!("folder and store differ after {RUNS} synchronisations");
-        self.violations.push(problem);
+        self.violations.push(format!("folder and store differ after {RUNS} synchronisations"));
     }
 
     /// Every content of the folder and of the store's history.
@@ -308,11 +298,8 @@ impl Scene {
         let memories = self.memories().await;
         let stored: BTreeMap<_, _> = memories.into_iter().map(|(path, (id, _))| (id, path)).collect();
         if stored != self.reader.paths {
-            let violation = format!(
-                "a reader at {} knows {:?}, the store has {stored:?}",
-                self.reader.place, self.reader.paths
-            );
-            self.violations.push(violation);
+            let Reader { place, paths } = &self.reader;
+            self.violations.push(format!("a reader at {place} knows {paths:?}, the store has {stored:?}"));
         }
     }
 }

@@ -1,11 +1,13 @@
 //! One run: start everything, disturb it, let it rest, compare.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::join_all;
+use keepsake_testkit::locked;
 use serde_json::json;
 use tokio::sync::RwLock;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
@@ -19,17 +21,14 @@ use super::random::Random;
 use super::report::{self, Faults, RECOVERY_LIMIT};
 use super::workload::{Group, LAST_CALLS};
 
-/// Groups of clients, each with a store.
 const GROUPS: usize = 3;
 /// Of each client: about a hundred steps a second in all, so that comparing takes
 /// less time than the run.
 const PACE: Duration = Duration::from_millis(150);
 /// After the last fault, everything works from then on.
 const REST: Duration = RECOVERY_LIMIT;
-/// How long undisturbed service is watched.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Violations that are printed.
 const SHOWN: usize = 100;
 
 /// Runs clients and faults on a pair, and fails on any violation.
@@ -60,16 +59,16 @@ pub(crate) async fn run(pair: Pair, settings: Settings) {
     let is_over = tokio::time::timeout(LAST_CALLS, join_all(clients)).await.is_ok();
     probing.cancel();
     if !is_over {
-        shared.counts().violations.push(format!("calls did not end within {LAST_CALLS:?}"));
+        shared.report(format!("calls did not end within {LAST_CALLS:?}"));
     }
 
-    let logs: Vec<_> = { Mutex::lock(&logs).unwrap_or_else(PoisonError::into_inner).clone() };
+    let logs: Vec<_> = locked(&logs).clone();
     let reader = Reader::new(&fleet.gateways[0].url(), &fleet.key);
     let mut violations = reader.check_stores(&logs).await;
     violations.extend(audit::check_fleet(&fleet).await);
     let mut counts = shared.counts().clone();
     counts.violations.extend(violations);
-    let faults = controller.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let faults = locked(&controller.faults).clone();
     conclude(pair, settings, took, &counts, &faults);
 }
 
@@ -88,20 +87,16 @@ fn conclude(pair: Pair, settings: Settings, took: Duration, counts: &Counts, fau
 /// Injects faults for the given time.
 async fn disturb(controller: &Arc<Controller>, random: &mut Random, duration: Duration) {
     let ending = CancellationToken::new();
-    let mut lanes = Vec::new();
+    let mut lanes = JoinSet::new();
     for number in 0..controller.fleet.gateways.len() {
-        let lane = Arc::clone(controller).torture_gateway(number, random.fork(), ending.clone());
-        lanes.push(tokio::spawn(lane));
+        lanes.spawn(Arc::clone(controller).torture_gateway(number, random.fork(), ending.clone()));
     }
-    lanes.push(tokio::spawn(Arc::clone(controller).torture_postgres(random.fork(), ending.clone())));
-    lanes.push(tokio::spawn(Arc::clone(controller).run_jobs(random.fork(), ending.clone())));
-    let exports = Exports::new(controller, random.fork(), ending.clone());
-    lanes.push(tokio::spawn(exports.run()));
+    lanes.spawn(Arc::clone(controller).torture_postgres(random.fork(), ending.clone()));
+    lanes.spawn(Arc::clone(controller).run_jobs(random.fork(), ending.clone()));
+    lanes.spawn(Exports::new(controller, random.fork(), ending.clone()).run());
     tokio::time::sleep(duration).await;
     ending.cancel();
-    for lane in join_all(lanes).await {
-        lane.unwrap();
-    }
+    lanes.join_all().await;
 }
 
 /// Once faults are over for a while, no request fails.
@@ -112,11 +107,9 @@ async fn watch_undisturbed(shared: &Shared) {
     };
     let before = failed(&shared.counts());
     tokio::time::sleep(WATCHED).await;
-    let mut counts = shared.counts();
-    let failures = failed(&counts) - before;
+    let failures = failed(&shared.counts()) - before;
     if failures > 0 {
-        let violation = format!("{failures} requests failed more than {REST:?} after the last fault");
-        counts.violations.push(violation);
+        shared.report(format!("{failures} requests failed more than {REST:?} after the last fault"));
     }
 }
 
@@ -127,8 +120,8 @@ async fn start_probers(
     probing: &CancellationToken,
 ) -> Vec<Arc<Prober>> {
     let mut client = Client::new(shared, random.fork());
-    let mut request = Request::post("/v1/memory_stores".to_owned(), json!({"name": "probes"}));
-    request.idempotency_key = Some("probes".to_owned());
+    let store = json!({"name": "probes"});
+    let request = Request::once("/v1/memory_stores".to_owned(), store, "probes".to_owned());
     let made = client.call(&request).await.body;
     let store_id = made["id"].as_str().unwrap().to_owned();
     let mut probers = Vec::new();

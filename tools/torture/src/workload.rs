@@ -1,10 +1,11 @@
 //! The clients' work: edits of shared files, lives of separate files, reads.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use keepsake_core::ContentHash;
-use keepsake_testkit::history::{Change, Edit, Interval, Observed, Target, tag};
+use keepsake_testkit::history::{Change, Edit, Observed, Target, tag};
+use keepsake_testkit::locked;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -12,13 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::client::{Client, Ended, Ending, Request, Shared, StoreLog};
 use super::random::Random;
 
-/// Clients that share a store.
-pub(crate) const CLIENTS_PER_STORE: u64 = 5;
-/// Files that they all edit.
+const CLIENTS_PER_STORE: u64 = 5;
 const SHARED_FILES: u64 = 4;
 /// Lines above which a file is shortened.
 const MAX_LINES: usize = 40;
-/// Calls after which a group of clients goes to a new store.
 const CALLS_PER_STORE: usize = 2_500;
 
 /// A store that a group of clients uses, and what they know of it.
@@ -71,21 +69,21 @@ impl Group {
     }
 
     fn current(&self) -> Option<Arc<Store>> {
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let store = locked(&self.store).clone()?;
         let calls = store.log.history().calls.len();
         (calls < CALLS_PER_STORE).then_some(store)
     }
 
     /// Takes a new store, unless another client was quicker.
     fn offer(&self, store_id: &str) -> Arc<Store> {
-        let mut current = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = locked(&self.store);
         if let Some(store) = &*current
             && store.log.history().calls.len() < CALLS_PER_STORE
         {
             return Arc::clone(store);
         }
         let log = StoreLog::new(store_id);
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&log));
+        locked(&self.logs).push(Arc::clone(&log));
         let store = Arc::new(Store { log, known: Mutex::default() });
         *current = Some(Arc::clone(&store));
         store
@@ -104,9 +102,7 @@ impl Worker {
     async fn work(mut self, stopping: CancellationToken) {
         while !stopping.is_cancelled() {
             let next_at = tokio::time::Instant::now() + self.group.pace;
-            let Some(store) = self.choose_store().await else {
-                continue;
-            };
+            let Some(store) = self.choose_store().await else { continue };
             self.step(&store).await;
             tokio::time::sleep_until(next_at).await;
         }
@@ -117,8 +113,8 @@ impl Worker {
         let current = if let Some(store) = self.group.current() {
             store
         } else {
-            let mut request = Request::post("/v1/memory_stores".to_owned(), json!({"name": "torture"}));
-            request.idempotency_key = Some(format!("store-{}", self.client.shared.number()));
+            let key = format!("store-{}", self.client.shared.number());
+            let request = Request::once("/v1/memory_stores".to_owned(), json!({"name": "torture"}), key);
             let made = self.client.call(&request).await;
             self.group.offer(made.body["id"].as_str()?)
         };
@@ -155,15 +151,19 @@ impl Worker {
     /// A tool's block, which can be sent again under its id.
     fn block(store: &Store, number: u64, name: &str, input: &Value) -> Request {
         let body = json!({"type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": input});
-        Request::post(format!("/v1/memory_stores/{}/tool_calls", store.log.store_id), body)
+        Request::post(store.route("tool_calls"), body)
+    }
+
+    async fn use_tool(&mut self, store: &Store, number: u64, name: &str, input: &Value, change: Change) {
+        let request = Self::block(store, number, name, input);
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn append(&mut self, store: &Store, number: u64, path: String) {
         let text = tag(number);
         let input = json!({"path": format!("/memories{path}"), "content": text});
-        let request = Self::block(store, number, "memory_append", &input);
         let change = Change::Edit { path, edit: Edit::Append { text } };
-        self.client.change(&store.log, number, change, &request).await;
+        self.use_tool(store, number, "memory_append", &input, change).await;
     }
 
     async fn insert(&mut self, store: &Store, number: u64, path: String) {
@@ -171,37 +171,27 @@ impl Worker {
         let input = json!({
             "command": "insert", "path": format!("/memories{path}"), "insert_line": 0, "insert_text": text,
         });
-        let request = Self::block(store, number, "memory", &input);
         let change = Change::Edit { path, edit: Edit::Insert { after: 0, text } };
-        self.client.change(&store.log, number, change, &request).await;
+        self.use_tool(store, number, "memory", &input, change).await;
     }
 
     /// Replaces a line that was there a moment ago.
     async fn replace(&mut self, store: &Store, number: u64, path: &str) {
-        let Some(content) = self.view(store, path).await else {
-            return;
-        };
+        let Some(content) = self.view(store, path).await else { return };
         let lines: Vec<_> = content.lines().collect();
-        let Some(old) = self.client.random.pick(&lines).map(|line| (*line).to_owned()) else {
-            return;
-        };
+        let Some(old) = self.client.random.pick(&lines).map(|line| (*line).to_owned()) else { return };
         let new = tag(number);
         let input = json!({
             "command": "str_replace", "path": format!("/memories{path}"), "old_str": old, "new_str": new,
         });
-        let request = Self::block(store, number, "memory", &input);
         let change = Change::Edit { path: path.to_owned(), edit: Edit::Replace { old, new } };
-        self.client.change(&store.log, number, change, &request).await;
+        self.use_tool(store, number, "memory", &input, change).await;
     }
 
     /// Reads a memory, and writes it back with another line under a precondition.
     async fn update(&mut self, store: &Store, number: u64) {
-        let Some((memory_id, _)) = self.known_memory(store) else {
-            return;
-        };
-        let Some(read) = self.client.read(&store.log, &memory_id).await else {
-            return;
-        };
+        let Some((memory_id, _)) = self.known_memory(store) else { return };
+        let Some(read) = self.client.read(&store.log, &memory_id).await else { return };
         let expected = read["content"].as_str().unwrap().to_owned();
         let lines: Vec<_> = expected.lines().collect();
         let kept = if lines.len() > MAX_LINES { &lines[lines.len() - MAX_LINES / 4..] } else { &lines[..] };
@@ -210,7 +200,7 @@ impl Worker {
             "content": content,
             "precondition": {"type": "content_sha256", "content_sha256": sha256(&expected)},
         });
-        let path = format!("/v1/memory_stores/{}/memories/{memory_id}", store.log.store_id);
+        let path = store.route(&format!("memories/{memory_id}"));
         let mut request = if self.client.random.percent(30) {
             body["memory_id"] = json!(memory_id);
             batch_of(store, "update", body)
@@ -232,7 +222,7 @@ impl Worker {
     async fn create(&mut self, store: &Store, number: u64) {
         let path = format!("/own/{}.md", tag(number));
         let content = format!("{}\n", tag(number));
-        let at = format!("/v1/memory_stores/{}/memories", store.log.store_id);
+        let at = store.route("memories");
         let body = json!({"path": path, "content": content});
         let mut request = if self.client.random.percent(40) {
             batch_of(store, "create", body)
@@ -250,28 +240,20 @@ impl Worker {
         let path = format!("/own/{}.md", tag(number));
         let content = format!("{}\n", tag(number));
         let input = json!({"command": "create", "path": format!("/memories{path}"), "file_text": content});
-        let request = Self::block(store, number, "memory", &input);
         let change = Change::Create { path, content };
-        self.client.change(&store.log, number, change, &request).await;
+        self.use_tool(store, number, "memory", &input, change).await;
     }
 
     async fn delete(&mut self, store: &Store, number: u64) {
-        let Some((memory_id, path)) = self.known_memory(store) else {
-            return;
-        };
+        let Some((memory_id, path)) = self.known_memory(store) else { return };
         // Shared files are deleted seldom.
         if !path.starts_with("/own/") && !self.client.random.percent(10) {
             return;
         }
-        let Some(read) = self.client.read(&store.log, &memory_id).await else {
-            return;
-        };
+        let Some(read) = self.client.read(&store.log, &memory_id).await else { return };
         let expected = read["content"].as_str().unwrap().to_owned();
-        let path = format!(
-            "/v1/memory_stores/{}/memories/{memory_id}?expected_content_sha256={}",
-            store.log.store_id,
-            sha256(&expected)
-        );
+        let expects = format!("expected_content_sha256={}", sha256(&expected));
+        let path = store.route(&format!("memories/{memory_id}?{expects}"));
         let request = Request { method: Method::DELETE, is_repeatable: false, ..Request::get(path) };
         let target = Target::Memory(memory_id.clone());
         let change = Change::Delete { target, expected: Some(expected) };
@@ -285,9 +267,8 @@ impl Worker {
             _ => shared.to_owned(),
         };
         let input = json!({"command": "delete", "path": format!("/memories{path}")});
-        let request = Self::block(store, number, "memory", &input);
         let change = Change::Delete { target: Target::Path(path), expected: None };
-        self.client.change(&store.log, number, change, &request).await;
+        self.use_tool(store, number, "memory", &input, change).await;
     }
 
     async fn rename(&mut self, store: &Store, number: u64) {
@@ -302,37 +283,30 @@ impl Worker {
             });
             (Target::Path(path), Self::block(store, number, "memory", &input))
         } else {
-            let at = format!("/v1/memory_stores/{}/memories/{memory_id}", store.log.store_id);
-            let mut request = Request::post(at, json!({"path": to}));
-            request.idempotency_key = Some(format!("rename-{number}"));
+            let at = store.route(&format!("memories/{memory_id}"));
+            let request = Request::once(at, json!({"path": to}), format!("rename-{number}"));
             (Target::Memory(memory_id), request)
         };
         self.client.change(&store.log, number, Change::Rename { target, to }, &request).await;
     }
 
     async fn restore(&mut self, store: &Store, number: u64) {
-        let Some(version_id) = self.known_version(store) else {
-            return;
-        };
-        let path = format!("/v1/memory_stores/{}/memory_versions/{version_id}/restore", store.log.store_id);
-        let mut request = Request::post(path, json!({}));
-        request.idempotency_key = Some(format!("restore-{number}"));
+        let Some(version_id) = self.known_version(store) else { return };
+        let path = store.route(&format!("memory_versions/{version_id}/restore"));
+        let request = Request::once(path, json!({}), format!("restore-{number}"));
         self.client.change(&store.log, number, Change::Restore { version_id }, &request).await;
     }
 
     async fn redact(&mut self, store: &Store, number: u64) {
-        let Some(version_id) = self.known_version(store) else {
-            return;
-        };
-        let path = format!("/v1/memory_stores/{}/memory_versions/{version_id}/redact", store.log.store_id);
+        let Some(version_id) = self.known_version(store) else { return };
+        let path = store.route(&format!("memory_versions/{version_id}/redact"));
         let request = Request::post(path, json!({}));
         self.client.change(&store.log, number, Change::Redact { version_id }, &request).await;
     }
 
-    /// Views a file, and logs what it saw.
     async fn view(&mut self, store: &Store, path: &str) -> Option<String> {
         let body = json!({"command": "view", "path": format!("/memories{path}")});
-        let url = format!("/v1/memory_stores/{}/tool_calls", store.log.store_id);
+        let url = store.route("tool_calls");
         let ended = self.client.call(&Request::post(url, body)).await;
         let shown = match ended.outcome {
             Ending::Done => ended.body["content"].as_str()?.to_owned(),
@@ -351,9 +325,7 @@ impl Worker {
     }
 
     async fn retrieve(&mut self, store: &Store) {
-        let Some((memory_id, _)) = self.known_memory(store) else {
-            return;
-        };
+        let Some((memory_id, _)) = self.known_memory(store) else { return };
         if let Some(read) = self.client.read(&store.log, &memory_id).await {
             store.note_memory(&read);
         }
@@ -361,7 +333,7 @@ impl Worker {
 
     /// Lists with content, which reads each memory that is shown.
     async fn list(&mut self, store: &Store) {
-        let path = format!("/v1/memory_stores/{}/memories?view=full&limit=20", store.log.store_id);
+        let path = store.route("memories?view=full&limit=20");
         let ended = self.client.call(&Request::get(path)).await;
         if ended.outcome != Ending::Done {
             self.client.unread::<()>();
@@ -378,7 +350,7 @@ impl Worker {
     }
 
     async fn search(&mut self, store: &Store) {
-        let path = format!("/v1/memory_stores/{}/search?query=shared", store.log.store_id);
+        let path = store.route("search?query=shared");
         if self.client.call(&Request::get(path)).await.outcome != Ending::Done {
             self.client.unread::<()>();
         }
@@ -388,9 +360,7 @@ impl Worker {
         if self.session.is_none() {
             self.session = self.begin_session(store).await;
         }
-        let Some((session_id, token, directory)) = &self.session else {
-            return;
-        };
+        let Some((session_id, token, directory)) = &self.session else { return };
         let text = tag(number);
         let input = json!({"path": format!("{directory}{path}"), "content": text});
         let mut request = Self::block(store, number, "memory_append", &input);
@@ -427,9 +397,8 @@ impl Worker {
             return;
         }
         if let Some(sha256) = error["current_content_sha256"].as_str() {
-            let at = Interval { began: ended.at.began, ended: ended.at.ended };
             let target = Target::Memory(memory_id.to_owned());
-            self.client.saw(&store.log, at, target, Observed::Sha256(sha256.to_owned()));
+            self.client.saw(&store.log, ended.at, target, Observed::Sha256(sha256.to_owned()));
         }
     }
 
@@ -443,14 +412,16 @@ impl Worker {
 }
 
 impl Store {
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        locked(&self.known)
+    }
+
+    fn route(&self, rest: &str) -> String {
+        format!("/v1/memory_stores/{}/{rest}", self.log.store_id)
     }
 
     fn note_memory(&self, memory: &Value) {
-        let (Some(id), Some(path)) = (memory["id"].as_str(), memory["path"].as_str()) else {
-            return;
-        };
+        let (Some(id), Some(path)) = (memory["id"].as_str(), memory["path"].as_str()) else { return };
         let mut known = self.known();
         match known.memories.iter_mut().find(|(known, _)| known == id) {
             Some((_, at)) => path.clone_into(at),
@@ -467,10 +438,9 @@ impl Store {
     }
 }
 
-/// A batch of one operation.
 fn batch_of(store: &Store, kind: &str, mut operation: Value) -> Request {
     operation["type"] = json!(kind);
-    let path = format!("/v1/memory_stores/{}/memories/batch", store.log.store_id);
+    let path = store.route("memories/batch");
     Request::post(path, json!({"operations": [operation]}))
 }
 

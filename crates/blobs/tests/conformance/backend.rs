@@ -1,50 +1,13 @@
-//! Fresh stores, and a way past them to plant foreign objects.
+//! Stores in S3, and servers that answer as a test says.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use aws_sdk_s3::primitives::ByteStream;
-use keepsake_blobs::{BlobStore, BlobUrl, S3Blobs};
+use keepsake_blobs::{S3Blobs, S3Options};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_telemetry::Metrics;
-use keepsake_testkit::s3::{raw_s3_client, s3_options, unique_prefix};
+use keepsake_testkit::s3::{s3_options, unique_prefix};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use uuid::Uuid;
-
-/// An empty place for blobs, which may be opened many times.
-pub(crate) struct Backend {
-    prefix: String,
-}
-
-impl Backend {
-    pub(crate) fn fresh_s3() -> Self {
-        Self { prefix: unique_prefix() }
-    }
-
-    pub(crate) async fn open(&self) -> Arc<dyn BlobStore> {
-        Arc::new(S3Blobs::connect(s3_options(&self.prefix)).await.unwrap())
-    }
-
-    /// As the server opens it, from what its configuration says.
-    pub(crate) async fn open_by_url(&self) -> Arc<dyn BlobStore> {
-        let options = s3_options(&self.prefix);
-        let url = format!("s3://{}/{}", options.bucket, self.prefix);
-        let url = url.parse::<BlobUrl>().unwrap();
-        let opened = keepsake_blobs::open(&url, &options.settings, &Metrics::default()).await;
-        opened.unwrap().unwrap()
-    }
-
-    /// Writes an object of any name among the blobs.
-    pub(crate) async fn plant(&self, name: &str) {
-        let options = s3_options(&self.prefix);
-        raw_s3_client()
-            .put_object()
-            .bucket(options.bucket)
-            .key(format!("{}/{name}", self.prefix))
-            .body(ByteStream::from_static(b"foreign"))
-            .send()
-            .await
-            .unwrap();
-    }
-}
 
 /// The key of a small number each for tenant, store and blob.
 pub(crate) fn key(tenant: u128, store: u128, blob: u128) -> BlobKey {
@@ -53,4 +16,52 @@ pub(crate) fn key(tenant: u128, store: u128, blob: u128) -> BlobKey {
         store_id: StoreId::from_uuid(Uuid::from_u128(store)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
     }
+}
+
+/// Options of an empty place for blobs.
+pub(crate) fn fresh_options() -> S3Options {
+    s3_options(&unique_prefix())
+}
+
+/// The same at a server of the test.
+pub(crate) fn options_for(endpoint: &str) -> S3Options {
+    let mut options = fresh_options();
+    options.settings.endpoint = Some(endpoint.to_owned());
+    options
+}
+
+pub(crate) async fn connect(options: S3Options) -> S3Blobs {
+    S3Blobs::connect(options).await.unwrap()
+}
+
+/// Answers each request by its first line, once a connection, and keeps those lines.
+pub(crate) async fn server_that_tells(
+    answer: impl Fn(&str) -> String + Send + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 8 * 1024];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let text = String::from_utf8_lossy(&request[..read]).into_owned();
+            let line = text.lines().next().unwrap_or_default().to_owned();
+            let answer = answer(&line);
+            kept.lock().unwrap().push(line);
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (endpoint, requests)
+}
+
+/// Gives every request the same answer.
+pub(crate) async fn server_that_answers(answer: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
+    server_that_tells(move |_| answer.to_owned()).await
+}
+
+pub(crate) fn http(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
 }

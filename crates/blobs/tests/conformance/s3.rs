@@ -1,71 +1,13 @@
 //! What only a store in S3 must do.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use keepsake_blobs::{BlobError, BlobStore, Erased, S3Blobs, S3Options};
-use keepsake_testkit::s3::{s3_options, unique_prefix};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use keepsake_blobs::{BlobError, BlobStore, Erased, S3Blobs};
 
-use crate::backend::key;
-
-pub(crate) async fn connect(options: S3Options) -> S3Blobs {
-    S3Blobs::connect(options).await.unwrap()
-}
-
-pub(crate) fn options_for(endpoint: &str) -> S3Options {
-    let mut options = s3_options(&unique_prefix());
-    options.settings.endpoint = Some(endpoint.to_owned());
-    options
-}
-
-/// Answers every connection once with the same text; counts them.
-pub(crate) async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let answered = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&answered);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            count.fetch_add(1, Ordering::SeqCst);
-            let mut request = [0; 8 * 1024];
-            let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(answer.as_bytes()).await;
-        }
-    });
-    (endpoint, answered)
-}
-
-/// Answers each request by its first line, once a connection, and keeps those
-/// lines.
-pub(crate) async fn server_that_tells(
-    answer: impl Fn(&str) -> String + Send + 'static,
-) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let requests = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&requests);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = vec![0; 8 * 1024];
-            let read = stream.read(&mut request).await.unwrap_or_default();
-            let text = String::from_utf8_lossy(&request[..read]).into_owned();
-            let line = text.lines().next().unwrap_or_default().to_owned();
-            let answer = answer(&line);
-            kept.lock().unwrap().push(line);
-            let _ = stream.write_all(answer.as_bytes()).await;
-        }
-    });
-    (endpoint, requests)
-}
-
-pub(crate) fn http(status: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
-}
+use crate::backend::{
+    connect, fresh_options, http, key, options_for, server_that_answers, server_that_tells,
+};
 
 fn count(requests: &Mutex<Vec<String>>, of: &str) -> usize {
     let requests = requests.lock().unwrap();
@@ -156,8 +98,8 @@ async fn locked_versions_are_counted_and_the_others_deleted() {
 }
 
 #[tokio::test]
-async fn wrong_secret_is_denied() {
-    let mut options = s3_options(&unique_prefix());
+async fn wrong_credentials_are_denied_and_a_missing_bucket_is_a_misconfiguration() {
+    let mut options = fresh_options();
     options.settings.credentials.as_mut().unwrap().secret_access_key = "wrong".repeat(8).into();
     let store = connect(options).await;
     for outcome in [
@@ -169,19 +111,12 @@ async fn wrong_secret_is_denied() {
     ] {
         assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
     }
-}
-
-#[tokio::test]
-async fn unknown_access_key_is_denied() {
-    let mut options = s3_options(&unique_prefix());
+    let mut options = fresh_options();
     options.settings.credentials.as_mut().unwrap().access_key_id = "GK0123456789abcdef01234567".to_owned();
     let outcome = connect(options).await.check().await;
     assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
-}
 
-#[tokio::test]
-async fn missing_bucket_is_a_misconfiguration() {
-    let mut options = s3_options(&unique_prefix());
+    let mut options = fresh_options();
     options.bucket = "keepsake-tests-no-such-bucket".to_owned();
     let store = connect(options).await;
     for outcome in [store.check().await, store.get(&key(1, 1, 1), 1_000).await.map(drop)] {
@@ -192,58 +127,23 @@ async fn missing_bucket_is_a_misconfiguration() {
 }
 
 #[tokio::test]
-async fn unreachable_server_is_unavailable() {
+async fn unreachable_failing_and_cut_off_servers_are_unavailable() {
     let unused_port = keepsake_testkit::keepsake_server::free_port();
     for endpoint in [format!("http://127.0.0.1:{unused_port}"), "http://no-such-host.invalid".to_owned()] {
         let outcome = connect(options_for(&endpoint)).await.check().await;
         assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{endpoint}: {outcome:?}");
     }
-}
 
-#[tokio::test]
-async fn server_errors_are_unavailable_after_four_attempts() {
-    let (endpoint, answered) = server_that_answers(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    )
-    .await;
+    let (endpoint, requests) = server_that_tells(|_| http("503 Service Unavailable", "")).await;
     let store = connect(options_for(&endpoint)).await;
     let outcome = store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
-    assert_eq!(answered.load(Ordering::SeqCst), 4);
-}
+    assert_eq!(requests.lock().unwrap().len(), 4, "attempts");
 
-#[tokio::test]
-async fn truncated_body_is_never_returned_as_the_blob() {
-    let (endpoint, _) =
-        server_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this")
-            .await;
+    let cut_off = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this";
+    let (endpoint, _) = server_that_answers(cut_off).await;
     let outcome = connect(options_for(&endpoint)).await.get(&key(1, 1, 1), 1_000).await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
-}
-
-#[tokio::test]
-async fn neighbouring_prefixes_do_not_see_each_other() {
-    let prefix = unique_prefix();
-    let (ours, neighbour) =
-        (connect(s3_options(&prefix)).await, connect(s3_options(&format!("{prefix}2"))).await);
-    neighbour.put(&key(1, 1, 1), Bytes::from_static(b"theirs")).await.unwrap();
-    assert_eq!(ours.list(None, None, 10).await.unwrap(), []);
-    assert_eq!(ours.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn listing_continues_past_the_largest_page_of_the_server() {
-    // A server answers at most 1,000 objects at once.
-    const BLOBS: u128 = 1_050;
-    let store = connect(s3_options(&unique_prefix())).await;
-    let puts = futures::stream::iter((0..BLOBS).map(|blob| {
-        let store = &store;
-        async move { store.put(&key(1, 1, blob), Bytes::from_static(b"text")).await }
-    }));
-    let outcomes: Vec<_> = puts.buffer_unordered(16).collect().await;
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let listed = store.list(None, None, 5_000).await.unwrap();
-    assert!(listed.iter().map(|blob| blob.key).eq((0..BLOBS).map(|blob| key(1, 1, blob))));
 }
 
 #[tokio::test]
@@ -269,7 +169,7 @@ async fn invalid_settings_are_refused() {
 
 #[tokio::test]
 async fn debug_output_shows_no_secret() {
-    let mut options = s3_options(&unique_prefix());
+    let mut options = fresh_options();
     options.settings.credentials.as_mut().unwrap().secret_access_key = "do-not-show".to_owned().into();
     assert!(!format!("{options:?}").contains("do-not-show"));
     assert!(!format!("{:?}", connect(options).await).contains("do-not-show"));

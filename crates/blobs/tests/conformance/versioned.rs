@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use keepsake_blobs::{BlobStore, Erased, ErasedBatch, S3Blobs};
 use keepsake_core::BlobKey;
-use keepsake_testkit::s3::{s3_options, unique_prefix};
 use keepsake_testkit::versioned_s3;
 
-use crate::backend::key;
+use crate::backend::{connect, fresh_options, key};
 
 async fn put(store: &S3Blobs, blob: u128) {
     store.put(&key(1, 1, blob), Bytes::from_static(b"text")).await.unwrap();
@@ -14,50 +13,40 @@ async fn put(store: &S3Blobs, blob: u128) {
 
 /// The required answer of a server without versioning.
 async fn assert_keeps_none() {
-    let store = S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap();
+    let store = connect(fresh_options()).await;
     put(&store, 1).await;
     assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
 }
 
 #[tokio::test]
-async fn erasing_a_blob_deletes_all_its_versions() {
+async fn erasing_deletes_all_versions_of_a_blob_and_of_a_store() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
-    let store = S3Blobs::connect(place.options.clone()).await.unwrap();
-    for blob in [1, 2, 3] {
-        put(&store, blob).await;
-    }
-    // Deleted earlier; its versions still exist.
-    store.delete(&key(1, 1, 1)).await.unwrap();
-    assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
-    assert_eq!(place.versions().await, 4);
-    for blob in [1, 2] {
-        let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-        assert_eq!(erased, Erased::EveryVersion);
-    }
-    assert_eq!(place.versions().await, 1);
-    assert!(store.get(&key(1, 1, 3), 1_000).await.unwrap().is_some());
-    assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::EveryVersion);
-}
-
-#[tokio::test]
-async fn erasing_a_store_deletes_versions_of_deleted_blobs() {
-    let Some(place) = versioned_s3().await else {
-        return assert_keeps_none().await;
-    };
-    let store = S3Blobs::connect(place.options.clone()).await.unwrap();
-    for blob in [1, 2, 3] {
+    let store = connect(place.options.clone()).await;
+    for blob in 1..=4 {
         put(&store, blob).await;
     }
     store.put(&key(1, 2, 9), Bytes::from_static(b"other")).await.unwrap();
-    store.delete(&key(1, 1, 1)).await.unwrap();
+    // Deleted earlier; their versions still exist.
+    for blob in [1, 3] {
+        store.delete(&key(1, 1, blob)).await.unwrap();
+        assert_eq!(store.get(&key(1, 1, blob), 1_000).await.unwrap(), None);
+    }
+    assert_eq!(place.versions().await, 7);
+    for blob in [1, 2, 1] {
+        let erased = store.erase(&key(1, 1, blob)).await.unwrap();
+        assert_eq!(erased, Erased::EveryVersion);
+    }
+    assert_eq!(place.versions().await, 4);
+    assert!(store.get(&key(1, 1, 4), 1_000).await.unwrap().is_some());
+
     let one = key(1, 1, 1);
-    let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
-    assert_eq!(erased, every_version(3, None));
-    assert_eq!(place.versions().await, 1);
-    let again = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
-    assert_eq!(again, every_version(0, None));
+    for gone in [2, 0] {
+        let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
+        assert_eq!(erased, every_version(gone, None));
+        assert_eq!(place.versions().await, 1);
+    }
 }
 
 /// The result when all versions were listed and deleted.
@@ -70,7 +59,7 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
     let Some(place) = versioned_s3().await else {
         return assert_keeps_none().await;
     };
-    let store = S3Blobs::connect(place.options.clone()).await.unwrap();
+    let store = connect(place.options.clone()).await;
     let text = Bytes::from_static(b"text");
     for of_tenant in [key(2, 1, 1), key(2, 1, 2), key(2, 5, 1), key(2, 6, 1), key(3, 1, 1)] {
         store.put(&of_tenant, text.clone()).await.unwrap();
@@ -99,8 +88,8 @@ async fn erasing_a_tenant_deletes_versions_of_deleted_blobs_in_batches() {
 #[tokio::test]
 async fn removed_blobs_are_listed_by_their_keys() {
     let (store, keeps_versions) = match versioned_s3().await {
-        Some(place) => (S3Blobs::connect(place.options.clone()).await.unwrap(), true),
-        None => (S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap(), false),
+        Some(place) => (connect(place.options.clone()).await, true),
+        None => (connect(fresh_options()).await, false),
     };
     for blob in 1..=6 {
         put(&store, blob).await;

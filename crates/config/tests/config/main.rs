@@ -78,3 +78,11 @@ fn problems(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let problems = error.problems().iter();
     problems.map(|problem| problem.replace(&folder, "")).collect()
 }
+
+/// That a configuration has one problem, which says this and shows no secret.
+#[track_caller]
+fn assert_problem(text: &str, variables: &[(&str, &str)], told: &str) {
+    let found = problems(text, variables);
+    assert!(found.len() == 1 && found[0].contains(told), "{found:?} does not say {told}");
+    assert!(!found[0].contains(SECRET), "{found:?}");
+}

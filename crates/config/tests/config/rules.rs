@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the scanner of `rules`, a list as TOML, finds in `text`.
+/// What the scanner finds in `text`.
 fn found_by(settings: &Settings, text: &str) -> Vec<String> {
     let findings = settings.scanner.scan(text);
     findings.iter().map(|finding| finding.kind.to_string()).collect()
@@ -29,30 +29,24 @@ fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
 
 #[test]
 fn invalid_scanner_rule_is_named() {
-    let problem =
-        |rules: &str| problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
-    let start = "sensitive_data.rules (keepsake.toml, line 6)";
     let list = "must be a list such as [{ kind = \"employee_id\", pattern = \"EMP-[0-9]{6}\" }]";
-    for other in ["1", "\"hunter2\"", "{ kind = \"a\" }"] {
-        assert_eq!(problem(other), format!("{start} {list}"));
-    }
-    let fields = "must have a kind and a pattern, both text, and nothing else";
-    for (rules, number) in [
-        ("[1]", 1),
-        ("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]", 2),
-        ("[{ kind = \"a\", pattern = 1 }]", 1),
-        ("[{ kind = \"a\", patern = \"b\" }]", 1),
-        ("[{ kind = \"a\", pattern = \"b\", hunter2 = 1 }]", 1),
+    let fields = |number| format!("{list}: rule {number} must have a kind and a pattern");
+    for (rules, told) in [
+        ("1", list.to_owned()),
+        ("\"hunter2\"", list.to_owned()),
+        ("{ kind = \"a\" }", list.to_owned()),
+        ("[1]", fields(1)),
+        ("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]", fields(2)),
+        ("[{ kind = \"a\", pattern = 1 }]", fields(1)),
+        ("[{ kind = \"a\", pattern = \"b\", hunter2 = 1 }]", fields(1)),
+        ("[{ kind = \"a\", pattern = \"hunter2(\" }]", "has a pattern that is not a valid".to_owned()),
+        ("[{ kind = \"A b\", pattern = \"x\" }]", "has a kind that must be a name such as".to_owned()),
     ] {
-        assert_eq!(problem(rules), format!("{start} {list}: rule {number} {fields}"));
+        let found = problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
+        assert!(
+            found.starts_with(&format!("sensitive_data.rules (keepsake.toml, line 6) {told}")),
+            "{found}"
+        );
+        assert!(!found.contains(SECRET), "{found}");
     }
-    assert_eq!(
-        problem("[{ kind = \"a\", pattern = \"hunter2(\" }]"),
-        format!(
-            "{start} has a pattern that is not a valid regular expression: unclosed group (rule 1 of the list)"
-        )
-    );
-    assert!(
-        problem("[{ kind = \"A b\", pattern = \"x\" }]").contains("has a kind that must be a name such as")
-    );
 }

@@ -46,25 +46,3 @@ fn postgres_urls_are_displayed_without_secrets() {
         assert_eq!(format!("{parsed:?}"), shown);
     }
 }
-
-#[test]
-fn invalid_url_error_hides_the_password() {
-    for url in [
-        "postgres://app:hunter2",
-        "postgres://app:hun/ter2@db/keepsake",
-        "postgres://app:5/hunter2@db/keepsake",
-        "postgres://app:hun?ter2@db/keepsake",
-        "postgres://app:hun#ter2@db/keepsake",
-        "postgres://app:@hunter2@db/keepsake",
-        "postgres://app@db/keepsake?passwrod=hunter2",
-        "postgres://app@db/keepsake?sslmode=hunter2",
-        "mysql://app:hunter2@db",
-        "hunter2",
-    ] {
-        let shown = match IndexUrl::parse(url) {
-            Ok(parsed) => format!("{parsed} {parsed:?}"),
-            Err(rule) => rule,
-        };
-        assert!(!shown.contains("ter2"), "{shown}");
-    }
-}

@@ -55,61 +55,31 @@ fn complete_test_file_names_every_key() {
 }
 
 #[test]
-fn defaults_fill_what_is_not_set() {
-    let settings = settings(MINIMAL, &[]).unwrap();
-    assert_eq!(settings.role, Role::All);
-    assert_eq!(settings.server.listen, "127.0.0.1:8080");
-    assert_eq!(settings.server.request_deadline, Duration::from_mins(1));
-    assert_eq!(settings.server.shutdown_deadline, Duration::from_secs(30));
-    let defaults = keepsake_server::ServerOptions::default();
-    assert_eq!(settings.server.max_requests_in_flight, defaults.max_requests_in_flight);
-    assert_eq!(settings.server.max_connections, defaults.max_connections);
-    assert_eq!(settings.server.max_request_memory_bytes, defaults.max_request_memory_bytes);
-    assert!(settings.server.mcp.allowed_hosts.is_empty() && settings.server.mcp.allowed_origins.is_empty());
-    assert_eq!(settings.index.max_connections, 6);
-    assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
-    assert_eq!(settings.cache.blob_bytes, 256 << 20);
-    assert_eq!(settings.limits, Limits::default());
-    assert!(!settings.blobs.s3.path_style && settings.blobs.s3.credentials.is_none());
-    assert_eq!((settings.log.format, settings.log.filter.as_str()), (LogFormat::Human, "info"));
-}
-
-#[test]
 fn call_timeout_is_less_than_the_request_deadline() {
+    let postgres = File::new("index.url = 'postgres://db'\n");
     let deadline = |seconds| ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", seconds);
     let timeout = |seconds| ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", seconds);
-    let postgres = "index.url = 'postgres://db'\n";
-    let expected = ["index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) must be less than \
-         server.request_deadline_seconds"];
-    assert_eq!(problems(postgres, &[deadline("10"), timeout("10")]), expected);
-    settings(postgres, &[deadline("10"), timeout("9")]).unwrap();
-    let expected = [
-        "index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) must be a number of seconds above 0",
-    ];
-    for bad in ["0", "-1", "soon", "1e300", "NaN"] {
-        assert_eq!(problems(postgres, &[timeout(bad)]), expected, "{bad}");
-    }
-    let sqlite = "index.url = 'sqlite:///index.db'\n";
-    settings(sqlite, &[deadline("10"), timeout("10")]).unwrap();
-}
-
-#[test]
-fn default_call_timeout_is_below_a_short_request_deadline() {
-    let file = File::new("index.url = 'postgres://db'\n");
-    for (deadline, milliseconds, printed) in [
-        ("60", 10_000, "10"),
-        ("11", 10_000, "10"),
-        ("10", 5_000, "5"),
-        ("5", 2_500, "2.5"),
-        ("1", 500, "0.5"),
+    for (seconds, rule) in [
+        ("10", "must be less than server.request_deadline_seconds"),
+        ("0", "must be a number of seconds above 0"),
+        ("soon", "must be a number of seconds above 0"),
+        ("1e300", "must be a number of seconds above 0"),
+        ("NaN", "must be a number of seconds above 0"),
     ] {
-        let merged = file.sources(&[("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", deadline)]).merge();
-        let timeout = merged.settings().unwrap().index.call_timeout;
-        assert_eq!(timeout, Duration::from_millis(milliseconds));
-        let line = format!("call_timeout_seconds = {printed} # default\n");
-        assert!(merged.to_toml().contains(&line), "{}", merged.to_toml());
-        let again = File::new(&merged.to_toml()).settings(&[]).unwrap();
-        assert_eq!(again.index.call_timeout, timeout);
+        let error = postgres.settings(&[deadline("10"), timeout(seconds)]).unwrap_err();
+        let told = format!("index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) {rule}");
+        assert_eq!(error.problems(), [told]);
+    }
+    postgres.settings(&[deadline("10"), timeout("9")]).unwrap();
+    settings("index.url = 'sqlite:///index.db'\n", &[deadline("10"), timeout("10")]).unwrap();
+    // The default is below a short deadline.
+    for (seconds, milliseconds, printed) in [("11", 10_000, "10"), ("10", 5_000, "5"), ("1", 500, "0.5")] {
+        let merged = postgres.sources(&[deadline(seconds)]).merge();
+        let timeout = Duration::from_millis(milliseconds);
+        assert_eq!(merged.settings().unwrap().index.call_timeout, timeout);
+        let printed = format!("call_timeout_seconds = {printed} # default\n");
+        assert!(merged.to_toml().contains(&printed), "{}", merged.to_toml());
+        assert_eq!(settings(&merged.to_toml(), &[]).unwrap().index.call_timeout, timeout);
     }
 }
 
@@ -149,40 +119,13 @@ fn all_problems_are_reported_at_once() {
 }
 
 #[test]
-fn missing_index_url_is_reported_with_what_to_do() {
-    let found = problems("", &[]);
-    assert_eq!(found.len(), 1);
-    assert!(found[0].starts_with("index.url is not set: set it to sqlite:"), "{found:?}");
-}
-
-#[test]
-fn content_is_in_the_index_by_default() {
-    let file = File::new("index.url = 'postgres://db'\n");
-    let merged = file.sources(&[]).merge();
-    assert_eq!(merged.settings().unwrap().blobs.url, BlobUrl::Index);
-    let printed = merged.to_toml();
-    assert!(printed.contains("url = \"index:\" # default\n"), "{printed}");
-}
-
-#[test]
 fn sqlite_has_one_process_and_one_url() {
-    for (variable, value, expected) in [
-        (
-            "KEEPSAKE_ROLE",
-            "gateway",
-            "role (KEEPSAKE_ROLE) must be all: a sqlite:// index has one process, which serves and runs the jobs",
-        ),
-        (
-            "KEEPSAKE_INDEX_JOBS_URL",
-            "postgres://a/b",
-            "index.jobs_url (KEEPSAKE_INDEX_JOBS_URL) is allowed only if index.url is a postgres:// URL",
-        ),
-        (
-            "KEEPSAKE_INDEX_MIGRATE_URL",
-            "postgres://a/b",
-            "index.migrate_url (KEEPSAKE_INDEX_MIGRATE_URL) is allowed only if it and index.url are postgres:// URLs",
-        ),
+    for (key, value, rule) in [
+        ("role", "gateway", "must be all: a sqlite:// index has one process"),
+        ("index.jobs_url", "postgres://a/b", "is allowed only if index.url is a postgres:// URL"),
+        ("index.migrate_url", "postgres://a/b", "is allowed only if it and index.url are postgres:// URLs"),
     ] {
-        assert_eq!(problems(MINIMAL, &[(variable, value)]), [expected]);
+        let variable = variable_of(key);
+        assert_problem(MINIMAL, &[(&variable, value)], &format!("{key} ({variable}) {rule}"));
     }
 }

@@ -52,25 +52,18 @@ impl OneTimeLinks {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
-
-    fn token(path: &str) -> &str {
-        path.strip_prefix("/console/sign-in/once?token=").unwrap()
-    }
-
     #[test]
-    fn links_work_once() {
+    fn link_works_once_until_it_expires() {
+        let now = Timestamp::from_micros(1_000_000);
         let links = OneTimeLinks::default();
-        let path = links.add("key", [7; 32], NOW);
-        assert_eq!(links.take("other", NOW), None);
-        assert_eq!(links.take(token(&path), NOW).as_deref(), Some("key"));
-        assert_eq!(links.take(token(&path), NOW), None);
-    }
-
-    #[test]
-    fn links_expire() {
-        let links = OneTimeLinks::default();
-        let path = links.add("key", [7; 32], NOW);
-        assert_eq!(links.take(token(&path), NOW.plus(LINK_LIFE)), None);
+        let token_of_new = || {
+            let path = links.add("key", [7; 32], now);
+            path.strip_prefix("/console/sign-in/once?token=").unwrap().to_owned()
+        };
+        let token = token_of_new();
+        assert_eq!(links.take("other", now), None);
+        assert_eq!(links.take(&token, now).as_deref(), Some("key"));
+        assert_eq!(links.take(&token, now), None);
+        assert_eq!(links.take(&token_of_new(), now.plus(LINK_LIFE)), None);
     }
 }

@@ -78,12 +78,4 @@ mod tests {
         assert!(svg.as_str().contains("1970-04-11: 7"), "{svg}");
         assert!(svg.as_str().contains("7 in all, at most 7 a day"));
     }
-
-    #[test]
-    fn shares_are_percent() {
-        assert_eq!(percent(1, 4), Some(25));
-        assert_eq!(percent(9, 4), Some(100));
-        assert_eq!(percent(9, 0), None);
-        assert_eq!(percent(u64::MAX, u64::MAX), Some(100));
-    }
 }

@@ -260,12 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn equal_texts_have_no_difference() {
-        assert!(Diff::of("a\n", "a\n").is_empty());
-        assert!(Diff::of("", "").is_empty());
-    }
-
-    #[test]
     fn large_differences_are_cut() {
         let text = |word: &str| {
             let lines: Vec<_> = (0..20_000).map(|line| format!("{word} {line}\n")).collect();
@@ -274,15 +268,27 @@ mod tests {
         let (old, new) = (text("old"), text("new"));
         let diff = Diff::of(&old, &new);
         assert!(diff.is_cut);
-        let bytes: usize = diff
-            .hunks
-            .iter()
-            .flat_map(|hunk| &hunk.rows)
-            .filter_map(|row| row.new.as_ref())
-            .map(|side| side.text.len())
-            .sum();
+        let rows = diff.hunks.iter().flat_map(|hunk| &hunk.rows);
+        let bytes: usize = rows.filter_map(|row| row.new.as_ref()).map(|side| side.text.len()).sum();
         assert!(bytes < 2 * MAX_BYTES);
         assert_eq!((diff.added, diff.removed), (20_000, 20_000));
+    }
+
+    #[test]
+    fn texts_of_many_or_endless_lines_are_compared_within_limits() {
+        let text = |word: &str| format!("{}{}{}", "a\n".repeat(5), word.repeat(MAX_LINES), "z\n".repeat(5));
+        for (old, new, changed) in [
+            (text("old\n"), text("new\n"), MAX_LINES),
+            ("x".repeat(100_000), "y".repeat(100_000), 1),
+            (String::new(), String::new(), 0),
+        ] {
+            let diff = Diff::of(&old, &new);
+            assert_eq!((diff.added, diff.removed), (changed, changed));
+        }
+        let diff = Diff::of(&"a\n".repeat(51_200), &"b\na\n".repeat(25_600));
+        assert!(diff.is_cut);
+        let rows: usize = diff.hunks.iter().map(|hunk| hunk.rows.len()).sum();
+        assert!(rows <= 2 * MAX_LINES, "{rows}");
     }
 
     #[test]
@@ -296,26 +302,5 @@ mod tests {
         assert_eq!(diff.hunks[0].heading, "@@ -24997,7 +24997,8 @@");
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
         assert_eq!(inline[2..5], [(Some(24_999), Some(24_999)), (Some(25_000), None), (None, Some(25_000))]);
-    }
-
-    #[test]
-    fn as_many_changed_lines_as_are_compared_are_all_counted() {
-        let text = |word: &str| format!("{}{}{}", "a\n".repeat(5), word.repeat(MAX_LINES), "z\n".repeat(5));
-        let diff = Diff::of(&text("old\n"), &text("new\n"));
-        assert_eq!((diff.added, diff.removed), (MAX_LINES, MAX_LINES));
-    }
-
-    #[test]
-    fn many_short_lines_are_cut() {
-        let diff = Diff::of(&"a\n".repeat(51_200), &"b\na\n".repeat(25_600));
-        assert!(diff.is_cut);
-        let rows: usize = diff.hunks.iter().map(|hunk| hunk.rows.len()).sum();
-        assert!(rows <= 2 * MAX_LINES, "{rows}");
-    }
-
-    #[test]
-    fn endless_lines_are_compared() {
-        let diff = Diff::of(&"x".repeat(100_000), &"y".repeat(100_000));
-        assert_eq!((diff.added, diff.removed), (1, 1));
     }
 }

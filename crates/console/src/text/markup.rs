@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(text_area("</textarea>&lt;").as_str(), "\n&lt;/textarea>&amp;lt;");
         assert!(!path("/a\"><img src=x>/b").as_str().contains("<img"));
         assert!(!copy_button("\"><img>").as_str().contains("<img"));
-        assert!(!snippet("<b>⟦<i>⟧").as_str().contains("<i>"));
+        assert_eq!(snippet("<b> ⟦<i>").as_str(), "&lt;b&gt; <mark>&lt;i&gt;</mark>");
     }
 
     #[test]
@@ -215,32 +215,13 @@ mod tests {
     #[test]
     fn times_are_relative() {
         let now = Timestamp::from_micros(100_000_000 * 1_000_000);
-        for (seconds, text) in [
-            (0, "just now"),
-            (60, "1 min ago"),
-            (7_200, "2 h ago"),
-            (3 * 86_400, "3 d ago"),
-            (60 * 86_400, "2 mo ago"),
-            (800 * 86_400, "2 y ago"),
-            (-30, "in 1 min"),
-            (-3 * 86_400, "in 3 d"),
-        ] {
+        for (seconds, text) in
+            [(0, "just now"), (60, "1 min ago"), (7_200, "2 h ago"), (-3 * 86_400, "in 3 d")]
+        {
             let at = Timestamp::from_micros(now.as_micros() - seconds * 1_000_000);
             assert_eq!(relative(at, now), text);
         }
         let html = time(Timestamp::from_micros(0), now);
         assert!(html.as_str().contains("title=\"1970-01-01 00:00:00 UTC\""), "{html}");
-    }
-
-    #[test]
-    fn long_ids_are_short() {
-        assert_eq!(short("mem_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"), "mem_…X6Y1ZT");
-        assert_eq!(short("<x>"), "&lt;x&gt;");
-    }
-
-    #[test]
-    fn matches_are_marked_and_always_closed() {
-        assert_eq!(snippet("a ⟦b⟧ c").as_str(), "a <mark>b</mark> c");
-        assert_eq!(snippet("a ⟦b").as_str(), "a <mark>b</mark>");
     }
 }

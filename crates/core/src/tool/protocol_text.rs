@@ -50,28 +50,3 @@ pub fn protocol_text(options: ProtocolOptions<'_>) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn protocol_text_has_the_three_core_rules() {
-        let text = protocol_text(ProtocolOptions::default());
-        for said in ["Before anything else, look", "While you work, write down", "interrupted"] {
-            assert!(text.contains(said), "{said}: {text}");
-        }
-        assert!(!text.contains("tidy") && !text.contains("topic"));
-    }
-
-    #[test]
-    fn options_only_extend_the_text() {
-        let core = protocol_text(ProtocolOptions::default());
-        let full = protocol_text(ProtocolOptions { keeps_tidy: true, topic: Some(" the garden \n") });
-        assert!(full.starts_with(&core));
-        assert!(full.contains("Keep the files tidy"));
-        assert!(full.ends_with("keep everything else out of them: the garden"), "{full}");
-        let blank = ProtocolOptions { topic: Some("  "), ..ProtocolOptions::default() };
-        assert_eq!(protocol_text(blank), core);
-    }
-}

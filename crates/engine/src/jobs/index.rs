@@ -95,16 +95,3 @@ fn place_of(cursor: &str) -> Option<MemoryPlace> {
     let mut next = || ids.next()?.ok();
     Some((TenantId::from_uuid(next()?), StoreId::from_uuid(next()?), MemoryId::from_uuid(next()?)))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn position_round_trips_through_the_cursor() {
-        let id = |number| Uuid::from_u128(number);
-        let place = (TenantId::from_uuid(id(1)), StoreId::from_uuid(id(2)), MemoryId::from_uuid(id(3)));
-        assert_eq!(place_of(&text_of(place)), Some(place));
-        assert_eq!(place_of("nonsense"), None);
-    }
-}

@@ -153,18 +153,3 @@ fn key_of(text: &str) -> Option<CallKey> {
     hex::decode_to_slice(scope_text, &mut scope).ok()?;
     Some((tenant_id, scope))
 }
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn key_round_trips_as_text() {
-        let key =
-            (TenantId::from_uuid(Uuid::from_u128(7)), std::array::from_fn(|at| u8::try_from(at).unwrap()));
-        assert_eq!(key_of(&text_of(&key)), Some(key));
-        assert_eq!(key_of("no key"), None);
-    }
-}

@@ -258,26 +258,3 @@ impl Reconciled {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn position_round_trips_as_text() {
-        let tenant_id = TenantId::from_uuid(Uuid::from_u128(1));
-        let store_id = StoreId::from_uuid(Uuid::from_u128(2));
-        for place in [
-            Place::Stores(None),
-            Place::Stores(Some((tenant_id, store_id))),
-            Place::Tenants(None),
-            Place::Tenants(Some(tenant_id)),
-        ] {
-            assert_eq!(Place::parse(Some(&place.to_text())), place);
-        }
-        assert_eq!(Place::parse(None), Place::Stores(None));
-        assert_eq!(Place::parse(Some("what is this/?")), Place::Stores(None));
-    }
-}

@@ -263,20 +263,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_is_how_far_the_clock_was_set_in_either_direction() {
-        let before = Clocks { machine: Timestamp::from_micros(1_000_000_000), steady: Instant::now() };
-        for (machine_seconds, steady_seconds, step_seconds) in
-            [(1_001, 1, 0), (1_060, 60, 0), (1_000, 1, 1), (31_001, 1, 30_000), (2, 2, 1_000)]
-        {
-            let after = Clocks {
-                machine: Timestamp::from_micros(machine_seconds * 1_000_000),
-                steady: before.steady + Duration::from_secs(steady_seconds),
-            };
-            assert_eq!(after.step_since(&before), Duration::from_secs(step_seconds));
-        }
-    }
-
-    #[test]
     fn jobs_rest_after_a_large_step() {
         let begin = Instant::now();
         let at = |machine: i64, steady| Clocks {

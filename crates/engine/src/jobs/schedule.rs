@@ -39,7 +39,7 @@ fn next_trigger(schedule: &str, earliest: Timestamp) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::{DrainDeletions, Prune};
+    use crate::jobs::Prune;
 
     fn at(text: &str) -> Timestamp {
         Timestamp::parse(text).unwrap()
@@ -77,13 +77,5 @@ mod tests {
         ] {
             assert_eq!(next_run_at(&Prune::default(), now, &runs), at(expected), "{runs:?}");
         }
-    }
-
-    #[test]
-    fn job_of_each_minute_runs_in_the_next_minute() {
-        let now = at("2026-03-01T14:00:00.000001Z");
-        assert_eq!(next_run_at(&DrainDeletions, now, &[]), at("2026-03-01T14:01:00Z"));
-        let exact = at("2026-03-01T14:01:00Z");
-        assert_eq!(next_run_at(&DrainDeletions, exact, &[]), exact);
     }
 }

@@ -253,29 +253,3 @@ impl Tenants {
 fn check_external_id(external_id: Option<&str>) -> Result<(), EngineError> {
     external_id.map_or(Ok(()), |external_id| check_text("external_id", external_id))
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn read(limits: &Value) -> Result<LimitOverrides, String> {
-        limits_of(limits.as_object().unwrap().clone()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn limits_are_read_by_their_names() {
-        let limits = read(&json!({"bytes_per_memory": 5, "max_view_chars": null})).unwrap();
-        assert_eq!((limits.bytes_per_memory, limits.max_view_chars), (Some(5), None));
-        let unknown = read(&json!({"bytes_per_memroy": 5})).unwrap_err();
-        assert!(
-            unknown.contains("`bytes_per_memroy`") && unknown.contains("`bytes_per_memory`"),
-            "{unknown}"
-        );
-        for bad in [json!(-1), json!(1.5), json!("1"), json!((1_u64 << 53) + 1), json!([])] {
-            let refused = read(&json!({"bytes_per_memory": bad})).unwrap_err();
-            assert!(refused.contains("whole numbers up to"), "{refused}");
-        }
-    }
-}

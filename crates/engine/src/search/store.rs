@@ -332,23 +332,3 @@ fn log_damaged(memory_id: MemoryId) {
         "engine.search: the search terms of a memory are damaged; not all of its content is found"
     );
 }
-
-#[cfg(test)]
-mod tests {
-    use futures::poll;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn search_waits_for_postings_that_are_almost_built() {
-        let store = SearchedStore::default();
-        store.wait_for_postings().await; // no build is running
-        store.is_soon_made.store(true, Ordering::Release);
-        let mut waiting = std::pin::pin!(store.wait_for_postings());
-        assert!(poll!(waiting.as_mut()).is_pending());
-        store.is_soon_made.store(false, Ordering::Release);
-        store.made.notify_waiters();
-        assert!(poll!(waiting).is_ready());
-        store.wait_for_postings().await; // they are built
-    }
-}

@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
-use keepsake_core::MemoryId;
-use keepsake_index::Head;
+use keepsake_core::{MemoryId, Timestamp};
+use keepsake_index::{Claim, Head};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::Write;
 use crate::EngineError;
@@ -27,17 +28,19 @@ const CLAIM_POLL: Duration = Duration::from_millis(4);
 #[derive(Debug, Default)]
 pub(super) struct ClaimWait(Option<Instant>);
 
+/// Whether a claim is another replica's, has not ended, and was made by a clock that is right.
+fn is_of_another(claim: Claim, replica: Uuid, now: Timestamp) -> bool {
+    claim.replica != replica && claim.until > now && claim.until <= now.plus(CLAIM_ENDS_WITHIN)
+}
+
 impl Write<'_> {
     /// Waits a moment when another replica claims the next change of a memory.
     /// Returns whether it waited; the memory must then be read again.
     pub(super) async fn yields_to_claim(&self, head: &Head, wait: &mut ClaimWait) -> bool {
         let context = self.context();
         let now = context.now();
-        let is_others = head.claim.is_some_and(|claim| {
-            let counts = claim.until > now && claim.until <= now.plus(CLAIM_ENDS_WITHIN);
-            claim.replica != context.replica && counts
-        });
-        if !is_others || wait.0.get_or_insert_with(Instant::now).elapsed() >= CLAIM_LASTS {
+        let must_wait = head.claim.is_some_and(|claim| is_of_another(claim, context.replica, now));
+        if !must_wait || wait.0.get_or_insert_with(Instant::now).elapsed() >= CLAIM_LASTS {
             return false;
         }
         tokio::time::sleep(CLAIM_POLL / 2 + context.ids.jitter(CLAIM_POLL)).await;
@@ -55,5 +58,22 @@ impl Write<'_> {
             .claim_edit(tenant_id, self.store_id, memory_id, context.replica, now, until)
             .await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claim_of_a_clock_that_is_ahead_does_not_count() {
+        let (this, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        for (replica, seconds, counts) in
+            [(other, 0, false), (other, 2, true), (other, 4, true), (other, 5, false), (this, 2, false)]
+        {
+            let claim = Claim { replica, until: now.plus(Duration::from_secs(seconds)) };
+            assert_eq!(is_of_another(claim, this, now), counts, "{seconds}");
+        }
     }
 }

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
-use keepsake_engine::{Clock as _, EngineError, NewKey, ShownMemory, View};
-use keepsake_index::{MemoryTarget, Scope};
+use keepsake_engine::{EngineError, ShownMemory, View};
+use keepsake_index::MemoryTarget;
 
-use crate::test_engine::TestEngine;
+use crate::test_engine::{MINUTE, SECOND, TestEngine};
 
 /// When a memory was last read, as the index has it.
-async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timestamp> {
+pub(crate) async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timestamp> {
     let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
     let found = setup.index.memories.find(tenant_id, setup.store_id, memory_id).await.unwrap();
     match found.unwrap().target {
@@ -21,66 +21,49 @@ async fn last_read_at(setup: &TestEngine, memory: &ShownMemory) -> Option<Timest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_of_a_failed_flush_are_written_by_the_next() {
+async fn reads_of_a_cancelled_or_failed_flush_are_written_by_the_next() {
     let setup = TestEngine::postgres_and_s3().await;
     let (first, second) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
-    setup.clock.advance(Duration::from_secs(5));
-    let read_at = setup.clock.now();
+    setup.clock.advance(5 * SECOND);
+    let read_at = setup.now();
     setup.read(&first, View::Full).await;
+    let lock = setup.database().lock_table("memory_access").await;
+    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
+    assert!(flush.await.is_err(), "a flush got past the lock");
+    lock.unlock().await;
     setup.as_owner("REVOKE INSERT ON memory_access FROM keepsake_jobs").await;
     setup.engine.replica.flush().await.unwrap_err();
     // The heartbeat does not claim reads that are not written.
-    setup.clock.advance(Duration::from_secs(5));
+    setup.clock.advance(5 * SECOND);
     setup.read(&second, View::Full).await;
-    let flush = setup.index.unused.access_flush(setup.clock.now()).await.unwrap();
+    let flush = setup.index.unused.access_flush(setup.now()).await.unwrap();
     assert!(flush.through.is_some_and(|through| through < read_at), "{flush:?}");
 
     setup.as_owner("GRANT INSERT ON memory_access TO keepsake_jobs").await;
     assert_eq!(setup.engine.replica.flush().await.unwrap(), 2);
     assert_eq!(last_read_at(&setup, &first).await, Some(read_at));
-    assert_eq!(last_read_at(&setup, &second).await, Some(setup.clock.now()));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_of_a_cancelled_flush_are_written_by_the_next() {
-    let setup = TestEngine::postgres_and_s3().await;
-    let memory = setup.make("/a.txt", "a").await;
-    setup.read(&memory, View::Full).await;
-    let lock = setup.lock_table("memory_access").await;
-    let flush = tokio::time::timeout(Duration::from_millis(500), setup.engine.replica.flush());
-    assert!(flush.await.is_err(), "a flush got past the lock");
-    lock.unlock().await;
-    assert_eq!(setup.engine.replica.flush().await.unwrap(), 1);
-    assert_eq!(last_read_at(&setup, &memory).await, Some(setup.clock.now()));
+    assert_eq!(last_read_at(&setup, &second).await, Some(setup.now()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_whose_heartbeats_hang_refuses_credentials() {
     let setup = TestEngine::postgres_and_s3().await;
-    let new = NewKey {
-        tenant_id: setup.principal.tenant_id,
-        name: "reader".to_owned(),
-        scopes: Scope::ALL.to_vec(),
-        store_ids: None,
-        expires_at: None,
-    };
-    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
-    let key = secret.expose();
+    let (key, auth) = (setup.key().await, &setup.engine.auth);
     setup.engine.replica.flush().await.unwrap();
-    let lock = setup.lock_table("replica").await;
+    let lock = setup.database().lock_table("replica").await;
     let engine = setup.engine.clone();
     let hanging = tokio::spawn(async move { engine.replica.flush().await });
-    setup.clock.advance(Duration::from_mins(4));
-    setup.engine.auth.authenticate(key).await.unwrap();
-    setup.clock.advance(Duration::from_mins(1));
-    let refused = setup.engine.auth.authenticate(key).await;
+    setup.clock.advance(4 * MINUTE);
+    auth.authenticate(&key).await.unwrap();
+    setup.clock.advance(MINUTE);
+    let refused = auth.authenticate(&key).await;
     assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
     assert!(!setup.engine.health.check().await.has_index());
     lock.unlock().await;
     // This heartbeat arrives, but was sent five minutes ago.
     drop(hanging.await.unwrap());
     // The next request sends one itself.
-    setup.engine.auth.authenticate(key).await.unwrap();
+    auth.authenticate(&key).await.unwrap();
     assert!(setup.engine.health.check().await.has_index());
 }
 
@@ -88,18 +71,11 @@ async fn replica_whose_heartbeats_hang_refuses_credentials() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_announces_itself_before_it_serves() {
     let setup = TestEngine::postgres_and_s3().await;
-    let new = NewKey {
-        tenant_id: setup.principal.tenant_id,
-        name: "reader".to_owned(),
-        scopes: Scope::ALL.to_vec(),
-        store_ids: None,
-        expires_at: None,
-    };
-    let (_, secret) = setup.engine.operator.keys.create(new).await.unwrap();
+    let key = setup.key().await;
     let replica = setup.replica_with(|options| options.role = "gateway");
-    setup.clock.advance(Duration::from_mins(2));
-    let gateways = async || setup.index.replicas.live_gateways(setup.clock.now()).await.unwrap();
+    setup.clock.advance(2 * MINUTE);
+    let gateways = async || setup.index.replicas.live_gateways(setup.now()).await.unwrap();
     assert_eq!(gateways().await, 0);
-    replica.auth.authenticate(secret.expose()).await.unwrap();
+    replica.auth.authenticate(&key).await.unwrap();
     assert_eq!(gateways().await, 1);
 }

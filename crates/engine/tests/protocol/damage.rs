@@ -6,11 +6,10 @@ use std::sync::Arc;
 use keepsake_core::Timestamp;
 use keepsake_engine::{ManualClock, Verification};
 use keepsake_index::{Index, SqliteIndex};
-use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
-use crate::test_engine::{TestEngine, engine_on};
+use crate::test_engine::{TestEngine, edit_of, engine_on, insert, rename};
 
 const PAGE_BYTES: usize = 4096;
 /// The smallest part of a file that a disk loses.
@@ -27,16 +26,11 @@ async fn fill(setup: &TestEngine) {
         let path = format!("/memories/folder{}/memory{number}.md", number % 3);
         setup.create(&path, &words(count)).await;
     }
-    let edit = json!({"command": "insert", "path": "/memories/folder0/memory0.md", "insert_line": 0, "insert_text": "new"});
-    setup.call(edit).await;
-    let rename = json!({"command": "rename", "old_path": "/memories/folder1", "new_path": "/memories/moved"});
-    setup.call(rename).await;
+    setup.call(insert("/memories/folder0/memory0.md", 0, "new")).await;
+    setup.call(rename("/memories/folder1", "/memories/moved")).await;
     let large = setup.make("/large.md", &words(4_000)).await;
-    let first = large.memory.head.version_id;
-    let update = crate::test_engine::edit_of(Some("small"), None, None);
-    setup.update(&large, update).await.unwrap();
-    let redacted = setup.engine.versions.redact(&setup.principal, setup.store_id, first);
-    redacted.await.unwrap();
+    setup.update(&large, edit_of(Some("small"), None, None)).await.unwrap();
+    setup.redact(&large).await;
     setup.engine.replica.flush().await.unwrap();
 }
 

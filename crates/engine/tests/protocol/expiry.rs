@@ -1,28 +1,28 @@
 //! Expiry: memories past their period are deleted, memories read within it never.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_core::Timestamp;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{StoreId, Timestamp};
-use keepsake_engine::jobs::{ExpireUnused, ExpireVersions, RunOutcome, RunRequest};
+use keepsake_engine::jobs::{DrainDeletions, ExpireUnused, ExpireVersions};
 use keepsake_engine::{
-    Clock, Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, Principal, Restoration, SearchQuery,
-    ShownMemory, StoreEdit, TenantEdit, VersionQuery, View,
+    EngineError, ExpiresAt, MemoryEdit, NewMemory, SearchQuery, ShownMemory, StoreEdit, TenantEdit,
+    VersionQuery, View,
 };
-use keepsake_index::{MemoryTarget, Operation};
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use keepsake_index::{LIVES_FOR, MemoryTarget, Operation};
+use keepsake_testkit::Seed;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::Config;
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::test_engine::{TestEngine, edit_of, new_memory, view};
+use crate::access::last_read_at;
+use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, edit_of, new_memory, pin, short_of, view};
 
 crate::on_both_databases! {
     expired_memory_is_deleted_without_an_author_and_can_be_restored,
     read_or_written_memory_does_not_expire,
-    nothing_expires_by_default,
-    expiry_waits_for_unwritten_reads_of_other_replicas,
-    replica_that_cannot_write_its_reads_stops_expiry,
     dead_replica_stops_delaying_expiry,
     pinned_memory_never_expires,
     memory_expires_at_its_time_even_if_it_is_used,
@@ -30,10 +30,10 @@ crate::on_both_databases! {
     read_in_the_last_tenth_of_the_period_is_written_at_once,
     new_or_shorter_period_takes_effect_after_a_day,
     tenants_period_applies_to_stores_without_one,
-    dry_run_counts_and_changes_nothing,
     deleted_memory_is_kept_exactly_for_the_retention,
     old_versions_of_a_live_memory_are_dropped_by_age_or_number,
     shared_blob_outlives_its_first_version,
+    expiry_is_exact_for_random_histories,
 }
 
 // On Postgres with content in the index, too.
@@ -44,51 +44,25 @@ crate::on_backend! {
     shared_blob_outlives_its_first_version,
 }
 
-pub(crate) const DAY: Duration = Duration::from_hours(24);
 pub(crate) const PERIOD: Duration = Duration::from_hours(30 * 24);
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
+const OTHER_REPLICA: Uuid = Uuid::from_u128(7);
 
-pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
-    whole.checked_sub(part).unwrap()
-}
-
-pub(crate) async fn run_on(engine: &Engine, dry_run: bool) -> Value {
-    match engine
-        .jobs
-        .run(Arc::new(ExpireUnused), RunRequest::manual(dry_run), &CancellationToken::new())
-        .await
-        .unwrap()
-    {
-        RunOutcome::Ran(counts) => counts,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Runs the job; answers how many memories expired. No two runs begin at once.
+/// Runs the job; answers how many memories expired.
 pub(crate) async fn expire(setup: &TestEngine) -> u64 {
-    setup.clock.advance(Duration::from_micros(1));
-    let counts = run_on(&setup.engine, false).await;
+    let counts = setup.run(ExpireUnused).await;
     assert_eq!(counts["failed"], 0, "{counts}");
     counts["expired"].as_u64().unwrap()
 }
 
-async fn drop_versions(setup: &TestEngine, dry_run: bool) -> Value {
-    setup.clock.advance(Duration::from_micros(1));
-    let (job, request) = (Arc::new(ExpireVersions), RunRequest::manual(dry_run));
-    match setup.engine.jobs.run(job, request, &CancellationToken::new()).await.unwrap() {
-        RunOutcome::Ran(counts) => counts,
-        other => panic!("{other:?}"),
-    }
-}
-
-async fn set_period(setup: &TestEngine, principal: &Arc<Principal>, store_id: StoreId, period: Duration) {
-    let edit = StoreEdit { expires_unused_after: Some(period.as_secs()), ..StoreEdit::default() };
-    setup.engine.stores.update(principal, store_id, edit, None).await.unwrap();
+async fn set_period(setup: &TestEngine, period: Duration) {
+    setup
+        .edit_store(StoreEdit { expires_unused_after: Some(period.as_secs()), ..StoreEdit::default() })
+        .await;
 }
 
 /// A test whose store has a period that is in effect.
 pub(crate) async fn with_period(setup: &TestEngine) {
-    set_period(setup, &setup.principal, setup.store_id, PERIOD).await;
+    set_period(setup, PERIOD).await;
     setup.clock.advance(DAY);
 }
 
@@ -98,130 +72,65 @@ async fn lives(setup: &TestEngine, memory: &ShownMemory) -> bool {
     matches!(found.unwrap().target, MemoryTarget::Live(_))
 }
 
-pub(crate) async fn restore(setup: &TestEngine, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
-    let restoration = Restoration { precondition: None, view: View::Full, idempotency: None };
-    let version_id = memory.memory.head.version_id;
-    setup.engine.memories.restore(&setup.principal, setup.store_id, version_id, restoration).await
-}
-
 async fn expired_memory_is_deleted_without_an_author_and_can_be_restored(setup: TestEngine) {
     with_period(&setup).await;
     let memory = setup.make("/a/b.txt", "kept").await;
-    assert_eq!(memory.expires_at, Some(setup.clock.now().plus(PERIOD)));
+    assert_eq!(memory.expires_at, Some(setup.now().plus(PERIOD)));
     setup.clock.advance(short_of(PERIOD, SECOND));
     assert_eq!(expire(&setup).await, 0, "a second is left");
-    setup.clock.advance(Duration::from_secs(1));
+    setup.clock.advance(SECOND);
+    let counts = setup.dry_run(ExpireUnused).await;
+    assert_eq!((&counts["would_expire"], &counts["stores"]), (&json!(1), &json!(1)));
+    assert!(lives(&setup, &memory).await);
     assert_eq!(expire(&setup).await, 1);
     assert!(!lives(&setup, &memory).await);
-    let last = setup
-        .engine
-        .versions
-        .list(&setup.principal, setup.store_id, &VersionQuery::default(), View::Basic)
-        .await
-        .unwrap()
-        .items
-        .remove(0)
-        .version;
+    let history = VersionQuery::default();
+    let history = setup.engine.versions.list(&setup.principal, setup.store_id, &history, View::Basic).await;
+    let last = history.unwrap().items.remove(0).version;
     assert_eq!((last.operation, last.created_by), (Operation::Deleted, None), "by nobody");
     let store = setup.engine.stores.get(&setup.principal, setup.store_id).await.unwrap();
     assert_eq!((store.memory_count, store.live_bytes), (0, 0));
     assert_eq!(expire(&setup).await, 0, "run twice, it finds nothing");
 
-    let back = restore(&setup, &memory).await.unwrap();
+    let back = setup.restore(&memory).await.unwrap();
     assert_eq!(back.content.as_deref(), Some("kept"));
     setup.clock.advance(short_of(PERIOD, SECOND));
     assert_eq!(expire(&setup).await, 0, "its life runs from the restoration");
-    setup.clock.advance(Duration::from_secs(1));
+    setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
 }
 
 async fn read_or_written_memory_does_not_expire(setup: TestEngine) {
     with_period(&setup).await;
-    let read = setup.make("/read.txt", "a").await;
-    let viewed = setup.make("/viewed.txt", "a").await;
-    let written = setup.make("/written.txt", "a").await;
-    let renamed = setup.make("/renamed.txt", "a").await;
-    let listed = setup.make("/listed.txt", "a").await;
+    setup.make("/viewed", "a").await;
+    let read = setup.make("/read", "a").await;
+    let written = setup.make("/written", "a").await;
+    let renamed = setup.make("/renamed", "a").await;
+    let listed = setup.make("/listed", "a").await;
     setup.clock.advance(short_of(PERIOD, DAY));
     setup.read(&read, View::Full).await;
-    setup.call(view("/memories/viewed.txt")).await;
+    setup.call(view("/memories/viewed")).await;
     setup.update(&written, edit_of(Some("b"), None, None)).await.unwrap();
-    setup.update(&renamed, edit_of(None, Some("/moved.txt"), None)).await.unwrap();
+    setup.update(&renamed, edit_of(None, Some("/moved"), None)).await.unwrap();
     setup.read(&listed, View::Basic).await;
     setup.call(view("/memories")).await;
     setup.clock.advance(DAY);
     assert_eq!(expire(&setup).await, 1, "what was only listed");
-    for memory in [&read, &viewed, &written, &renamed] {
-        assert!(lives(&setup, memory).await);
-    }
+    assert!(!lives(&setup, &listed).await);
     setup.clock.advance(short_of(PERIOD, DAY));
     assert_eq!(expire(&setup).await, 4);
-}
-
-async fn nothing_expires_by_default(setup: TestEngine) {
-    let memory = setup.make("/a.txt", "a").await;
-    assert_eq!(memory.expires_at, None);
-    setup.clock.advance(DAY * 365 * 50);
-    assert_eq!(expire(&setup).await, 0);
-    assert!(lives(&setup, &memory).await);
-}
-
-async fn expiry_waits_for_unwritten_reads_of_other_replicas(setup: TestEngine) {
-    with_period(&setup).await;
-    let (unread, read) = (setup.make("/unread.txt", "a").await, setup.make("/b.txt", "a").await);
-    let other = setup.replica();
-    // Its last heartbeat comes before the end of the memories' period. Reads after it
-    // may not be written yet.
-    setup.clock.advance(short_of(PERIOD, Duration::from_mins(1)));
-    other.replica.flush().await.unwrap();
-    setup.clock.advance(Duration::from_mins(2));
-    assert_eq!(expire(&setup).await, 0, "the replica may have unwritten reads");
-    let memory_id = read.memory.head.memory_id;
-    other.memories.get(&setup.principal, setup.store_id, memory_id, View::Full).await.unwrap();
-    other.replica.flush().await.unwrap();
-    assert_eq!(expire(&setup).await, 1);
-    assert!(lives(&setup, &read).await && !lives(&setup, &unread).await);
-}
-
-async fn replica_that_cannot_write_its_reads_stops_expiry(setup: TestEngine) {
-    with_period(&setup).await;
-    setup.make("/a.txt", "a").await;
-    setup.clock.advance(PERIOD * 2);
-    let stalled = Uuid::from_u128(7);
-    let behind = setup.clock.now().minus(Duration::from_mins(5));
-    let now = setup.clock.now();
-    setup.index.replicas.beat(stalled, "gateway", now, behind).await.unwrap();
-    setup.clock.advance(Duration::from_secs(1));
-    let counts = run_on(&setup.engine, false).await;
-    assert_eq!((&counts["is_stalled"], &counts["expired"]), (&json!(true), &json!(0)));
-    let now = setup.clock.now();
-    setup.index.replicas.beat(stalled, "gateway", now, now).await.unwrap();
-    assert_eq!(expire(&setup).await, 1);
 }
 
 async fn dead_replica_stops_delaying_expiry(setup: TestEngine) {
     with_period(&setup).await;
     setup.make("/a.txt", "a").await;
     setup.clock.advance(short_of(PERIOD, SECOND));
-    let died_at = setup.clock.now();
-    setup.index.replicas.beat(Uuid::from_u128(7), "all", died_at, died_at).await.unwrap();
-    setup.clock.advance(Duration::from_mins(9));
+    let died_at = setup.now();
+    setup.index.replicas.beat(OTHER_REPLICA, "all", died_at, died_at).await.unwrap();
+    setup.clock.advance(9 * MINUTE);
     assert_eq!(expire(&setup).await, 0);
-    setup.clock.advance(Duration::from_mins(2));
+    setup.clock.advance(2 * MINUTE);
     assert_eq!(expire(&setup).await, 1);
-}
-
-async fn pinned_memory_never_expires(setup: TestEngine) {
-    with_period(&setup).await;
-    let (pinned, other) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
-    let pin = |pinned| MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
-    let shown = setup.update(&pinned, pin(true)).await.unwrap();
-    assert_eq!(shown.expires_at, None);
-    setup.clock.advance(PERIOD * 3);
-    assert_eq!(expire(&setup).await, 1);
-    assert!(lives(&setup, &pinned).await && !lives(&setup, &other).await);
-    setup.update(&pinned, pin(false)).await.unwrap();
-    assert_eq!(expire(&setup).await, 1, "once it may, it does");
 }
 
 fn expires_at(at: ExpiresAt) -> MemoryEdit {
@@ -229,7 +138,7 @@ fn expires_at(at: ExpiresAt) -> MemoryEdit {
 }
 
 fn in_days(setup: &TestEngine, days: u32) -> Timestamp {
-    setup.clock.now().plus(DAY * days)
+    setup.now().plus(days * DAY)
 }
 
 async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
@@ -245,12 +154,12 @@ async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     assert_eq!(kept.expires_at, None);
     assert_eq!(setup.operations().await, ["created"; 3], "a time is no version");
 
-    setup.clock.advance(short_of(DAY * 2, SECOND));
+    setup.clock.advance(short_of(2 * DAY, SECOND));
     setup.read(&timed, View::Full).await;
     assert_eq!(expire(&setup).await, 0, "a second is left");
-    let listed = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await;
-    let listed: Vec<_> = listed.unwrap().expiring_next.iter().map(|next| next.memory_id).collect();
-    assert_eq!(listed, [&timed, &later].map(|memory| memory.memory.head.memory_id));
+    let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await.unwrap();
+    let next: Vec<_> = usage.expiring_next.iter().map(|next| next.memory_id).collect();
+    assert_eq!(next, [&timed, &later].map(|memory| memory.memory.head.memory_id));
     setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
     assert!(!lives(&setup, &timed).await && lives(&setup, &later).await);
@@ -266,224 +175,179 @@ async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     assert_eq!(expire(&setup).await, 1);
 }
 
+async fn pinned_memory_never_expires(setup: TestEngine) {
+    with_period(&setup).await;
+    let (pinned, other) = (setup.make("/a.txt", "a").await, setup.make("/b.txt", "b").await);
+    assert_eq!(setup.update(&pinned, pin(true)).await.unwrap().expires_at, None);
+    setup.clock.advance(3 * PERIOD);
+    assert_eq!(expire(&setup).await, 1);
+    assert!(!lives(&setup, &other).await);
+    setup.update(&pinned, pin(false)).await.unwrap();
+    assert_eq!(expire(&setup).await, 1, "once it may, it does");
+}
+
 async fn passed_expiry_time_is_accepted_again_and_spares_a_pinned_memory(setup: TestEngine) {
     let memory = setup.make("/a.txt", "a").await;
-    let now = setup.clock.now();
+    let time = setup.now().plus(SECOND);
     // A retry of a call is answered after the time, too.
     let call = || MemoryEdit {
         idempotency: Some(setup.call_named("key", "body")),
-        ..expires_at(ExpiresAt::Time(now.plus(SECOND)))
+        ..expires_at(ExpiresAt::Time(time))
     };
     setup.update(&memory, call()).await.unwrap();
     setup.clock.advance(SECOND);
     setup.update(&memory, call()).await.unwrap();
 
-    let pin = |pinned| MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) };
     let shown = setup.update(&memory, pin(true)).await.unwrap();
     assert_eq!(shown.expires_at, None);
     assert_eq!(expire(&setup).await, 0, "it is pinned");
     let shown = setup.update(&memory, pin(false)).await.unwrap();
-    assert_eq!(shown.expires_at, Some(now.plus(SECOND)));
+    assert_eq!(shown.expires_at, Some(time));
     assert_eq!(expire(&setup).await, 1);
 }
 
 async fn read_in_the_last_tenth_of_the_period_is_written_at_once(setup: TestEngine) {
     with_period(&setup).await;
-    let (early, late, viewed, found) = (
-        setup.make("/early.txt", "a").await,
-        setup.make("/late.txt", "a").await,
-        setup.make("/viewed.txt", "a").await,
-        setup.make("/found.txt", "zebras at the lake").await,
-    );
+    let early = setup.make("/early.txt", "a").await;
+    let late = setup.make("/late.txt", "a").await;
+    let viewed = setup.make("/viewed.txt", "a").await;
+    let found = setup.make("/found.txt", "zebras at the lake").await;
     // A replica without periodic flushes: if it died, it would lose its unwritten reads.
-    let other = setup.replica();
-    let read = async |memory: &ShownMemory| {
-        let memory_id = memory.memory.head.memory_id;
-        other.memories.get(&setup.principal, setup.store_id, memory_id, View::Full).await.unwrap();
-    };
-    let read_at = async |memory: &ShownMemory| -> Option<Timestamp> {
-        let (tenant_id, memory_id) = (setup.principal.tenant_id, memory.memory.head.memory_id);
-        let found = setup.index.memories.find(tenant_id, setup.store_id, memory_id).await.unwrap();
-        match found.unwrap().target {
-            MemoryTarget::Live(memory) => memory.last_read_at,
-            other => panic!("{other:?}"),
-        }
-    };
-    let written = async |memory: &ShownMemory| {
-        let now = setup.clock.now();
-        let is_there = async { while read_at(memory).await != Some(now) {} };
-        tokio::time::timeout(Duration::from_secs(20), is_there).await.unwrap();
+    let other = setup.elsewhere();
+    let is_written = async |memory: &ShownMemory| {
+        let is_there = async { while last_read_at(&setup, memory).await != Some(setup.now()) {} };
+        tokio::time::timeout(20 * SECOND, is_there).await.unwrap();
     };
     setup.clock.advance(PERIOD / 2);
-    read(&early).await;
-    setup.clock.advance(PERIOD * 2 / 5 + Duration::from_secs(1));
-    setup.call_on(&other, None, view("/memories/viewed.txt")).await.unwrap();
-    written(&viewed).await;
-    assert!(read_at(&early).await.is_some(), "what waited goes along");
-    read(&late).await;
-    written(&late).await;
+    other.read(&early, View::Full).await;
+    setup.clock.advance(PERIOD * 2 / 5 + SECOND);
+    other.call(view("/memories/viewed.txt")).await;
+    is_written(&viewed).await;
+    assert!(last_read_at(&setup, &early).await.is_some(), "what waited goes along");
+    other.read(&late, View::Full).await;
+    is_written(&late).await;
     let fresh = setup.make("/fresh.txt", "zebras, zebras").await;
     let query = SearchQuery { query: "zebras".to_owned(), ..SearchQuery::default() };
-    let hits = other.search.find(&setup.principal, &[setup.store_id], &query).await;
-    let hits = hits.unwrap().items;
+    let hits = other.engine.search.find(&setup.principal, &[setup.store_id], &query).await.unwrap().items;
     let memory_ids: Vec<_> = hits.iter().map(|hit| hit.memory_id).collect();
     assert_eq!(memory_ids, [&fresh, &found].map(|memory| memory.memory.head.memory_id));
-    written(&found).await;
+    is_written(&found).await;
     setup.clock.advance(PERIOD / 10);
     assert_eq!(expire(&setup).await, 0);
 }
 
 async fn new_or_shorter_period_takes_effect_after_a_day(setup: TestEngine) {
     let memory = setup.make("/a.txt", "a").await;
-    setup.clock.advance(PERIOD * 2);
-    set_period(&setup, &setup.principal, setup.store_id, PERIOD).await;
+    assert_eq!(memory.expires_at, None);
+    setup.clock.advance(DAY * 365 * 50);
+    assert_eq!(expire(&setup).await, 0, "by default nothing expires");
+    set_period(&setup, PERIOD).await;
     setup.clock.advance(short_of(DAY, SECOND));
     assert_eq!(expire(&setup).await, 0);
-    let in_effect_at = setup.clock.now().plus(Duration::from_secs(1));
     let shown = setup.read(&memory, View::Basic).await;
-    assert!(shown.expires_at <= Some(in_effect_at), "{:?}", shown.expires_at);
-    setup.clock.advance(Duration::from_secs(1));
+    assert!(shown.expires_at <= Some(setup.now().plus(SECOND)), "{:?}", shown.expires_at);
+    setup.clock.advance(SECOND);
     assert_eq!(expire(&setup).await, 1);
 
     let memory = setup.make("/b.txt", "a").await;
-    setup.clock.advance(DAY * 3);
-    set_period(&setup, &setup.principal, setup.store_id, DAY * 2).await;
+    setup.clock.advance(3 * DAY);
+    set_period(&setup, 2 * DAY).await;
     setup.clock.advance(short_of(DAY, SECOND));
     assert_eq!(expire(&setup).await, 0, "shorter than before");
-    set_period(&setup, &setup.principal, setup.store_id, PERIOD).await;
+    set_period(&setup, PERIOD).await;
     setup.clock.advance(DAY);
     assert_eq!(expire(&setup).await, 0, "a longer one counts at once");
     assert!(lives(&setup, &memory).await);
 }
 
 async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
-    let limits = |secs: u64| json!({"expires_unused_after": secs}).as_object().unwrap().clone();
-    let set = async |secs: u64| {
-        let edit = TenantEdit { limits: limits(secs), ..TenantEdit::default() };
-        setup.engine.operator.tenants.update(setup.principal.tenant_id, edit).await.unwrap();
-        setup.clock.advance(Duration::from_secs(10));
-    };
-    let memory = setup.make("/a.txt", "a").await;
-    setup.clock.advance(PERIOD * 2);
-    set(PERIOD.as_secs()).await;
+    setup.make("/a.txt", "a").await;
+    setup.clock.advance(2 * PERIOD);
+    let limits = json!({"expires_unused_after": PERIOD.as_secs()}).as_object().unwrap().clone();
+    let edit = TenantEdit { limits, ..TenantEdit::default() };
+    setup.engine.operator.tenants.update(setup.principal.tenant_id, edit).await.unwrap();
+    setup.clock.advance(10 * SECOND);
     assert_eq!(expire(&setup).await, 0, "it is new");
     setup.clock.advance(DAY);
     assert_eq!(expire(&setup).await, 1);
-    assert!(!lives(&setup, &memory).await);
 
-    let own = setup.make("/b.txt", "a").await;
-    set_period(&setup, &setup.principal, setup.store_id, PERIOD * 3).await;
-    setup.clock.advance(PERIOD * 2);
+    setup.make("/b.txt", "a").await;
+    set_period(&setup, 3 * PERIOD).await;
+    setup.clock.advance(2 * PERIOD);
     assert_eq!(expire(&setup).await, 0, "the store's own comes first");
-    set_period(&setup, &setup.principal, setup.store_id, Duration::ZERO).await;
-    assert_eq!(expire(&setup).await, 0, "without it the tenant's is new again");
-    setup.clock.advance(DAY);
-    set(0).await;
-    assert_eq!(expire(&setup).await, 0, "and the tenant has none any more");
-    assert!(lives(&setup, &own).await);
-
     // A tenant that is made with a period shows it from the first memory on.
-    let overrides =
-        LimitOverrides { expires_unused_after: Some(PERIOD.as_secs()), ..LimitOverrides::default() };
-    let (principal, store_id) = setup.tenant_with(overrides).await;
-    setup.clock.advance(DAY * 2);
-    let made = setup.engine.memories.create(&principal, store_id, new_memory("/a.txt", "a")).await.unwrap();
-    assert_eq!(made.expires_at, Some(setup.clock.now().plus(PERIOD)));
-}
-
-async fn dry_run_counts_and_changes_nothing(setup: TestEngine) {
-    with_period(&setup).await;
-    let memory = setup.make("/a.txt", "a").await;
-    setup.clock.advance(PERIOD);
-    for _ in 0..2 {
-        setup.clock.advance(Duration::from_micros(1));
-        let counts = run_on(&setup.engine, true).await;
-        assert_eq!((&counts["would_expire"], &counts["stores"]), (&json!(1), &json!(1)));
-        assert!(lives(&setup, &memory).await);
-    }
-    assert_eq!(setup.operations().await, ["created"]);
-    assert_eq!(expire(&setup).await, 1);
+    let limits = LimitOverrides { expires_unused_after: Some(PERIOD.as_secs()), ..LimitOverrides::default() };
+    let other = setup.of_tenant_with(limits).await;
+    setup.clock.advance(2 * DAY);
+    assert_eq!(other.make("/a.txt", "a").await.expires_at, Some(setup.now().plus(PERIOD)));
 }
 
 async fn deleted_memory_is_kept_exactly_for_the_retention(setup: TestEngine) {
+    let dropped = async || setup.run(ExpireVersions).await["versions"].as_u64().unwrap();
     let memory = setup.make("/a.txt", "one").await;
-    setup.clock.advance(DAY * 100);
+    setup.clock.advance(100 * DAY);
     let edited = setup.update(&memory, edit_of(Some("two"), None, None)).await.unwrap();
     let other = setup.make("/b.txt", "other").await;
     setup.clock.advance(DAY);
-    setup.delete(&edited, None).await.unwrap();
-    setup.clock.advance(short_of(DAY * 30, SECOND));
-    assert_eq!(drop_versions(&setup, false).await["versions"], 0);
-    restore(&setup, &edited).await.unwrap();
+    setup.delete(&edited).await;
+    setup.clock.advance(short_of(30 * DAY, SECOND));
+    assert_eq!(dropped().await, 0);
+    setup.restore(&edited).await.unwrap();
     setup.clock.advance(DAY);
-    assert_eq!(drop_versions(&setup, false).await["versions"], 0, "it is back");
-    setup.delete(&edited, None).await.unwrap();
-    setup.clock.advance(DAY * 30);
-    assert_eq!(
-        drop_versions(&setup, true).await,
-        json!({"would_drop_versions": 5, "would_forget_memories": 1, "failed": 0})
-    );
+    assert_eq!(dropped().await, 0, "it is back");
+    setup.delete(&edited).await;
+    setup.clock.advance(30 * DAY);
+    let would = setup.dry_run(ExpireVersions).await;
+    assert_eq!(would, json!({"would_drop_versions": 5, "would_forget_memories": 1, "failed": 0}));
     assert_eq!(setup.operations().await.len(), 6, "a dry run drops nothing");
-    let dropped = drop_versions(&setup, false).await;
-    assert_eq!(
-        dropped,
-        json!({"versions": 5, "memories": 1, "blobs": 2, "failed": 0}),
-        "two contents: one was restored"
-    );
-    assert_eq!(drop_versions(&setup, false).await["versions"], 0, "once is enough");
-    let refused = restore(&setup, &edited).await;
+    // Two contents: one was restored.
+    let counts = setup.run(ExpireVersions).await;
+    assert_eq!(counts, json!({"versions": 5, "memories": 1, "blobs": 2, "failed": 0}));
+    assert_eq!(dropped().await, 0, "once is enough");
+    let refused = setup.restore(&edited).await;
     assert!(matches!(refused, Err(EngineError::VersionNotFound)), "{refused:?}");
     assert_eq!(setup.operations().await, ["created"]);
     setup.clock.advance(DAY);
-    let job = Arc::new(keepsake_engine::jobs::DrainDeletions);
-    setup.engine.jobs.run(job, RunRequest::manual(false), &CancellationToken::new()).await.unwrap();
+    setup.run(DrainDeletions).await;
     assert_eq!(setup.blobs_there().await, [setup.blob_key(&other.memory.head)]);
     assert_eq!(setup.content_of(&other).await, "other");
 }
 
 async fn old_versions_of_a_live_memory_are_dropped_by_age_or_number(setup: TestEngine) {
     let with = async |limits: LimitOverrides| {
-        let (principal, store_id) = setup.tenant_with(limits).await;
-        let (engine, principal) = (&setup.engine, &principal);
-        let made = engine.memories.create(principal, store_id, new_memory("/a.txt", "0")).await.unwrap();
+        let tenant = setup.of_tenant_with(limits).await;
+        let made = tenant.make("/a.txt", "0").await;
         for edit in 1..4 {
             setup.clock.advance(DAY);
-            let edit = edit_of(Some(&edit.to_string()), None, None);
-            let memory_id = made.memory.head.memory_id;
-            engine.memories.update(principal, store_id, memory_id, edit).await.unwrap();
+            tenant.update(&made, edit_of(Some(&edit.to_string()), None, None)).await.unwrap();
         }
-        (Arc::clone(principal), store_id, made)
+        tenant
     };
-    let kept = async |principal: &Principal, store_id: StoreId| {
-        let query = VersionQuery::default();
-        let page = setup.engine.versions.list(principal, store_id, &query, View::Full).await;
+    let kept = async |tenant: &TestEngine| {
+        let (versions, query) = (&setup.engine.versions, VersionQuery::default());
+        let page = versions.list(&tenant.principal, tenant.store_id, &query, View::Full).await;
         let contents = page.unwrap().items.into_iter().map(|shown| shown.content.unwrap().to_string());
         contents.collect::<Vec<_>>()
     };
-    let (free, free_store, _) = with(LimitOverrides::default()).await;
-    let (aged, aged_store, _) =
-        with(LimitOverrides { version_age_secs: Some(DAY.as_secs()), ..LimitOverrides::default() }).await;
-    let (few, few_store, made) = with(LimitOverrides {
-        versions_per_memory: Some(2),
-        version_retention_secs: Some(DAY.as_secs()),
-        ..LimitOverrides::default()
-    })
-    .await;
-    setup.clock.advance(DAY * 2);
-    assert_eq!(drop_versions(&setup, false).await["versions"], 2);
-    assert_eq!(kept(&few, few_store).await, ["3", "2"]);
-    assert_eq!(kept(&aged, aged_store).await.len(), 4, "superseded not long ago");
+    let dropped = async || setup.run(ExpireVersions).await["versions"].as_u64().unwrap();
+    let a_day = Some(DAY.as_secs());
+    let free = with(LimitOverrides::default()).await;
+    let aged = with(LimitOverrides { version_age_secs: a_day, ..LimitOverrides::default() }).await;
+    let few = LimitOverrides { versions_per_memory: Some(2), ..LimitOverrides::default() };
+    let few = with(LimitOverrides { version_retention_secs: a_day, ..few }).await;
+    setup.clock.advance(2 * DAY);
+    assert_eq!(dropped().await, 2);
+    assert_eq!(kept(&few).await, ["3", "2"]);
+    assert_eq!(kept(&aged).await.len(), 4, "superseded not long ago");
     // Now its first version was made a retention ago, but superseded a day later.
-    setup.clock.advance(DAY * 22);
-    assert_eq!(drop_versions(&setup, false).await["versions"], 0);
-    setup.clock.advance(DAY * 38);
-    assert_eq!(drop_versions(&setup, false).await["versions"], 3);
-    assert_eq!(kept(&aged, aged_store).await, ["3"], "the current one stays, however old");
-    assert_eq!(kept(&few, few_store).await, ["3", "2"]);
-    assert_eq!(kept(&free, free_store).await.len(), 4, "no limit by default");
-    let shown =
-        setup.engine.memories.get(&few, few_store, made.memory.head.memory_id, View::Full).await.unwrap();
-    assert_eq!(shown.content.as_deref(), Some("3"));
+    setup.clock.advance(22 * DAY);
+    assert_eq!(dropped().await, 0);
+    setup.clock.advance(38 * DAY);
+    assert_eq!(dropped().await, 3);
+    assert_eq!(kept(&aged).await, ["3"], "the current one stays, however old");
+    assert_eq!(kept(&few).await, ["3", "2"]);
+    assert_eq!(kept(&free).await.len(), 4, "no limit by default");
+    assert_eq!(few.text_at("/memories/a.txt").await, "3");
 }
 
 async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
@@ -492,19 +356,139 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
         version_retention_secs: Some(0),
         ..LimitOverrides::default()
     };
-    let (principal, store_id) = setup.tenant_with(limits).await;
-    let (engine, principal) = (&setup.engine, &principal);
-    let made = engine.memories.create(principal, store_id, new_memory("/a.txt", "kept")).await.unwrap();
-    let memory_id = made.memory.head.memory_id;
-    let edit = edit_of(None, Some("/b.txt"), None);
-    engine.memories.update(principal, store_id, memory_id, edit).await.unwrap();
-    assert_eq!(
-        drop_versions(&setup, false).await,
-        json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0})
-    );
-    let elsewhere = setup.replica();
-    let shown = elsewhere.memories.get(principal, store_id, memory_id, View::Full).await.unwrap();
-    assert_eq!(shown.content.as_deref(), Some("kept"));
-    let usage = engine.operator.tenants.usage(principal.tenant_id).await.unwrap().usage;
+    let tenant = setup.of_tenant_with(limits).await;
+    let made = tenant.make("/a.txt", "kept").await;
+    tenant.update(&made, edit_of(None, Some("/b.txt"), None)).await.unwrap();
+    let counts = setup.run(ExpireVersions).await;
+    assert_eq!(counts, json!({"versions": 1, "memories": 0, "blobs": 0, "failed": 0}));
+    assert_eq!(tenant.elsewhere().content_of(&made).await, "kept");
+    let usage = setup.engine.operator.tenants.usage(tenant.principal.tenant_id).await.unwrap().usage;
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
+}
+
+const MEMORIES: usize = 4;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Reads a memory, by the first or the second replica.
+    Read(usize, bool),
+    Write(usize),
+    Pin(usize, bool),
+    /// The second replica writes its reads.
+    Flush,
+    Wait(Duration),
+    Run,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let memory = 0..MEMORIES;
+    prop_oneof![
+        5 => (memory.clone(), any::<bool>()).prop_map(|(memory, second)| Step::Read(memory, second)),
+        2 => memory.clone().prop_map(Step::Write),
+        1 => (memory, any::<bool>()).prop_map(|(memory, pinned)| Step::Pin(memory, pinned)),
+        3 => Just(Step::Flush),
+        5 => (1..400_u32).prop_map(|hours| Step::Wait(hours * HOUR)),
+        3 => (1..80_u32).prop_map(|seconds| Step::Wait(seconds * SECOND)),
+        5 => Just(Step::Run),
+    ]
+}
+
+/// What is known of a memory besides the index.
+struct Life {
+    memory: ShownMemory,
+    /// When it was written and read.
+    signs: Vec<Timestamp>,
+    is_pinned: bool,
+}
+
+impl Life {
+    /// Whether it was over by a time, for all that had happened by another.
+    fn was_over(&self, by: Timestamp, known: Timestamp) -> bool {
+        let last = self.signs.iter().filter(|sign| **sign <= known).max();
+        !self.is_pinned && last.is_some_and(|last| last.plus(PERIOD) <= by)
+    }
+}
+
+/// Takes the step; a step of a memory that expired does nothing.
+async fn take(step: &Step, setup: &TestEngine, second: &TestEngine, lives: &mut [Option<Life>; MEMORIES]) {
+    // A read at the moment of a flush could be written or not.
+    setup.clock.advance(Duration::from_micros(1));
+    match *step {
+        Step::Read(number, by_second) => {
+            if let Some(life) = &mut lives[number] {
+                let reader = if by_second { second } else { setup };
+                reader.read(&life.memory, View::Full).await;
+                life.signs.push(setup.now());
+            }
+        }
+        Step::Write(number) => {
+            if let Some(life) = &mut lives[number] {
+                let text = setup.now().to_rfc3339();
+                setup.update(&life.memory, edit_of(Some(&text), None, None)).await.unwrap();
+                life.signs.push(setup.now());
+            }
+        }
+        Step::Pin(number, pinned) => {
+            if let Some(life) = &mut lives[number] {
+                setup.update(&life.memory, pin(pinned)).await.unwrap();
+                life.is_pinned = pinned;
+            }
+        }
+        Step::Flush => {
+            second.engine.replica.flush().await.unwrap();
+        }
+        Step::Wait(time) => setup.clock.advance(time),
+        Step::Run => {}
+    }
+}
+
+/// Random histories of two replicas, one of which writes its reads late. A memory that
+/// was used within its period never expires, and every unused one does in the next run.
+async fn expiry_is_exact_for_random_histories(setup: TestEngine) {
+    with_period(&setup).await;
+    let (histories, seed) = (prop::collection::vec(any_step(), 50..90), Seed::new());
+    let mut runner = seed.runner(Config::default());
+    let mut expired = 0;
+    for history in 0..8 {
+        let (second, mut second_wrote_at) = (setup.elsewhere(), setup.now());
+        let mut lives: [Option<Life>; MEMORIES] = [const { None }; MEMORIES];
+        for (number, life) in lives.iter_mut().enumerate() {
+            let memory = setup.make(&format!("/{history}/{number}.txt"), "a").await;
+            *life = Some(Life { memory, signs: vec![setup.now()], is_pinned: false });
+        }
+        for step in histories.new_tree(&mut runner).unwrap().current() {
+            take(&step, &setup, &second, &mut lives).await;
+            match step {
+                Step::Flush => second_wrote_at = setup.now(),
+                Step::Run => expired += run_and_compare(&setup, second_wrote_at, &mut lives).await,
+                _ => {}
+            }
+        }
+    }
+    assert!(expired > 0, "no memory expired: the histories are too short");
+}
+
+/// Runs the job; answers how many memories expired.
+async fn run_and_compare(
+    setup: &TestEngine,
+    second_wrote_at: Timestamp,
+    all: &mut [Option<Life>; MEMORIES],
+) -> usize {
+    let (now, mut expired) = (setup.now(), 0);
+    // The second replica lives, but could not write its later reads.
+    setup.index.replicas.beat(OTHER_REPLICA, "gateway", now, second_wrote_at).await.unwrap();
+    setup.run(ExpireUnused).await;
+    let is_stalled = second_wrote_at < setup.now().minus(LIVES_FOR);
+    for known in all {
+        let Some(life) = known else { continue };
+        if !lives(setup, &life.memory).await {
+            let is_right = !is_stalled && life.was_over(second_wrote_at, second_wrote_at);
+            assert!(is_right, "it was used within its time: {:?}", life.signs);
+            *known = None;
+            expired += 1;
+        } else if !is_stalled {
+            assert!(!life.was_over(second_wrote_at, now), "it is past its time: {:?}", life.signs);
+        }
+    }
+    expired
 }

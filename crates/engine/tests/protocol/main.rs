@@ -4,26 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
 mod access;
-mod agent_tools;
-mod any_life;
-mod api;
-mod batches;
 mod blob_moves;
-mod brakes;
 mod contents;
 mod credentials;
 mod damage;
 mod erasures;
 mod expiry;
-mod history;
 mod jobs;
-mod pins;
-mod reads;
 mod removals;
 mod search;
 mod sensitive;
 mod sessions;
-mod sign_ins;
 mod tenants;
 mod test_engine;
 mod upkeep;

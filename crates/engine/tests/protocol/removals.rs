@@ -1,71 +1,45 @@
-//! Removed content: blobs that wait in the deletion queue, and older versions in
-//! a bucket that keeps them.
+//! Removed content: blobs that wait in the deletion queue, older versions in a bucket
+//! that keeps them, and redactions that race.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use bytes::Bytes;
-use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, VersionId};
-use keepsake_engine::jobs::{DrainDeletions, ExpireVersions, Job, RunOutcome, RunRequest};
-use keepsake_engine::{Engine, ShownMemory};
+use keepsake_core::BlobKey;
+use keepsake_engine::jobs::{DrainDeletions, ExpireVersions};
+use keepsake_engine::{EngineError, View};
 use keepsake_index::DeletionReason;
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::erasures::{below, erase};
-use crate::test_engine::{TestEngine, edit_of};
+use crate::test_engine::{DAY, TestEngine, edit_of, fails, once};
 
 crate::with_object_store! {
     erasure_removes_blobs_queued_by_retention,
     erasure_of_a_directory_keeps_tombstones_of_orphans,
-    drain_past_its_lease_keeps_tombstones,
+    redacted_content_is_served_from_no_cache,
+    restore_during_a_redaction_is_refused,
 }
 
-const DAY: Duration = Duration::from_hours(24);
-/// How long versions of a deleted memory are kept.
-const RETENTION: Duration = Duration::from_hours(30 * 24);
-
-async fn run(setup: &TestEngine, engine: &Engine, job: impl Job + 'static) -> Value {
-    setup.clock.advance(Duration::from_micros(1));
-    let stopping = CancellationToken::new();
-    let outcome = engine.jobs.run(Arc::new(job), RunRequest::manual(false), &stopping);
-    match outcome.await.unwrap() {
-        RunOutcome::Ran(counts) => counts,
-        outcome => panic!("{outcome:?}"),
-    }
-}
+const SECRET: &str = "a secret that nobody else has written";
 
 /// A memory of which retention took every version; the blob is queued.
-async fn expired_memory(setup: &TestEngine, engine: &Engine, path: &str) -> ShownMemory {
-    let memory = setup.make(path, "secret").await;
-    setup.delete(&memory, None).await.unwrap();
-    setup.clock.advance(RETENTION);
-    let taken = run(setup, engine, ExpireVersions).await;
+async fn expired_memory(setup: &TestEngine, path: &str) {
+    let memory = setup.make(path, SECRET).await;
+    setup.delete(&memory).await;
+    setup.clock.advance(30 * DAY);
+    let taken = setup.run(ExpireVersions).await;
     assert_eq!((&taken["memories"], &taken["blobs"]), (&1.into(), &1.into()));
-    memory
 }
 
-/// A blob of the test's store that no row names.
-async fn orphan(setup: &TestEngine) -> BlobKey {
-    let key = BlobKey {
-        tenant_id: setup.principal.tenant_id,
-        store_id: setup.store_id,
-        blob_id: VersionId::from_uuid(Uuid::from_u128(7)),
-    };
-    let bytes = Bytes::from_static(b"a write that lost");
-    setup.blobs.inner().put(&key, bytes).await.unwrap();
-    assert!(setup.index.blob_deletions.condemn_orphan(&key, setup.engine_now()).await.unwrap());
+/// A blob of a write that lost.
+async fn condemned_orphan(setup: &TestEngine) -> BlobKey {
+    let key = setup.orphan_key(7);
+    setup.plant(key).await;
+    assert!(setup.index.blob_deletions.condemn_orphan(&key, setup.now()).await.unwrap());
     key
 }
 
 async fn erasure_removes_blobs_queued_by_retention(setup: TestEngine) {
-    let delayed = setup.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
-    expired_memory(&setup, &delayed, "/people/ada/notes.md").await;
+    let delaying = setup.delaying();
+    expired_memory(&delaying, "/people/ada/notes.md").await;
     let kept = setup.make("/kept.md", "kept").await;
-    run(&setup, &delayed, DrainDeletions).await;
+    delaying.run(DrainDeletions).await;
     assert_eq!(setup.blobs_there().await.len(), 2, "the delay holds");
 
     let receipt = erase(&setup, below(&setup, "/people/")).await.receipt;
@@ -76,66 +50,34 @@ async fn erasure_removes_blobs_queued_by_retention(setup: TestEngine) {
 
 /// A slow commit that names the orphan must still find it condemned.
 async fn erasure_of_a_directory_keeps_tombstones_of_orphans(setup: TestEngine) {
-    let key = orphan(&setup).await;
+    let key = condemned_orphan(&setup).await;
     setup.make("/p/a.md", "secret").await;
     erase(&setup, below(&setup, "/p/")).await;
-    let queued = setup.index.blob_deletions.due(setup.engine_now(), 10).await.unwrap();
+    let queued = setup.index.blob_deletions.due(setup.now(), 10).await.unwrap();
     let queued: Vec<_> = queued.iter().map(|entry| (entry.key, entry.reason)).collect();
     assert_eq!(queued, [(key, DeletionReason::Orphan)]);
-}
-
-async fn drain_past_its_lease_keeps_tombstones(setup: TestEngine) {
-    let key = orphan(&setup).await;
-    let (second, clock) = (setup.replica(), Arc::clone(&setup.clock));
-    let is_begun = Arc::new(AtomicBool::new(false));
-    let begun = Arc::clone(&is_begun);
-    // The first drain is slow at its first blob; meanwhile its lease ends and a
-    // second one does all the work.
-    setup.blobs.before_delete(move |_| {
-        let (second, clock, begun) = (second.clone(), Arc::clone(&clock), Arc::clone(&begun));
-        async move {
-            if !begun.swap(true, Ordering::SeqCst) {
-                clock.advance(Duration::from_mins(2));
-                let (job, stopping) = (Arc::new(DrainDeletions), CancellationToken::new());
-                let ran = second.jobs.run(job, RunRequest::manual(false), &stopping);
-                let ran = ran.await.unwrap();
-                assert!(matches!(&ran, RunOutcome::Ran(counts) if counts["removed"] == 1), "{ran:?}");
-            }
-            Ok(())
-        }
-    });
-    run(&setup, &setup.engine, DrainDeletions).await;
-    assert!(is_begun.load(Ordering::SeqCst));
-    assert_eq!(setup.blobs_there().await, []);
-    let month_later = setup.engine_now().plus(RETENTION);
-    let queued = setup.index.blob_deletions.due(month_later, 10).await.unwrap();
-    let queued: Vec<_> = queued.iter().map(|entry| (entry.key, entry.reason)).collect();
-    assert_eq!(queued, [(key, DeletionReason::Gone)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn erasure_deletes_object_versions_of_expired_blobs() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
-    expired_memory(&setup, &setup.engine, "/people/ada/notes.md").await;
+    expired_memory(&setup, "/people/ada/notes.md").await;
     let kept = setup.make("/kept.md", "one").await;
     setup.update(&kept, edit_of(Some("two"), None, None)).await.unwrap();
-    let tombstone = orphan(&setup).await;
-    run(&setup, &setup.engine, DrainDeletions).await;
+    let tombstone = condemned_orphan(&setup).await;
+    setup.run(DrainDeletions).await;
     // The drain deleted two blobs, of which the bucket keeps a version and a marker.
     assert_eq!(bucket.objects(&setup).await, bucket.either(2 + 2 * 2, 2));
 
     let receipt = erase(&setup, below(&setup, "/people/")).await.receipt;
     let counted = (receipt.blobs, receipt.versions_deleted, receipt.versions_kept);
     assert_eq!(counted, bucket.either((1, 1, 0), (0, 0, 0)));
-    assert_eq!(
-        bucket.objects(&setup).await,
-        bucket.either(2 + 2, 2),
-        "both contents of the kept memory, and the orphan"
-    );
+    let left = bucket.either(2 + 2, 2);
+    assert_eq!(bucket.objects(&setup).await, left, "both contents of the kept memory, and the orphan");
     assert_eq!(setup.content_of(&kept).await, "two");
     // The orphan's tombstone ends after its retention.
-    setup.clock.advance(RETENTION);
-    run(&setup, &setup.engine, DrainDeletions).await;
+    setup.clock.advance(30 * DAY);
+    setup.run(DrainDeletions).await;
     assert_eq!(bucket.objects(&setup).await, 2);
     assert_eq!(setup.blobs.inner().get(&tombstone, u64::MAX).await.unwrap(), None);
 }
@@ -145,43 +87,71 @@ async fn redacted_blob_that_the_drain_removes_leaves_no_object_version() {
     let (setup, bucket) = TestEngine::sqlite_and_versioned_s3().await;
     let memory = setup.make("/a.md", "secret").await;
     setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
-    setup.blobs.before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
-    setup
-        .engine
-        .versions
-        .redact(&setup.principal, setup.store_id, memory.memory.head.version_id)
-        .await
-        .unwrap();
+    setup.blobs.before_delete(fails);
+    setup.redact(&memory).await;
     setup.blobs.clear_hooks();
     assert_eq!(bucket.objects(&setup).await, 2, "it waits in the queue");
-    let drained = run(&setup, &setup.engine, DrainDeletions).await;
-    assert_eq!(drained["removed"], 1, "{drained}");
+    assert_eq!(setup.run(DrainDeletions).await["removed"], 1);
     assert_eq!(bucket.objects(&setup).await, 1, "no version and no delete marker");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_content_is_in_no_file_after_the_next_flush() {
-    const SECRET: &str = "a secret that nobody else has written";
     let setup = TestEngine::sqlite().await;
     let is_in_a_file = || {
-        let files = std::fs::read_dir(setup.folder()).unwrap();
-        files
-            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-            .any(|bytes| bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()))
+        let mut files = std::fs::read_dir(setup.folder()).unwrap();
+        files.any(|file| {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())
+        })
     };
     let redacted = setup.make("/redacted.md", SECRET).await;
     setup.update(&redacted, edit_of(Some("public"), None, None)).await.unwrap();
-    let version_id = redacted.memory.head.version_id;
-    let versions = &setup.engine.versions;
-    versions.redact(&setup.principal, setup.store_id, version_id).await.unwrap();
+    setup.redact(&redacted).await;
     assert!(is_in_a_file(), "the test looks in the wrong place");
     setup.engine.replica.flush().await.unwrap();
     assert!(!is_in_a_file());
 
-    let deleted = setup.make("/deleted.md", SECRET).await;
-    setup.delete(&deleted, None).await.unwrap();
-    setup.clock.advance(RETENTION);
-    run(&setup, &setup.engine, ExpireVersions).await;
+    expired_memory(&setup, "/deleted.md").await;
     setup.engine.replica.flush().await.unwrap();
     assert!(!is_in_a_file());
+}
+
+async fn redacted_content_is_served_from_no_cache(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    let kept = setup.update(&memory, edit_of(Some("kept"), None, None)).await.unwrap();
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
+    let (id, kept) = (memory.memory.head.version_id, kept.memory.head.version_id);
+    let replicas = [setup.replica(), setup.replica()];
+    // Looks at both versions on each replica.
+    let assert_seen = async |secret: Option<&str>, fetches: usize| {
+        let before = setup.blobs.calls().get;
+        for engine in &replicas {
+            for (version_id, expected) in [(id, secret), (kept, Some("kept"))] {
+                let shown = engine.versions.get(&setup.principal, setup.store_id, version_id, View::Full);
+                assert_eq!(shown.await.unwrap().content.as_deref(), expected);
+            }
+        }
+        assert_eq!(setup.blobs.calls().get - before, fetches);
+    };
+    assert_seen(Some("secret"), 4).await;
+    assert_seen(Some("secret"), 0).await;
+    setup.redact(&memory).await;
+    // No entry from before the redaction is served again, whichever content it has.
+    assert_seen(None, 2).await;
+}
+
+async fn restore_during_a_redaction_is_refused(setup: TestEngine) {
+    let memory = setup.make("/a.txt", "secret").await;
+    setup.update(&memory, edit_of(None, Some("/b.txt"), None)).await.unwrap();
+    setup.update(&memory, edit_of(Some("harmless"), None, None)).await.unwrap();
+    // Redacted by another after the version was read and before the commit; the
+    // blob stays, since another version shares it.
+    let (other, redacted) = (setup.elsewhere(), memory.clone());
+    setup.blobs.before_get(once(async move {
+        other.redact(&redacted).await;
+    }));
+    let refused = setup.elsewhere().restore(&memory).await;
+    assert!(matches!(refused, Err(EngineError::Conflict(_))), "{refused:?}");
+    assert_eq!(setup.content_of(&memory).await, "harmless");
 }

@@ -2,28 +2,23 @@
 //! built index.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_engine::jobs::{IndexMemories, RunOutcome, RunRequest};
-use keepsake_engine::{Engine, Page, SearchHit, SearchQuery, ShownMemory};
+use keepsake_engine::jobs::IndexMemories;
+use keepsake_engine::{Page, SearchHit, SearchQuery, ShownMemory};
 use keepsake_search::{Postings, Query, Row};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::Config;
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use serde_json::json;
 
-use crate::test_engine::{TestEngine, edit_of};
+use crate::test_engine::{DAY, MINUTE, TestEngine, edit_of, once};
 use crate::writes::move_head;
 
 crate::on_both_databases! {
-    memories_of_an_earlier_release_are_indexed_by_the_job,
-    search_indexes_memories_of_an_earlier_release,
+    memories_of_an_earlier_release_are_indexed_by_searches_and_the_job,
     any_history_is_searched_like_a_new_index,
-    concurrent_first_searches_load_a_store_once,
 }
 
 crate::on_backend! { sqlite, in_the_process, store_larger_than_the_cache_is_searched, }
@@ -36,35 +31,22 @@ fn asked(query: &str) -> SearchQuery {
     SearchQuery { query: query.to_owned(), ..SearchQuery::default() }
 }
 
-async fn search_on(engine: &Engine, setup: &TestEngine, query: &SearchQuery) -> Page<SearchHit> {
-    engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
-}
-
-async fn paths_on(engine: &Engine, setup: &TestEngine, query: &str) -> Vec<String> {
-    let page = search_on(engine, setup, &asked(query)).await;
-    page.items.into_iter().map(|hit| hit.path.to_string()).collect()
+async fn search(setup: &TestEngine, query: &SearchQuery) -> Page<SearchHit> {
+    setup.engine.search.find(&setup.principal, &[setup.store_id], query).await.unwrap()
 }
 
 async fn paths(setup: &TestEngine, query: &str) -> Vec<String> {
-    paths_on(&setup.engine, setup, query).await
+    let page = search(setup, &asked(query)).await;
+    page.items.into_iter().map(|hit| hit.path.to_string()).collect()
 }
 
 async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(setup: TestEngine) {
-    let other = setup.replica();
+    let (other, moved) = (setup.elsewhere(), setup.clone());
     setup.create("/memories/a.txt", "an apple\n").await;
-    let (index, blobs) = (setup.index.clone(), Arc::clone(setup.blobs.inner()));
-    let (tenant_id, store_id) = (setup.principal.tenant_id, setup.store_id);
-    setup.blobs.before_get(move |_| {
-        let (index, blobs) = (index.clone(), Arc::clone(&blobs));
-        async move {
-            move_head(&index, &*blobs, tenant_id, store_id).await;
-            Ok(())
-        }
-    });
-    let page = search_on(&other, &setup, &asked("apple")).await;
-    setup.blobs.clear_hooks();
+    setup.blobs.before_get(once(async move { move_head(&moved).await }));
+    let page = search(&other, &asked("apple")).await;
     assert_eq!(page.items[0].snippet, "an ⟦apple⟧\n");
-    assert_eq!(paths_on(&other, &setup, "apple").await, Vec::<String>::new());
+    assert_eq!(paths(&other, "apple").await, Vec::<String>::new());
 }
 
 /// Only on Postgres: a standby that was behind takes over while replicas run on.
@@ -97,59 +79,35 @@ async fn search_follows_a_restored_database() {
     assert_eq!(paths(&setup, "zebra").await, ["/kept.md", "/new.md", "/newer.md"]);
 }
 
-async fn run_index(setup: &TestEngine, dry_run: bool) -> Value {
-    setup.clock.advance(Duration::from_micros(1));
-    let request = RunRequest::manual(dry_run);
-    match setup.engine.jobs.run(Arc::new(IndexMemories), request, &CancellationToken::new()).await.unwrap() {
-        RunOutcome::Ran(counts) => counts,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Writes the only memory as a release without search does.
-async fn move_the_head(setup: &TestEngine) {
-    let (index, blobs) = (&setup.index, &**setup.blobs.inner());
-    move_head(index, blobs, setup.principal.tenant_id, setup.store_id).await;
-}
-
-async fn memories_of_an_earlier_release_are_indexed_by_the_job(setup: TestEngine) {
-    let other = setup.replica();
+async fn memories_of_an_earlier_release_are_indexed_by_searches_and_the_job(setup: TestEngine) {
+    let other = setup.elsewhere();
     setup.create("/memories/a.txt", "one\n").await;
-    assert_eq!(paths_on(&other, &setup, "one").await, ["/a.txt"]);
-    move_the_head(&setup).await;
-    let dry = run_index(&setup, true).await;
-    assert_eq!(dry["would_index"], 1, "{dry}");
-    let stopping = CancellationToken::new();
-    stopping.cancel();
-    setup.clock.advance(Duration::from_hours(24));
-    let stopped = setup.engine.jobs.run(Arc::new(IndexMemories), RunRequest::SCHEDULED, &stopping).await;
-    assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
-    let counts = run_index(&setup, false).await;
+    assert_eq!(paths(&other, "one").await, ["/a.txt"]);
+    move_head(&setup).await;
+    assert_eq!(setup.dry_run(IndexMemories).await["would_index"], 1);
+    setup.clock.advance(DAY);
+    setup.run_stopped(IndexMemories).await;
+    let counts = setup.run(IndexMemories).await;
     assert_eq!((&counts["indexed"], &counts["failed"]), (&json!(0), &json!(0)));
-    for engine in [&setup.engine, &other] {
-        assert_eq!(paths_on(engine, &setup, "moved after").await, ["/a.txt"]);
+    for engine in [&setup, &other] {
+        assert_eq!(paths(engine, "moved after").await, ["/a.txt"]);
     }
+    move_head(&setup).await;
+    assert_eq!(paths(&setup, "moved").await, [""; 0], "not yet");
+    assert_eq!(paths(&setup, "moved a.txt").await, ["/a.txt"], "by its path");
+    let is_found = async { while paths(&setup, "moved after").await.is_empty() {} };
+    tokio::time::timeout(MINUTE, is_found).await.unwrap();
+    assert_eq!(setup.run(IndexMemories).await["indexed"], 0);
 }
 
 async fn store_larger_than_the_cache_is_searched(setup: TestEngine) {
-    let other = setup.replica_with(|options| options.search_cache_bytes = 1_000);
+    let other = setup.on(setup.replica_with(|options| options.search_cache_bytes = 1_000));
     for number in 0..3 {
         setup.make(&format!("/{number}.md"), &format!("zebra number{number}")).await;
-        let found = paths_on(&other, &setup, "zebra").await;
+        let found = paths(&other, "zebra").await;
         assert_eq!(found.len(), number + 1);
         assert_eq!(found, paths(&setup, "zebra").await);
     }
-}
-
-async fn search_indexes_memories_of_an_earlier_release(setup: TestEngine) {
-    setup.create("/memories/a.txt", "one\n").await;
-    assert_eq!(paths(&setup, "one").await, ["/a.txt"]);
-    move_the_head(&setup).await;
-    assert_eq!(paths(&setup, "one").await, [""; 0], "its content is another");
-    assert_eq!(paths(&setup, "one a.txt").await, ["/a.txt"], "by its path");
-    let is_found = async { while paths(&setup, "moved after").await.is_empty() {} };
-    tokio::time::timeout(Duration::from_mins(1), is_found).await.unwrap();
-    assert_eq!(run_index(&setup, false).await["indexed"], 0);
 }
 
 /// What is done to one of a few memories.
@@ -161,27 +119,36 @@ enum Step {
     Search(&'static str),
 }
 
+const WORDS: [&str; 10] = [
+    "deploy",
+    "deployed",
+    "server",
+    "retry_count",
+    "the",
+    "went",
+    "部署服务",
+    "서버를",
+    "キャッシュ",
+    "membaca",
+];
+const QUERIES: [&str; 7] = [
+    "deploy",
+    "the server went down",
+    "部署",
+    "\"retry count\" -membaca",
+    "서버",
+    "dep* キャッシュ",
+    "path:a/ baca",
+];
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let words = prop::sample::select(vec![
-        "deploy",
-        "deployed",
-        "server",
-        "retry_count",
-        "the",
-        "went",
-        "部署服务",
-        "서버를",
-        "キャッシュ",
-        "membaca",
-    ]);
+    let words = prop::sample::select(&WORDS[..]);
     let text = prop::collection::vec(words, 1..15).prop_map(|words| words.join(" "));
     let step = prop_oneof![
         5 => (0_usize..8, text).prop_map(|(which, text)| Step::Write(which, text)),
         2 => (0_usize..8, "[a-c]/(deploy|notes|server)").prop_map(|(which, path)| Step::Move(which, path)),
         1 => (0_usize..8).prop_map(Step::Delete),
-        4 => prop::sample::select(vec![
-            "deploy", "the server went down", "部署", "\"retry count\" -membaca", "서버", "dep* キャッシュ", "path:a/ baca",
-        ]).prop_map(Step::Search),
+        4 => prop::sample::select(&QUERIES[..]).prop_map(Step::Search),
     ];
     prop::collection::vec(step, 40)
 }
@@ -199,10 +166,9 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
 }
 
 async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
-    let replicas = [setup.replica(), setup.replica()];
+    let replicas = [setup.elsewhere(), setup.elsewhere()];
     let seed = Seed::new();
-    let mut runner = seed.runner(Config::default());
-    let steps = steps().new_tree(&mut runner).unwrap().current();
+    let steps = steps().new_tree(&mut seed.runner(Config::default())).unwrap().current();
     let mut memories: BTreeMap<usize, (ShownMemory, String)> = BTreeMap::new();
     for (number, step) in steps.iter().enumerate() {
         match step {
@@ -221,35 +187,17 @@ async fn any_history_is_searched_like_a_new_index(setup: TestEngine) {
             }
             Step::Delete(which) => {
                 if let Some((memory, _)) = memories.remove(which) {
-                    setup.delete(&memory, None).await.unwrap();
+                    setup.delete(&memory).await;
                 }
             }
             Step::Search(text) => {
                 let mut query = asked(text);
                 query.page.limit = Some(50);
-                let page = search_on(&replicas[number % 2], &setup, &query).await;
-                let found: Vec<_> = page
-                    .items
-                    .into_iter()
-                    .map(|hit| (hit.memory_id, hit.path.to_string(), hit.score))
-                    .collect();
+                let hits = search(&replicas[number % 2], &query).await.items.into_iter();
+                let found: Vec<_> =
+                    hits.map(|hit| (hit.memory_id, hit.path.to_string(), hit.score)).collect();
                 assert_eq!(found, expected(&memories, text), "{text} after {steps:?}");
             }
         }
-    }
-}
-
-async fn concurrent_first_searches_load_a_store_once(setup: TestEngine) {
-    for number in 0..80 {
-        setup.make(&format!("/n/{number:02}.md"), &format!("tea number {number}")).await;
-    }
-    let searches = (0..16).map(|_| paths(&setup, "tea 7"));
-    for found in futures::future::join_all(searches).await {
-        assert_eq!(found[0], "/n/07.md");
-        assert_eq!(found.len(), 10);
-    }
-    // All postings are made beside; nothing is found otherwise by them.
-    for _ in 0..50 {
-        assert_eq!(paths(&setup, "tea 7").await[0], "/n/07.md");
     }
 }

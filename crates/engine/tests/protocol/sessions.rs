@@ -1,52 +1,214 @@
 //! Sessions: how long they and their tokens live, and what is kept of their calls.
 
-mod events;
-mod grants;
-mod keeping;
-mod tokens;
-
 use std::sync::Arc;
+use std::time::Duration;
 
-use keepsake_core::{SessionId, StoreId};
-use keepsake_engine::{AttachmentDraft, Engine, MadeSession, Principal, SessionDraft};
-use keepsake_index::Access;
+use keepsake_core::{StoreId, Timestamp};
+use keepsake_engine::jobs::ExpireUnused;
+use keepsake_engine::{AttachmentDraft, EngineError, EventQuery, MadeSession, PageRequest, SessionDraft};
+use keepsake_index::{Access, Scope, SessionEvent};
+use keepsake_testkit::IssuerKey;
+use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
 use serde_json::{Map, Value, json};
 
-use crate::test_engine::{TestEngine, tool_call};
+use crate::expiry::{PERIOD, expire, with_period};
+use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of, tool_call, view};
+
+crate::on_both_databases! {
+    events_are_written_once_with_the_access_times,
+    store_in_use_by_a_session_keeps_its_memories,
+}
+
+crate::on_backend! {
+    sqlite,
+    on_one_database,
+    token_of_an_issuers_token_has_its_scopes_and_ends_with_it,
+    token_lives_a_day_and_no_longer_than_its_creating_key,
+}
 
 /// A session that attaches some stores.
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
+    let attachments = stores.iter().map(|(store_id, access)| AttachmentDraft {
+        store_id: *store_id,
+        access: Some(*access),
+        instructions: None,
+    });
     SessionDraft {
         agent: json!("agent_1").into(),
         environment_id: "env_1".to_owned(),
         title: None,
         metadata: Map::new(),
         vault_ids: Vec::new(),
-        attachments: stores
-            .iter()
-            .map(|(store_id, access)| AttachmentDraft {
-                store_id: *store_id,
-                access: Some(*access),
-                instructions: None,
-            })
-            .collect(),
+        attachments: attachments.collect(),
     }
 }
 
 impl TestEngine {
     async fn open(&self, stores: &[(StoreId, Access)]) -> MadeSession {
-        let made = self.engine.sessions.create(&self.principal, draft(stores), None).await;
-        made.unwrap()
+        self.engine.sessions.create(&self.principal, draft(stores), None).await.unwrap()
+    }
+
+    /// The same, by another credential.
+    async fn holding(&self, credential: &str) -> Self {
+        let mut holding = self.clone();
+        holding.principal = self.engine.auth.authenticate(credential).await.unwrap();
+        holding
+    }
+
+    /// A call of the memory tool in a session.
+    async fn call_in(&self, made: &MadeSession, input: Value) {
+        let mounts = self.engine.sessions.mounts(&self.principal, made.session.session_id).await.unwrap();
+        let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(None, input));
+        called.await.unwrap();
+    }
+
+    async fn assert_refused(&self, credential: &str, is_expected: fn(&EngineError) -> bool) {
+        let refused = self.engine.auth.authenticate(credential).await.unwrap_err();
+        assert!(is_expected(&refused), "{refused}");
     }
 }
 
-/// A session's token, as a replica knows it.
-async fn holder(engine: &Engine, made: &MadeSession) -> Arc<Principal> {
-    engine.auth.authenticate(made.token.as_deref().unwrap()).await.unwrap()
+async fn events(setup: &TestEngine, made: &MadeSession) -> Vec<SessionEvent> {
+    let query = EventQuery { page: PageRequest { limit: Some(100), page: None }, ..EventQuery::default() };
+    let id = made.session.session_id;
+    setup.engine.events.list(&setup.principal, id, &query).await.unwrap().items
 }
 
-async fn call(engine: &Engine, principal: &Arc<Principal>, session_id: SessionId, input: Value) {
-    let mounts = engine.sessions.mounts(principal, session_id).await.unwrap();
-    let called = engine.tools.call(principal, mounts, "memory", tool_call(None, input));
-    called.await.unwrap();
+async fn last_used_at(setup: &TestEngine, made: &MadeSession) -> Option<Timestamp> {
+    let id = made.session.session_id;
+    setup.engine.sessions.get(&setup.principal, id).await.unwrap().last_used_at
+}
+
+async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
+    let made = setup.open(&[(setup.store_id, Access::ReadWrite)]).await;
+    let replica = setup.elsewhere();
+    let agent = replica.holding(made.token.as_deref().unwrap()).await;
+    agent.call_in(&made, view("/memories/notes")).await;
+    assert_eq!(events(&replica, &made).await.len(), 1);
+    assert_eq!(events(&setup, &made).await.len(), 0);
+    assert_eq!(last_used_at(&setup, &made).await, None);
+    replica.engine.replica.flush().await.unwrap();
+    let written = events(&setup, &made).await;
+    assert_eq!((written.len(), events(&replica, &made).await.len()), (1, 1));
+    assert_eq!(last_used_at(&setup, &made).await, Some(setup.now()));
+    replica.engine.replica.flush().await.unwrap();
+    assert_eq!(events(&setup, &made).await, written);
+    // The shutdown writes the noted events.
+    setup.clock.advance(SECOND);
+    agent.call_in(&made, view("/memories/notes")).await;
+    replica.all_writes_end().await;
+    assert_eq!(events(&setup, &made).await.len(), 2);
+}
+
+async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
+    with_period(&setup).await;
+    let memory = setup.make("/a.md", "x").await;
+    let stores = [(setup.store_id, Access::ReadOnly)];
+    let sessions = [setup.open(&stores).await, setup.open(&stores).await];
+    let reader = setup.key_with(&[Scope::MemoryRead, Scope::SessionsWrite], None).await;
+    let reader = setup.holding(&reader).await;
+    setup.clock.advance(short_of(PERIOD, SECOND));
+    // A listing reads no memory.
+    let replica = setup.elsewhere();
+    for session in &sessions {
+        replica.call_in(session, view("/memories")).await;
+    }
+    replica.engine.replica.flush().await.unwrap();
+    setup.clock.advance(DAY);
+    replica.engine.replica.flush().await.unwrap();
+    setup.clock.advance(Duration::from_millis(1));
+    // To the day after its last use, as far as all replicas have written.
+    assert_eq!(expire(&setup).await, 1, "a day is over");
+    setup.restore(&memory).await.unwrap();
+
+    setup.clock.advance(PERIOD);
+    // Now by tokens that may only read.
+    for session in &sessions {
+        let issued = replica.engine.sessions.issue_token(&reader.principal, session.session.session_id);
+        let agent = replica.holding(&issued.await.unwrap()).await;
+        agent.call_in(session, view("/memories")).await;
+    }
+    replica.engine.replica.flush().await.unwrap();
+    setup.clock.advance(short_of(DAY, SECOND));
+    replica.engine.replica.flush().await.unwrap();
+    let dry = setup.dry_run(ExpireUnused).await;
+    assert_eq!((&dry["in_use"], &dry["would_expire"]), (&json!(1), &json!(0)), "{dry}");
+    assert_eq!(expire(&setup).await, 0);
+    let in_use_until = async || {
+        let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await;
+        usage.unwrap().in_use_until
+    };
+    assert!(in_use_until().await > Some(setup.now()));
+    // Archived sessions keep nothing.
+    for (session, expired) in sessions.iter().zip([0, 1]) {
+        setup.engine.sessions.archive(&setup.principal, session.session.session_id).await.unwrap();
+        assert_eq!(expire(&setup).await, expired);
+    }
+    assert_eq!(in_use_until().await, None);
+}
+
+fn is_over(refused: &EngineError) -> bool {
+    matches!(refused, EngineError::Token(TokenError::Expired))
+}
+
+fn trusting(key: &IssuerKey) -> Arc<Issuers> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key.pem");
+    std::fs::write(&file, key.pem()).unwrap();
+    let settings = IssuerSettings {
+        issuer: "https://id.example.com".to_owned(),
+        audience: "keepsake".to_owned(),
+        keys: KeySource::File(file),
+        tenant_claim: "org".to_owned(),
+        scopes_claim: "scope".to_owned(),
+        tenants: None,
+        actor: Subject::User,
+        console: None,
+    };
+    Arc::new(Issuers::new(vec![settings]).unwrap())
+}
+
+async fn token_of_an_issuers_token_has_its_scopes_and_ends_with_it(setup: TestEngine) {
+    let key = IssuerKey::ed25519();
+    let replica = setup.on(setup.replica_with(|options| options.issuers = trusting(&key)));
+    let claims = json!({
+        "iss": "https://id.example.com", "aud": "keepsake", "sub": "ada", "scope": "sessions:write memory:read",
+        "org": setup.principal.tenant_id.to_string(), "exp": setup.now().as_micros() / 1_000_000 + 5,
+    });
+    let ada = replica.holding(&key.token("any", &claims)).await;
+    let made = ada.open(&[(setup.store_id, Access::ReadOnly)]).await;
+    let again = ada.engine.sessions.issue_token(&ada.principal, made.session.session_id).await.unwrap();
+    let tokens = [made.token.unwrap(), again];
+    for token in &tokens {
+        assert!(replica.holding(token).await.principal.require(Scope::MemoryWrite).is_err());
+    }
+    // The issuer's own token is refused from then on, too: a minute is what clocks
+    // may differ by.
+    setup.clock.advance(66 * SECOND);
+    for token in &tokens {
+        replica.assert_refused(token, is_over).await;
+    }
+}
+
+async fn token_lives_a_day_and_no_longer_than_its_creating_key(setup: TestEngine) {
+    let made = setup.open(&[]).await;
+    let token = made.token.unwrap();
+    setup.clock.advance(short_of(DAY, SECOND));
+    setup.holding(&token).await;
+    // A minute is what clocks may differ by.
+    setup.clock.advance(61 * SECOND);
+    setup.assert_refused(&token, is_over).await;
+    let short = setup.key_with(&Scope::ALL, Some(HOUR)).await;
+    let short = setup.holding(&short).await;
+    let another = short.open(&[]).await.token.unwrap();
+    let issued = short.engine.sessions.issue_token(&short.principal, made.session.session_id);
+    let tokens = [issued.await.unwrap(), another];
+    setup.clock.advance(59 * MINUTE);
+    for token in &tokens {
+        setup.holding(token).await;
+    }
+    setup.clock.advance(MINUTE);
+    for token in &tokens {
+        setup.assert_refused(token, |refused| matches!(refused, EngineError::Unauthenticated(_))).await;
+    }
 }

@@ -1,22 +1,32 @@
 //! An engine on real backends, with a hook at each call of an object store.
 
+use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keepsake_blobs::{BlobStore, S3Blobs};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use keepsake_blobs::{BlobError, BlobStore, S3Blobs};
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, ContentHash, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
 use keepsake_engine::{
     Clock, Engine, EngineError, EngineOptions, IndexBlobs, ManualClock, MemoryEdit, NewKey, NewMemory,
-    NewTenant, OnTaken, Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall,
-    VersionQuery, View,
+    NewTenant, OnTaken, Precondition, Principal, Restoration, ShownMemory, StoreEdit, SystemClock,
+    ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
-use keepsake_testkit::postgres::TableLock;
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);
+pub(crate) const HOUR: Duration = Duration::from_hours(1);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 const SQLITE_FILE: &str = "index.db";
 
@@ -52,42 +62,33 @@ impl Bucket {
     }
 }
 
+/// Clones share the backends and the store.
+#[derive(Clone)]
 pub(crate) struct TestEngine {
     pub(crate) index: Index,
     /// The object store; unused when content is in the index.
     pub(crate) blobs: Arc<HookedBlobs>,
-    has_object_store: bool,
+    pub(crate) has_object_store: bool,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) engine: Engine,
     pub(crate) principal: Arc<Principal>,
     pub(crate) store_id: StoreId,
-    backend: Backend,
-}
-
-/// The location of content.
-enum Content {
-    /// In the index.
-    Index,
-    /// In this object store.
-    Blobs(Arc<dyn BlobStore>),
+    backend: Arc<Backend>,
 }
 
 impl TestEngine {
     /// With content in the index.
     pub(crate) async fn sqlite() -> Self {
-        let (index, folder) = sqlite_index().await;
-        Self::new(index, Content::Index, folder).await
+        Self::new(sqlite_index().await, None).await
     }
 
     /// With content in the index.
     pub(crate) async fn postgres() -> Self {
-        let (index, database) = postgres_index(8).await;
-        Self::new(index, Content::Index, database).await
+        Self::new(postgres_index(8).await, None).await
     }
 
     pub(crate) async fn sqlite_and_s3() -> Self {
-        let (index, folder) = sqlite_index().await;
-        Self::new(index, Content::Blobs(fresh_s3().await), folder).await
+        Self::new(sqlite_index().await, Some(fresh_s3().await)).await
     }
 
     pub(crate) async fn postgres_and_s3() -> Self {
@@ -97,7 +98,6 @@ impl TestEngine {
     /// On a bucket that keeps versions, where the S3 server has such buckets, else
     /// on a plain one.
     pub(crate) async fn sqlite_and_versioned_s3() -> (Self, Bucket) {
-        let (index, folder) = sqlite_index().await;
         let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
             Some(place) => {
                 let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
@@ -105,51 +105,48 @@ impl TestEngine {
             }
             None => (fresh_s3().await, Bucket::Plain),
         };
-        (Self::new(index, Content::Blobs(blobs), folder).await, bucket)
+        (Self::new(sqlite_index().await, Some(blobs)).await, bucket)
     }
 
     /// With S3.
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
-        let (index, database) = postgres_index(max_connections).await;
-        Self::new(index, Content::Blobs(fresh_s3().await), database).await
+        Self::new(postgres_index(max_connections).await, Some(fresh_s3().await)).await
     }
 
-    async fn new(index: Index, content: Content, backend: Backend) -> Self {
-        let (has_object_store, blobs) = match content {
-            Content::Index => (false, Arc::new(IndexBlobs::new(index.clone())) as Arc<dyn BlobStore>),
-            Content::Blobs(blobs) => (true, blobs),
-        };
-        let blobs = HookedBlobs::new(blobs);
+    async fn new((index, backend): (Index, Backend), object_store: Option<Arc<dyn BlobStore>>) -> Self {
+        let has_object_store = object_store.is_some();
+        let blobs = object_store.unwrap_or_else(|| Arc::new(IndexBlobs::new(index.clone())));
+        let (blobs, backend) = (HookedBlobs::new(blobs), Arc::new(backend));
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let engine = engine_on(&index, has_object_store.then_some(&blobs), &clock, |_| {});
-        let tenant = new_tenant(&engine, LimitOverrides::default()).await;
-        let principal = principal_of(&engine, tenant, &Scope::ALL).await;
-        let store = engine.operator.create_store(tenant, "notes").await.unwrap();
-        Self { index, blobs, has_object_store, clock, engine, principal, store_id: store.store_id, backend }
+        let (principal, store_id) = new_tenant(&engine, LimitOverrides::default()).await;
+        Self { index, blobs, has_object_store, clock, engine, principal, store_id, backend }
+    }
+
+    /// The folder of the database file, on SQLite.
+    pub(crate) fn folder(&self) -> &Path {
+        let Backend::Folder(folder) = &*self.backend else {
+            panic!("only SQLite has a file");
+        };
+        folder.path()
     }
 
     /// The file of the index, on SQLite.
     pub(crate) fn sqlite_file(&self) -> PathBuf {
-        let Backend::Folder(folder) = &self.backend else {
-            panic!("only SQLite has a file");
+        self.folder().join(SQLITE_FILE)
+    }
+
+    /// The database, on Postgres.
+    pub(crate) fn database(&self) -> &TestDatabase {
+        let Backend::Database(database) = &*self.backend else {
+            panic!("only a server has a database");
         };
-        folder.path().join(SQLITE_FILE)
+        database
     }
 
     /// Changes the database as its owner may, on Postgres.
     pub(crate) async fn as_owner(&self, statement: &str) {
-        let Backend::Database(database) = &self.backend else {
-            panic!("only a server has an owner");
-        };
-        database.execute(statement).await;
-    }
-
-    /// Locks a table of the database, on Postgres.
-    pub(crate) async fn lock_table(&self, table: &str) -> TableLock {
-        let Backend::Database(database) = &self.backend else {
-            panic!("only a server locks a table");
-        };
-        database.lock_table(table).await
+        self.database().execute(statement).await;
     }
 
     /// Another replica on the same backends, with separate caches and queues.
@@ -163,29 +160,107 @@ impl TestEngine {
         engine_on(&self.index, blobs, &self.clock, change)
     }
 
-    /// The time that the engines see.
-    pub(crate) fn engine_now(&self) -> Timestamp {
+    /// The same, where another engine does the work.
+    pub(crate) fn on(&self, engine: Engine) -> Self {
+        Self { engine, ..self.clone() }
+    }
+
+    /// The same, where another replica does the work.
+    pub(crate) fn elsewhere(&self) -> Self {
+        self.on(self.replica())
+    }
+
+    /// The same on another replica, at another time.
+    pub(crate) fn at(&self, time: Timestamp, change: impl FnOnce(&mut EngineOptions)) -> Self {
+        let clock = Arc::new(ManualClock::new(time));
+        let engine = self.replica_with(|options| {
+            options.clock = clock.clone();
+            change(options);
+        });
+        Self { clock, ..self.on(engine) }
+    }
+
+    /// The same on a replica for which every blob is older than any request.
+    pub(crate) fn worker(&self) -> Self {
+        self.at(SystemClock.now().plus(2 * DAY).max(self.now()), |_| {})
+    }
+
+    /// The same on a replica that keeps deleted blobs for a week.
+    pub(crate) fn delaying(&self) -> Self {
+        self.on(self.replica_with(|options| options.blob_deletion_delay = 7 * DAY))
+    }
+
+    /// The time that the engine sees.
+    pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Another tenant with these limits, and its store.
-    pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
-        let tenant = new_tenant(&self.engine, limits).await;
-        let store = self.engine.operator.create_store(tenant, "notes").await.unwrap();
-        (principal_of(&self.engine, tenant, &Scope::ALL).await, store.store_id)
+    /// The same in the store of another tenant, with these limits.
+    pub(crate) async fn of_tenant_with(&self, limits: LimitOverrides) -> Self {
+        let (principal, store_id) = new_tenant(&self.engine, limits).await;
+        Self { principal, store_id, ..self.clone() }
+    }
+
+    /// A new key of the tenant's that may do everything.
+    pub(crate) async fn key(&self) -> String {
+        self.key_with(&Scope::ALL, None).await
+    }
+
+    pub(crate) async fn key_with(&self, scopes: &[Scope], life: Option<Duration>) -> String {
+        let expires_at = life.map(|life| self.now().plus(life));
+        new_key(&self.engine, self.principal.tenant_id, scopes, expires_at).await
+    }
+
+    pub(crate) async fn edit_store(&self, edit: StoreEdit) {
+        self.engine.stores.update(&self.principal, self.store_id, edit, None).await.unwrap();
+    }
+
+    /// Runs a job, as an operator does; answers with its counts.
+    pub(crate) async fn run(&self, job: impl Job + 'static) -> Value {
+        self.counts(job, RunRequest::manual(false)).await
+    }
+
+    pub(crate) async fn dry_run(&self, job: impl Job + 'static) -> Value {
+        self.counts(job, RunRequest::manual(true)).await
+    }
+
+    /// Runs a job as its schedule does; answers with its counts.
+    pub(crate) async fn run_in_slot(&self, job: impl Job + 'static) -> Value {
+        self.counts(job, RunRequest::SCHEDULED).await
+    }
+
+    async fn counts(&self, job: impl Job + 'static, request: RunRequest) -> Value {
+        // No two runs begin at once.
+        self.clock.advance(Duration::from_micros(1));
+        match self.outcome(job, request).await {
+            RunOutcome::Ran(counts) => counts,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    pub(crate) async fn outcome(&self, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
+        self.engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await.unwrap()
+    }
+
+    /// Runs a job on a worker that is shutting down: it ends after its first batch.
+    pub(crate) async fn run_stopped(&self, job: impl Job + 'static) {
+        let stopping = CancellationToken::new();
+        stopping.cancel();
+        let stopped = self.engine.jobs.run(Arc::new(job), RunRequest::SCHEDULED, &stopping).await;
+        assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
     }
 
     pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
-        self.call_on(&self.engine, None, input).await
+        self.call_as(None, input).await
     }
 
-    pub(crate) async fn call_on(
+    pub(crate) async fn call_as(
         &self,
-        engine: &Engine,
         tool_use_id: Option<&str>,
         input: Value,
     ) -> Result<ToolAnswer, EngineError> {
-        engine.tools.memory.call(&self.principal, self.store_id, tool_call(tool_use_id, input)).await
+        let call = tool_call(tool_use_id, input);
+        self.engine.tools.memory.call(&self.principal, self.store_id, call).await
     }
 
     /// A call that must do what it says.
@@ -200,17 +275,15 @@ impl TestEngine {
     }
 
     /// The content as the tool shows it, without line numbers.
-    pub(crate) async fn text_at(&self, engine: &Engine, path: &str) -> String {
-        let answer = self.call_on(engine, None, view(path)).await.unwrap();
-        assert!(!answer.is_error, "{}", answer.content);
-        let lines = answer.content.lines().skip(1).map(|line| line.split_once('\t').unwrap().1);
+    pub(crate) async fn text_at(&self, path: &str) -> String {
+        let shown = self.call(view(path)).await;
+        let lines = shown.lines().skip(1).map(|line| line.split_once('\t').unwrap().1);
         lines.collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) async fn head(&self, path: &str) -> Option<Head> {
-        let path = MemoryPath::parse(path).unwrap();
-        let found =
-            self.index.memories.head(self.principal.tenant_id, self.store_id, Some(&path), 0).await.unwrap();
+        let (path, tenant_id) = (MemoryPath::parse(path).unwrap(), self.principal.tenant_id);
+        let found = self.index.memories.head(tenant_id, self.store_id, Some(&path), 0).await.unwrap();
         match found.unwrap().target {
             Target::Memory(head) => Some(head),
             Target::Missing | Target::Directory(_) => None,
@@ -219,6 +292,16 @@ impl TestEngine {
 
     pub(crate) fn blob_key(&self, head: &Head) -> BlobKey {
         BlobKey { tenant_id: self.principal.tenant_id, store_id: self.store_id, blob_id: head.blob_id }
+    }
+
+    /// A key of the store that no row names.
+    pub(crate) fn orphan_key(&self, blob: u128) -> BlobKey {
+        key_of(self.principal.tenant_id.uuid().as_u128(), self.store_id.uuid().as_u128(), blob)
+    }
+
+    /// Puts a blob that no row names.
+    pub(crate) async fn plant(&self, key: BlobKey) {
+        self.blobs.inner().put(&key, Bytes::from_static(b"orphan")).await.unwrap();
     }
 
     /// The blobs that are really there.
@@ -256,13 +339,9 @@ impl TestEngine {
         self.engine.memories.update(&self.principal, self.store_id, memory_id, edit).await
     }
 
-    pub(crate) async fn delete(
-        &self,
-        memory: &ShownMemory,
-        expected: Option<ContentHash>,
-    ) -> Result<(), EngineError> {
+    pub(crate) async fn delete(&self, memory: &ShownMemory) {
         let memory_id = memory.memory.head.memory_id;
-        self.engine.memories.delete(&self.principal, self.store_id, memory_id, expected).await
+        self.engine.memories.delete(&self.principal, self.store_id, memory_id, None).await.unwrap();
     }
 
     pub(crate) async fn read(&self, memory: &ShownMemory, view: View) -> ShownMemory {
@@ -276,21 +355,22 @@ impl TestEngine {
         shown.content.unwrap().to_string()
     }
 
+    pub(crate) async fn redact(&self, memory: &ShownMemory) {
+        let version_id = memory.memory.head.version_id;
+        self.engine.versions.redact(&self.principal, self.store_id, version_id).await.unwrap();
+    }
+
+    pub(crate) async fn restore(&self, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
+        let restoration = Restoration { precondition: None, view: View::Full, idempotency: None };
+        let version_id = memory.memory.head.version_id;
+        self.engine.memories.restore(&self.principal, self.store_id, version_id, restoration).await
+    }
+
     /// What was done in the store, the last first.
     pub(crate) async fn operations(&self) -> Vec<&'static str> {
         let query = VersionQuery::default();
-        let page =
-            self.engine.versions.list(&self.principal, self.store_id, &query, View::Basic).await.unwrap();
-        let operation = |shown: &ShownVersion| shown.version.operation.name();
-        page.items.iter().map(operation).collect()
-    }
-
-    /// The folder of the database file.
-    pub(crate) fn folder(&self) -> &Path {
-        match &self.backend {
-            Backend::Folder(folder) => folder.path(),
-            Backend::Database(_) => panic!("Postgres has no file here"),
-        }
+        let page = self.engine.versions.list(&self.principal, self.store_id, &query, View::Basic).await;
+        page.unwrap().items.iter().map(|shown| shown.version.operation.name()).collect()
     }
 
     pub(crate) async fn all_writes_end(&self) {
@@ -325,21 +405,64 @@ pub(crate) fn engine_on(
     Engine::new(index.clone(), blobs, options)
 }
 
-async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {
+/// A tenant with a store, and a key that may do everything.
+async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
     let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
-    engine.operator.tenants.create(new).await.unwrap().tenant_id
+    let tenant_id = engine.operator.tenants.create(new).await.unwrap().tenant_id;
+    let key = new_key(engine, tenant_id, &Scope::ALL, None).await;
+    let store = engine.operator.create_store(tenant_id, "notes").await.unwrap();
+    (engine.auth.authenticate(&key).await.unwrap(), store.store_id)
 }
 
-pub(crate) async fn principal_of(engine: &Engine, tenant_id: TenantId, scopes: &[Scope]) -> Arc<Principal> {
-    let new = NewKey {
-        tenant_id,
-        name: "tests".to_owned(),
-        scopes: scopes.to_vec(),
-        store_ids: None,
-        expires_at: None,
-    };
+async fn new_key(
+    engine: &Engine,
+    tenant_id: TenantId,
+    scopes: &[Scope],
+    expires_at: Option<Timestamp>,
+) -> String {
+    let (name, scopes) = ("tests".to_owned(), scopes.to_vec());
+    let new = NewKey { tenant_id, name, scopes, store_ids: None, expires_at };
     let (_, secret) = engine.operator.keys.create(new).await.unwrap();
-    engine.auth.authenticate(secret.expose()).await.unwrap()
+    secret.expose().to_owned()
+}
+
+pub(crate) fn key_of(tenant: u128, store: u128, blob: u128) -> BlobKey {
+    BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
+        store_id: StoreId::from_uuid(Uuid::from_u128(store)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
+    }
+}
+
+pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
+    whole.checked_sub(part).unwrap()
+}
+
+type Hooked = BoxFuture<'static, Result<(), BlobError>>;
+
+/// A hook that does this at its first call. What it does may call the hook again.
+pub(crate) fn once(
+    act: impl Future<Output = ()> + Send + 'static,
+) -> impl Fn(&BlobKey) -> Hooked + Send + Sync + 'static {
+    let act = Mutex::new(Some(act));
+    move |_: &BlobKey| -> Hooked {
+        let act = act.lock().unwrap().take();
+        Box::pin(async move {
+            if let Some(act) = act {
+                act.await;
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(crate) fn unavailable() -> Result<(), BlobError> {
+    Err(BlobError::Unavailable("as the test wants it".to_owned()))
+}
+
+/// A hook by which every call fails.
+pub(crate) fn fails(_: &BlobKey) -> Ready<Result<(), BlobError>> {
+    ready(unavailable())
 }
 
 pub(crate) fn new_memory(path: &str, content: &str) -> NewMemory {
@@ -369,6 +492,10 @@ pub(crate) fn edit_of(
     }
 }
 
+pub(crate) fn pin(pinned: bool) -> MemoryEdit {
+    MemoryEdit { pinned: Some(pinned), ..edit_of(None, None, None) }
+}
+
 pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
     let Value::Object(input) = input else { panic!("an input is an object") };
     ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input, idempotency: None }
@@ -384,4 +511,12 @@ pub(crate) fn insert(path: &str, line: u64, text: &str) -> Value {
 
 pub(crate) fn view(path: &str) -> Value {
     json!({"command": "view", "path": path})
+}
+
+pub(crate) fn rename(old_path: &str, new_path: &str) -> Value {
+    json!({"command": "rename", "old_path": old_path, "new_path": new_path})
+}
+
+pub(crate) fn delete(path: &str) -> Value {
+    json!({"command": "delete", "path": path})
 }

@@ -329,7 +329,8 @@ where
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::future::join_all;
+    use futures::FutureExt as _;
+    use futures::future::{LocalBoxFuture, join_all};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -367,32 +368,28 @@ mod tests {
         batches.0.lanes().is_empty()
     }
 
-    #[tokio::test]
-    async fn first_job_runs_at_once_and_waiting_jobs_run_together() {
-        let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = (0..5).map(|job| Box::pin(batches.run(0, job))).collect();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
-        assert_eq!(begun.load(Ordering::SeqCst), 1, "the first did not wait");
-        gate.add_permits(3);
-        let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
-        assert_eq!(answers, [(0, 1), (1, 3), (2, 3), (3, 3), (4, 1)]);
-        assert!(is_empty(&batches));
+    type Call<'a> = LocalBoxFuture<'a, Result<(u32, usize), Unanswered>>;
+
+    /// Calls that have begun, in their order, and wait for the gate.
+    fn begin<'a>(batches: &'a Numbers, lane: u8, jobs: &[u32]) -> Vec<Call<'a>> {
+        let begun = jobs.iter().map(|job| {
+            let mut call = batches.run(lane, *job).boxed_local();
+            assert!((&mut call).now_or_never().is_none());
+            call
+        });
+        begun.collect()
     }
 
     #[tokio::test]
-    async fn lanes_run_side_by_side() {
+    async fn first_job_of_a_lane_runs_at_once_and_waiting_jobs_run_together() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> =
-            [(0, 1), (0, 2), (7, 3)].map(|(lane, job)| Box::pin(batches.run(lane, job))).into();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
-        assert_eq!(begun.load(Ordering::SeqCst), 2, "only the second of lane 0 waits");
-        gate.add_permits(3);
+        let mut calls = begin(&batches, 0, &[0, 1, 2, 3, 4]);
+        assert_eq!(begun.load(Ordering::SeqCst), 1, "the first did not wait");
+        calls.extend(begin(&batches, 7, &[5]));
+        assert_eq!(begun.load(Ordering::SeqCst), 2, "nor did that of another lane");
+        gate.add_permits(4);
         let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
-        assert_eq!(answers, [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(answers, [(0, 1), (1, 3), (2, 3), (3, 3), (4, 1), (5, 1)]);
         assert!(is_empty(&batches));
     }
 
@@ -433,10 +430,7 @@ mod tests {
     async fn jobs_that_cannot_join_run_separately_in_order() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
         let jobs = [1, 2, 100, 101, 3, 4];
-        let mut calls: Vec<_> = jobs.map(|job| Box::pin(batches.run(0, job))).into();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
+        let calls = begin(&batches, 0, &jobs);
         gate.add_permits(jobs.len());
         let answers: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
         assert_eq!(answers, [(1, 1), (2, 1), (100, 1), (101, 1), (3, 2), (4, 2)]);
@@ -447,10 +441,7 @@ mod tests {
     #[tokio::test]
     async fn failure_is_shared_with_all_waiting_jobs() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = [99, 2, 3, 4, 5, 6].map(|job| Box::pin(batches.run(0, job))).into();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
+        let calls = begin(&batches, 0, &[99, 2, 3, 4, 5, 6]);
         gate.add_permits(1);
         assert_eq!(join_all(calls).await, [Ok((99, 1)); 6]);
         assert_eq!(begun.load(Ordering::SeqCst), 1);
@@ -461,13 +452,8 @@ mod tests {
     fn slot_dropped_without_a_runtime_is_free_again() {
         let (batches, gate, _) = numbers(ONE_AT_A_TIME);
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (mut first, mut second) = (Box::pin(batches.run(0, 1)), Box::pin(batches.run(0, 2)));
-        runtime().block_on(async {
-            assert!(futures::poll!(&mut first).is_pending());
-            assert!(futures::poll!(&mut second).is_pending());
-        });
-        drop(first);
-        drop(second);
+        let calls = runtime().block_on(async { begin(&batches, 0, &[1, 2]) });
+        drop(calls);
         gate.add_permits(1);
         assert_eq!(runtime().block_on(batches.run(0, 3)), Ok((3, 1)));
         assert!(is_empty(&batches));
@@ -476,10 +462,7 @@ mod tests {
     #[tokio::test]
     async fn cancelled_caller_cancels_only_its_own_job() {
         let (batches, gate, begun) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = (0..4).map(|job| Box::pin(batches.run(0, job))).collect();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
+        let mut calls = begin(&batches, 0, &[0, 1, 2, 3]);
         let last = calls.pop().unwrap();
         // A job that waits, and the job that runs.
         drop(calls.remove(1));
@@ -494,10 +477,7 @@ mod tests {
     #[tokio::test]
     async fn panic_of_a_batch_loses_its_answers_and_frees_its_slot() {
         let (batches, gate, _) = numbers(ONE_AT_A_TIME);
-        let mut calls: Vec<_> = [1, 13, 14, 15, 16].map(|job| Box::pin(batches.run(0, job))).into();
-        for call in &mut calls {
-            assert!(futures::poll!(call).is_pending());
-        }
+        let calls = begin(&batches, 0, &[1, 13, 14, 15, 16]);
         gate.add_permits(3);
         let answers = join_all(calls).await;
         let lost = Err(Unanswered::Lost);

@@ -341,29 +341,16 @@ async fn remove_at(
 #[cfg(test)]
 mod tests {
     use super::{DELETIONS, HISTORIES, PAST};
-    use crate::sqlite::plans::{reads_whole_store, steps_of};
+    use crate::sqlite::plans::{assert_searches, steps_of};
 
     #[tokio::test]
     async fn retention_reads_ranges_in_the_order_of_their_indexes() {
-        for ([_, statement], wanted) in [
-            (HISTORIES, "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)"),
-            (DELETIONS, "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)"),
-            (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
-        ] {
-            let steps = steps_of(statement).await;
-            let is_wanted = |step: &String| step.contains(wanted);
-            assert!(steps.iter().any(is_wanted), "{statement}\n{steps:#?}");
-            let is_sorted = |step: &String| step.contains("TEMP B-TREE");
-            assert!(!steps.iter().any(is_sorted), "{statement}\n{steps:#?}");
-            // Subqueries per row use their whole key.
-            let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
-            assert!(!steps.iter().any(reads_memories), "{statement}\n{steps:#?}");
-        }
-        let [_, past] = PAST;
-        let follows = steps_of(past).await;
-        let by_memory = |step: &&String| {
-            step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
-        };
-        assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
+        let deletions = "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)";
+        assert_searches(HISTORIES[1], &[deletions]).await;
+        assert_searches(DELETIONS[1], &[deletions]).await;
+        assert_searches(PAST[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"]).await;
+        let by_memory = "version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)";
+        let steps = steps_of(PAST[1]).await;
+        assert_eq!(steps.iter().filter(|step| step.contains(by_memory)).count(), 2, "{steps:#?}");
     }
 }

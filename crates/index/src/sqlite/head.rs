@@ -194,38 +194,3 @@ async fn list(
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{ALL_BELOW, BY_ID, CHILDREN_BELOW, HEADS};
-    use crate::sqlite::plans::steps_of;
-
-    #[tokio::test]
-    async fn lists_are_ranges_of_indexes_that_stop_at_the_limit() {
-        for (statement, ranges) in [
-            (BY_ID, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
-            (
-                HEADS,
-                &[
-                    "memory_path (tenant_id=? AND store_id=? AND path=?)",
-                    "(tenant_id=? AND store_id=? AND path=?)",
-                ],
-            ),
-            (ALL_BELOW, &["(tenant_id=? AND store_id=? AND path>? AND path<?)"]),
-            (
-                CHILDREN_BELOW,
-                &[
-                    "memory_parent (tenant_id=? AND store_id=? AND parent=? AND name>?)",
-                    "directory_children (tenant_id=? AND store_id=? AND parent=? AND path>?)",
-                ],
-            ),
-        ] {
-            let steps = steps_of(statement).await;
-            for range in ranges {
-                assert!(steps.iter().any(|step| step.contains(range)), "{range}: {steps:#?}");
-            }
-            let reads_store = |step: &&String| step.ends_with("(tenant_id=? AND store_id=?)");
-            assert_eq!(steps.iter().filter(reads_store).count(), 1, "{steps:#?}");
-        }
-    }
-}

@@ -5,11 +5,6 @@ use keepsake_index::DeletionReason::{Gone, Orphan};
 use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, Refusal, RunFence};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
-use crate::subject::Subject;
-
-fn orphan(place: &Place) -> BlobKey {
-    place.blob(VersionId::from_uuid(next_uuid()))
-}
 
 async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
     place.queue().due(after_seconds(seconds), 100).await.unwrap()
@@ -40,21 +35,8 @@ async fn lease(place: &Place, job: &'static str, number: i64) -> RunFence {
     RunFence { job, fence: fence.expect("the lease is free") }
 }
 
-/// Queues a blob that a row once named, as what removes history does.
-async fn queue_purged(place: &Place, key: &BlobKey) {
-    place
-        .raw
-        .execute(
-            "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
-             VALUES ($1, $2, $3, 0, 0, 'redacted')",
-            &[key.tenant_id.uuid(), key.store_id.uuid(), key.blob_id.uuid()],
-        )
-        .await;
-}
-
 /// Removed orphans stay in the queue as tombstones: writes that put them may be slow.
-pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(place: Place) {
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
     assert!(condemn(&place, &key, 0).await);
@@ -80,7 +62,7 @@ pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(subj
     assert_eq!(place.try_changes(vec![change]).await, committed(1));
 
     // A sweep finds that a slow write put a removed blob again.
-    let again = orphan(&place);
+    let again = place.blob(VersionId::from_uuid(next_uuid()));
     assert!(condemn(&place, &again, 0).await);
     done(&place, again, Orphan, 30 * 24 * 3600).await;
     assert_eq!(due(&place, 1000).await, [], "it is gone, and stays condemned");
@@ -89,8 +71,7 @@ pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(subj
     assert_eq!(due(&place, 500).await.len(), 1);
 }
 
-pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn blob_that_a_version_names_is_not_condemned(place: Place) {
     let is_condemned = async |blob_id| condemn(&place, &place.blob(blob_id), 60).await;
     let of_version = async |statement: &str, seq: i64| {
         let statement = format!("{statement} WHERE tenant_id = $1 AND store_id = $2 AND seq = {seq}");
@@ -118,12 +99,15 @@ pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject
     assert!(is_condemned(first.blob_id).await, "redacted");
 }
 
-pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) {
+pub(crate) async fn run_without_its_lease_reports_no_removal(place: Place) {
     const JOB: &str = "a drain that outlives its lease";
-    let place = Place::new(subject).await;
-    let (orphan, redacted) = (orphan(&place), orphan(&place));
-    place.queue().condemn_orphan(&orphan, after_seconds(0)).await.unwrap();
-    queue_purged(&place, &redacted).await;
+    let [orphan, redacted] = [(); 2].map(|()| place.blob(VersionId::from_uuid(next_uuid())));
+    assert!(condemn(&place, &orphan, 0).await);
+    // As what removes history queues a blob that a row once named.
+    let queue = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+                 VALUES ($1, $2, $3, 0, 0, 'redacted')";
+    let [tenant_id, store_id] = place.ids();
+    place.raw.execute(queue, &[tenant_id, store_id, redacted.blob_id.uuid()]).await;
     let listed = due(&place, 0).await;
     assert_eq!(listed.len(), 2);
     let late = lease(&place, JOB, 0).await;

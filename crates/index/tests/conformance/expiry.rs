@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp, VersionId};
+use keepsake_core::{MemoryId, Timestamp, VersionId};
 use keepsake_index::{
     AccessRow, Expiration, ExpirationCause, ExpiresAt, Expiry, ExpiryChange, Head, IdleStores, MemoryTarget,
     Outdated, PeriodOf, Pin, PinOutcome, StoreChange, VersionBatch, VersionsTaken,
 };
-use uuid::Uuid;
 
-use crate::place::{NOW, Place, REPLICA, after_seconds, by_tenant, deleted, edited, next_uuid, renamed};
-use crate::subject::Subject;
+use crate::place::{
+    NOW, Place, REPLICA, actor, after_seconds, by_tenant, deleted, edited, next_uuid, renamed,
+};
+use crate::upkeep::all_pages;
 
 const PERIOD_SECS: u64 = 1000;
 
@@ -27,16 +28,6 @@ fn expiry() -> Expiry {
 /// Long after the period has taken effect.
 fn late() -> Timestamp {
     after_seconds(10 * 86_400)
-}
-
-fn read(place: &Place, memory_id: MemoryId, read_at: Timestamp) -> AccessRow {
-    AccessRow {
-        tenant_id: place.tenant_id,
-        store_id: place.store_id,
-        memory_id,
-        read_at,
-        read_by: Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(5))),
-    }
 }
 
 fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
@@ -60,31 +51,47 @@ async fn lives(place: &Place, memory_id: MemoryId) -> bool {
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
 
-pub(crate) async fn expiry_checks_again_before_it_deletes(subject: &Subject) {
-    let place = Place::new(subject).await;
-    set_period(&place, Some(PERIOD_SECS)).await;
-    let unused = place.create("/unused/a", 3).await;
-    let was_read = place.create("/read", 3).await;
-    let written = place.create("/written", 3).await;
-    let pinned = place.create("/pinned", 3).await;
-    let gone = place.create("/gone", 3).await;
-    let ids = [&unused, &was_read, &written, &pinned, &gone].map(|head| head.memory_id);
+/// Changes when a memory expires.
+async fn pin(place: &Place, head: &Head, expiry: ExpiryChange) {
+    let pin = Pin {
+        store_id: place.store_id,
+        memory_id: head.memory_id,
+        expected: head.version_id,
+        expiry,
+        idempotency: None,
+        now: NOW,
+    };
+    let pinned = place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
+    assert!(matches!(pinned, PinOutcome::Done { .. }), "{pinned:?}");
+}
 
-    // All of this happens after they were found and before they are deleted.
+async fn create_all<const N: usize>(place: &Place, paths: [&str; N]) -> [Head; N] {
+    let mut heads = Vec::new();
+    for path in paths {
+        heads.push(place.create(path, 3).await);
+    }
+    heads.try_into().unwrap()
+}
+
+/// All of it happens after memories were found and before they are deleted.
+pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
+    set_period(&place, Some(PERIOD_SECS)).await;
+    let heads = create_all(&place, ["/unused/a", "/read", "/written", "/pinned", "/gone"]).await;
+    let ids = heads.each_ref().map(|head| head.memory_id);
+    let [unused, was_read, written, pinned, gone] = heads;
     let just_now = late().minus(Duration::from_secs(1));
-    place.index.access_times.flush(&[read(&place, was_read.memory_id, just_now)]).await.unwrap();
+    let read = AccessRow {
+        tenant_id: place.tenant_id,
+        store_id: place.store_id,
+        memory_id: was_read.memory_id,
+        read_at: just_now,
+        read_by: actor(),
+    };
+    place.index.access_times.flush(&[read]).await.unwrap();
     let mut commit = place.commit_of(vec![edited(&written, 4)]);
     commit.now = just_now;
     place.run(&commit).await;
-    let pin = Pin {
-        store_id: place.store_id,
-        memory_id: pinned.memory_id,
-        expected: pinned.version_id,
-        expiry: ExpiryChange::pinned(true),
-        idempotency: None,
-        now: just_now,
-    };
-    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
+    pin(&place, &pinned, ExpiryChange::pinned(true)).await;
     place.change(vec![deleted(&gone)]).await;
 
     assert_eq!(expire(&place, &ids).await, 1);
@@ -94,106 +101,66 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(subject: &Subject) {
     }
     assert_eq!(expire(&place, &ids).await, 0, "sent twice it does nothing");
     place.assert_recount().await;
+    due_memories_are_checked_again(&place).await;
 
     // A memory of another store stays, and one of another tenant.
-    let other = Place::of_tenant(subject, place.tenant_id).await;
+    let other = place.sibling().await;
     set_period(&other, Some(PERIOD_SECS)).await;
-    let head = other.create("/a", 3).await;
-    assert_eq!(expire(&place, &[head.memory_id]).await, 0);
-    let stranger = Place::new(subject).await;
-    let foreign = expiration(&other, &[head.memory_id]);
-    let expired = stranger.index.unused.expire(stranger.tenant_id, &foreign);
-    assert_eq!(expired.await.unwrap(), 0);
+    let memory_id = other.create("/a", 3).await.memory_id;
+    assert_eq!(expire(&place, &[memory_id]).await, 0);
+    let stranger = place.stranger().await.tenant_id;
+    let foreign = place.index.unused.expire(stranger, &expiration(&other, &[memory_id])).await;
+    assert_eq!(foreign.unwrap(), 0);
     // A period that changed meanwhile deletes nothing.
     for period in [Some(PERIOD_SECS + 1), None] {
         set_period(&other, period).await;
-        assert_eq!(expire(&other, &[head.memory_id]).await, 0, "{period:?}");
+        assert_eq!(expire(&other, &[memory_id]).await, 0, "{period:?}");
     }
-    assert!(lives(&other, head.memory_id).await);
-    // Nor is anything deleted in a store that is gone.
+    assert!(lives(&other, memory_id).await);
     set_period(&other, Some(PERIOD_SECS)).await;
-    let (index, by) = (&other.index, by_tenant(NOW));
-    let gone = index.store_deletions.begin(other.tenant_id, other.store_id, &by);
-    assert!(gone.await.unwrap());
-    assert_eq!(expire(&other, &[head.memory_id]).await, 0);
+    other.delete_store().await;
+    assert_eq!(expire(&other, &[memory_id]).await, 0);
 }
 
-async fn set_time(place: &Place, head: &Head, expires_at: ExpiresAt) -> PinOutcome {
-    let pin = Pin {
-        store_id: place.store_id,
-        memory_id: head.memory_id,
-        expected: head.version_id,
-        expiry: ExpiryChange { is_pinned: None, expires_at: Some(expires_at) },
-        idempotency: None,
-        now: NOW,
-    };
-    place.index.memories.pin(place.tenant_id, &pin).await.unwrap()
-}
-
-pub(crate) async fn due_memory_is_checked_again_before_it_is_deleted(subject: &Subject) {
-    let place = Place::new(subject).await;
-    let (due, other, pinned) =
-        (place.create("/due", 3).await, place.create("/other", 3).await, place.create("/pinned", 3).await);
-    for head in [&due, &pinned] {
-        set_time(&place, head, ExpiresAt::Time(after_seconds(5))).await;
-    }
-    set_time(&place, &other, ExpiresAt::Time(late().plus(Duration::from_secs(1)))).await;
-    let pin = Pin {
-        store_id: place.store_id,
-        memory_id: pinned.memory_id,
-        expected: pinned.version_id,
-        expiry: ExpiryChange::pinned(true),
-        idempotency: None,
-        now: NOW,
-    };
-    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
-    let ids = [&due, &other, &pinned].map(|head| head.memory_id);
-    let expiration = Expiration { cause: ExpirationCause::Due, ..expiration(&place, &ids) };
-    let unused = &place.index.unused;
-    assert_eq!(unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
-    assert!(!lives(&place, due.memory_id).await);
-    for head in [&other, &pinned] {
-        assert!(lives(&place, head.memory_id).await);
+async fn due_memories_are_checked_again(place: &Place) {
+    let heads = create_all(place, ["/due", "/later", "/pinned-again"]).await;
+    let ids = heads.each_ref().map(|head| head.memory_id);
+    let [due, later, pinned] = heads;
+    let at = |time| ExpiryChange { is_pinned: None, expires_at: Some(ExpiresAt::Time(time)) };
+    pin(place, &due, at(after_seconds(5))).await;
+    pin(place, &pinned, at(after_seconds(5))).await;
+    pin(place, &pinned, ExpiryChange::pinned(true)).await;
+    pin(place, &later, at(late().plus(Duration::from_secs(1)))).await;
+    let expiration = Expiration { cause: ExpirationCause::Due, ..expiration(place, &ids) };
+    assert_eq!(place.index.unused.expire(place.tenant_id, &expiration).await.unwrap(), 1);
+    for (head, is_there) in [(&due, false), (&later, true), (&pinned, true)] {
+        assert_eq!(lives(place, head.memory_id).await, is_there, "{}", head.path);
     }
     place.assert_recount().await;
 }
 
-pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(subject: &Subject) {
-    let first = Place::new(subject).await;
+pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(first: Place) {
     let mut expected = Vec::new();
     for _ in 0..3 {
-        let place = Place::of_tenant(subject, first.tenant_id).await;
+        let place = first.sibling().await;
         set_period(&place, Some(PERIOD_SECS)).await;
         let head = place.create("/a", 1).await;
         place.change(vec![deleted(&head)]).await;
         expected.push((place.tenant_id, place.store_id));
     }
     expected.sort();
-    let (mut with_a_period, mut with_a_history) = (Vec::new(), Vec::new());
-    loop {
-        let wanted = IdleStores {
-            period_of: PeriodOf::Store,
-            after: with_a_period.last().copied(),
-            until: late(),
-            limit: 2,
-        };
+    let idle = async |after| {
+        let wanted = IdleStores { period_of: PeriodOf::Store, after, until: late(), limit: 2 };
         let page = first.index.unused.idle_stores(&wanted).await.unwrap();
-        if page.is_empty() {
-            break;
-        }
-        with_a_period.extend(page.iter().map(|store| (store.tenant_id, store.store_id)));
-    }
-    assert_eq!(with_a_period, expected);
-    loop {
-        let page = first.index.retention.histories(with_a_history.last().copied(), 2);
-        let page = page.await.unwrap();
-        if page.is_empty() {
-            break;
-        }
+        page.iter().map(|store| (store.tenant_id, store.store_id)).collect::<Vec<_>>()
+    };
+    assert_eq!(all_pages(idle).await, expected);
+    let with_a_history = async |after| {
+        let page = first.index.retention.histories(after, 2).await.unwrap();
         assert!(page.iter().all(|history| history.deleted_at.is_some()));
-        with_a_history.extend(page.iter().map(|history| (history.tenant_id, history.store_id)));
-    }
-    assert_eq!(with_a_history, expected);
+        page.iter().map(|history| (history.tenant_id, history.store_id)).collect::<Vec<_>>()
+    };
+    assert_eq!(all_pages(with_a_history).await, expected);
 }
 
 async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTaken> {
@@ -219,9 +186,9 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
     }
 }
 
-pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject: &Subject) {
+pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(first: Place) {
     for limit in [1, 2, 3, 100] {
-        let place = Place::new(subject).await;
+        let place = first.stranger().await;
         let stays = place.create("/stays", 5).await;
         for number in 0..3 {
             let head = place.create(&format!("/{number}/a"), 10).await;
@@ -238,11 +205,10 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject:
             (12, 3, 6),
             "in batches of {limit}"
         );
-        let counters = "SELECT version_count, version_bytes, memory_count FROM store WHERE tenant_id = $1 AND store_id = $2";
-        assert_eq!(place.raw.numbers(counters, &place.ids()).await, [[1, 5, 1]]);
+        place.assert_recount_with_gaps().await;
         for table in ["memory", "version"] {
             let rows = format!("SELECT count(*) FROM {table} WHERE tenant_id = $1 AND store_id = $2");
-            assert_eq!(place.raw.numbers(&rows, &place.ids()).await, [[1]], "{table}");
+            assert_eq!(place.raw.number(&rows, &place.ids()).await, 1, "{table}");
         }
         assert_eq!(place.memory("/stays").await, stays);
         let queued = place.queue().due(late(), 100).await.unwrap();
@@ -251,8 +217,7 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(subject:
     }
 }
 
-pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it(place: Place) {
     for (path, seconds) in [("/a", 10), ("/b", 365 * 86_400), ("/c", 12)] {
         let head = place.create(path, 10).await;
         let mut commit = place.commit_of(vec![deleted(&head)]);
@@ -267,5 +232,5 @@ pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_aft
     assert_eq!(taken(11).await, 1);
     assert_eq!(taken(12).await, 2);
     let versions = "SELECT count(*) FROM version WHERE tenant_id = $1 AND store_id = $2";
-    assert_eq!(place.raw.numbers(versions, &place.ids()).await, [[0]]);
+    assert_eq!(place.raw.number(versions, &place.ids()).await, 0);
 }

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod blobs;
-mod claims;
 mod connections;
 mod cost;
+mod database;
 mod deletions;
 mod expiry;
 mod jobs;
@@ -16,20 +16,19 @@ mod postgres_only;
 mod puts;
 mod races;
 mod schema;
-mod sessions;
 mod sqlite_only;
-mod subject;
 mod together;
 mod upkeep;
 
-/// Runs every fact of the suite against both databases.
+/// Runs every fact of the suite in a new store on each database.
 macro_rules! hold_on_both_databases {
     ($($module:ident: [$($fact:ident),+ $(,)?])+) => {
         mod sqlite {
             $(mod $module {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $fact() {
-                    crate::$module::$fact(&crate::subject::Subject::sqlite().await).await;
+                    let (place, _index, _folder) = crate::place::Place::on_sqlite().await;
+                    crate::$module::$fact(place).await;
                 })+
             })+
         }
@@ -37,7 +36,8 @@ macro_rules! hold_on_both_databases {
             $(mod $module {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $fact() {
-                    crate::$module::$fact(&crate::subject::Subject::postgres().await).await;
+                    let (place, _index, _database) = crate::place::Place::on_postgres().await;
+                    crate::$module::$fact(place).await;
                 })+
             })+
         }
@@ -50,16 +50,11 @@ hold_on_both_databases! {
         batched_commits_of_tenants_and_stores_do_not_mix,
         batched_lookups_see_only_their_tenant,
     ]
-    sessions: [
-        last_use_of_a_session_never_moves_back,
-    ]
     races: [
         blob_is_either_committed_or_condemned,
         commit_of_outdated_heads_or_counts_writes_nothing,
         created_at_decreases_only_after_a_clock_that_was_ahead,
         late_terms_do_not_replace_newer_ones,
-    ]
-    claims: [
         claim_goes_to_the_first_replica_until_it_ends,
         secret_is_rewrapped_only_if_unchanged_since_the_read,
     ]
@@ -71,7 +66,7 @@ hold_on_both_databases! {
     deletions: [
         purge_leaves_no_row_in_any_table,
         workers_that_run_together_count_every_row_once,
-        memories_created_after_the_request_of_an_erasure_are_kept,
+        memories_that_come_after_the_request_of_an_erasure_stay,
     ]
     upkeep: [
         drift_is_corrected_during_commits,
@@ -80,7 +75,6 @@ hold_on_both_databases! {
     ]
     expiry: [
         expiry_checks_again_before_it_deletes,
-        due_memory_is_checked_again_before_it_is_deleted,
         stores_with_a_period_or_a_history_come_page_by_page,
         deleted_memories_are_removed_in_batches_of_any_size,
         deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it,
@@ -88,7 +82,6 @@ hold_on_both_databases! {
     jobs: [
         late_flushes_move_nothing_back,
         concurrent_flushes_are_all_stored,
-        lease_of_a_clock_that_was_ahead_can_be_taken,
         lease_has_one_owner_until_it_ends,
         one_of_many_claims_of_a_slot_wins,
     ]

@@ -1,22 +1,21 @@
 //! A tenant with a store, and short ways to change and to see what it holds.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::path::is_visible;
 use keepsake_core::{
     Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId,
     TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry,
-    ExpiryChange, Grant, Head, HeadChange, Index, MemoryListing, MemoryPage, NewStore, Refusal, Scope,
-    StoreCreation, Target, Tenant, TenantStatus, Upkeep,
+    Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Depth, Directory, Expiry, ExpiryChange,
+    Grant, Head, HeadChange, Index, MemoryListing, MemoryPage, NewStore, PostgresIndex, Refusal, SqliteIndex,
+    StoreCreation, Target, Tenant, TenantStatus,
 };
+use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::subject::{Raw, Subject, TextRow};
+use crate::database::{OwnDatabase, Raw, TextRow, postgres_index, sqlite_index};
 
 /// The default time of every action.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -43,24 +42,6 @@ pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> Audited {
 /// An action of a tenant's credential, which may write any number of entries.
 pub(crate) fn by_tenant(at: Timestamp) -> Audited {
     audited_by(Auditor::Credential(actor()), at)
-}
-
-/// An action of a job, which leaves no actor.
-pub(crate) fn by_nobody(at: Timestamp) -> Audited {
-    audited_by(Auditor::Job, at)
-}
-
-/// A key of a tenant, without its secret.
-pub(crate) fn new_key(tenant_id: TenantId) -> ApiKey {
-    ApiKey {
-        api_key_id: ApiKeyId::from_uuid(next_uuid()),
-        tenant_id,
-        name: "key".to_owned(),
-        scopes: vec![Scope::MemoryRead, Scope::StoresAdmin],
-        store_ids: None,
-        created_at: NOW,
-        expires_at: None,
-    }
 }
 
 /// `NOW` plus this number of seconds.
@@ -110,89 +91,47 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
     }
 }
 
+/// A change of a memory that is there.
+fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> Change {
+    Change { memory_id: before.memory_id, version_id, before: Some(before.clone()), revives: None, after }
+}
+
 /// New content for a memory.
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> Change {
     let version_id = VersionId::from_uuid(next_uuid());
-    Change {
-        memory_id: before.memory_id,
-        version_id,
-        before: Some(before.clone()),
-        revives: None,
-        after: Some(fresh_content(version_id, before.path.clone(), size_bytes)),
-    }
+    changed(before, version_id, Some(fresh_content(version_id, before.path.clone(), size_bytes)))
 }
 
 /// Another path for a memory that keeps its content.
 pub(crate) fn renamed(before: &Head, to: &str) -> Change {
-    Change {
-        memory_id: before.memory_id,
-        version_id: VersionId::from_uuid(next_uuid()),
-        before: Some(before.clone()),
-        revives: None,
-        after: Some(HeadChange {
-            path: path(to),
-            blob_id: before.blob_id,
-            size_bytes: before.size_bytes,
-            sha256: before.sha256,
-            content: None,
-            first_line: None,
-            expiry: ExpiryChange::default(),
-            search: None,
-        }),
-    }
+    let version_id = VersionId::from_uuid(next_uuid());
+    let after = HeadChange {
+        blob_id: before.blob_id,
+        sha256: before.sha256,
+        first_line: None,
+        ..fresh_content(version_id, path(to), before.size_bytes)
+    };
+    changed(before, version_id, Some(after))
 }
 
 /// The end of a memory.
 pub(crate) fn deleted(before: &Head) -> Change {
-    Change {
-        memory_id: before.memory_id,
-        version_id: VersionId::from_uuid(next_uuid()),
-        before: Some(before.clone()),
-        revives: None,
-        after: None,
-    }
+    changed(before, VersionId::from_uuid(next_uuid()), None)
 }
 
-/// The outcome of a commit in a store of which nothing was ever purged.
+/// The outcome of a commit in a store that has no period and of which nothing was ever purged.
 pub(crate) const fn committed(seq: i64) -> CommitOutcome {
-    committed_at(seq, NOW)
+    let expiry = Expiry { unused_after_secs: None, set_at: None };
+    CommitOutcome::Committed { seq, purge_epoch: 0, at: NOW, expiry }
 }
 
-/// The same, of versions that date from another time.
-pub(crate) const fn committed_at(seq: i64, at: Timestamp) -> CommitOutcome {
-    CommitOutcome::Committed { seq, purge_epoch: 0, at, expiry: NEVER }
-}
-
-/// The expiry of a store that has none.
-pub(crate) const NEVER: Expiry = Expiry { unused_after_secs: None, set_at: None };
-
-/// Makes a tenant.
-pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
-    new_tenant_of(&subject.index).await
-}
-
-async fn new_tenant_of(index: &Index) -> TenantId {
-    let tenant = Tenant {
+pub(crate) fn new_tenant() -> Tenant {
+    Tenant {
         tenant_id: TenantId::from_uuid(next_uuid()),
         external_id: None,
         name: "tenant".to_owned(),
         status: TenantStatus::Active,
         limits: LimitOverrides::default(),
-        created_at: NOW,
-    };
-    assert!(index.tenants.create(&tenant, &audited()).await.unwrap());
-    tenant.tenant_id
-}
-
-/// A store to be made.
-pub(crate) fn new_store() -> NewStore {
-    NewStore {
-        store_id: StoreId::from_uuid(next_uuid()),
-        name: "store".to_owned(),
-        description: String::new(),
-        metadata: serde_json::Map::new(),
-        policy: SensitiveDataPolicy::Off,
-        expires_unused_after: None,
         created_at: NOW,
     }
 }
@@ -207,36 +146,58 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new store of a new tenant.
-    pub(crate) async fn new(subject: &Subject) -> Self {
-        Self::on(subject.index.clone(), subject.raw.clone()).await
+    /// A new store of a new tenant on the test's own Postgres.
+    pub(crate) async fn on_postgres() -> (Self, PostgresIndex, OwnDatabase) {
+        let (index, raw, database) = postgres_index().await;
+        (Self::on(index.clone().into(), Raw::Postgres(raw)).await, index, database)
     }
 
-    /// A new store of a tenant.
-    pub(crate) async fn of_tenant(subject: &Subject, tenant_id: TenantId) -> Self {
-        Self::make(subject.index.clone(), subject.raw.clone(), tenant_id).await
+    /// The same in the test's own file.
+    pub(crate) async fn on_sqlite() -> (Self, SqliteIndex, TempDir) {
+        let (index, raw, folder) = sqlite_index().await;
+        (Self::on(index.clone().into(), Raw::Sqlite(raw)).await, index, folder)
     }
 
-    /// A new store of a new tenant, in an index that is no subject's.
     pub(crate) async fn on(index: Index, raw: Raw) -> Self {
-        let tenant_id = new_tenant_of(&index).await;
-        Self::make(index, raw, tenant_id).await
+        let tenant = new_tenant();
+        assert!(index.tenants.create(&tenant, &audited()).await.unwrap());
+        Self::make(index, raw, tenant.tenant_id).await
+    }
+
+    /// A new store of another tenant.
+    pub(crate) async fn stranger(&self) -> Self {
+        Self::on(self.index.clone(), self.raw.clone()).await
+    }
+
+    /// Another store of the tenant.
+    pub(crate) async fn sibling(&self) -> Self {
+        Self::make(self.index.clone(), self.raw.clone(), self.tenant_id).await
+    }
+
+    async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
+        let store = NewStore {
+            store_id: StoreId::from_uuid(next_uuid()),
+            name: "store".to_owned(),
+            description: String::new(),
+            metadata: serde_json::Map::new(),
+            policy: SensitiveDataPolicy::Off,
+            expires_unused_after: None,
+            created_at: NOW,
+        };
+        let made = index.stores.create(tenant_id, &store, PLENTY, None, &by_tenant(NOW)).await.unwrap();
+        assert_eq!(made, StoreCreation::Created);
+        Self { index, raw, tenant_id, store_id: store.store_id }
+    }
+
+    /// Deletes the store; its rows wait for the purge.
+    pub(crate) async fn delete_store(&self) {
+        let deleted = self.index.store_deletions.begin(self.tenant_id, self.store_id, &by_tenant(NOW)).await;
+        assert!(deleted.unwrap());
     }
 
     /// The queue of blobs to delete, of all tenants.
     pub(crate) const fn queue(&self) -> &BlobDeletions {
         &self.index.blob_deletions
-    }
-
-    pub(crate) const fn upkeep(&self) -> &Upkeep {
-        &self.index.upkeep
-    }
-
-    pub(crate) async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
-        let store = new_store();
-        let made = index.stores.create(tenant_id, &store, PLENTY, None, &by_tenant(NOW)).await.unwrap();
-        assert_eq!(made, StoreCreation::Created);
-        Self { index, raw, tenant_id, store_id: store.store_id }
     }
 
     /// Its ids, as statements of the tables take them.
@@ -269,21 +230,13 @@ impl Place {
 
     /// Commits, asking for bytes whenever the store needs a grant.
     pub(crate) async fn run(&self, commit: &Commit) -> CommitOutcome {
-        self.run_within(commit, PLENTY).await
-    }
-
-    /// Commits, asking for bytes of a tenant that may hold `tenant_limit_bytes`.
-    pub(crate) async fn run_within(&self, commit: &Commit, tenant_limit_bytes: u64) -> CommitOutcome {
         loop {
             let outcome = self.index.memories.commit(self.tenant_id, commit).await.unwrap();
             let CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes }) = outcome else {
                 return outcome;
             };
-            let grant =
-                self.index.grants.extend(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
-            if grant.await.unwrap() != Grant::Granted {
-                return outcome;
-            }
+            let grant = self.index.grants.extend(self.tenant_id, self.store_id, size_bytes, PLENTY);
+            assert_eq!(grant.await.unwrap(), Grant::Granted);
         }
     }
 
@@ -343,26 +296,25 @@ impl Place {
     }
 
     /// Every row that a commit of the store may move.
-    pub(crate) async fn rows(&self) -> Vec<Vec<Option<String>>> {
+    pub(crate) async fn rows(&self) -> Vec<TextRow> {
         let mut rows = Vec::new();
-        for query in [
-            "SELECT CAST(seq AS TEXT), CAST(last_version_at AS TEXT), CAST(memory_count AS TEXT), \
-             CAST(live_bytes AS TEXT), CAST(version_count AS TEXT), CAST(version_bytes AS TEXT), \
-             CAST(purge_epoch AS TEXT) FROM store WHERE tenant_id = $1 AND store_id = $2",
-            "SELECT path, parent, name, CAST(head_seq AS TEXT), CAST(size_bytes AS TEXT), first_line, \
-             CAST(created_at AS TEXT), CAST(updated_at AS TEXT), CAST(deleted_at AS TEXT) FROM memory \
-             WHERE tenant_id = $1 AND store_id = $2 ORDER BY memory_id",
-            "SELECT CAST(seq AS TEXT), CAST(prev_seq AS TEXT), op, path, CAST(size_bytes AS TEXT), \
-             CAST(created_at AS TEXT), actor_type, actor_id FROM version \
-             WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq",
-            "SELECT path, parent, name, CAST(files AS TEXT), CAST(bytes AS TEXT), CAST(visible_children AS TEXT) \
-             FROM directory WHERE tenant_id = $1 AND store_id = $2 ORDER BY path",
-            "SELECT CAST(version_seq AS TEXT), CAST(created_at AS TEXT) FROM idempotency \
-             WHERE tenant_id = $1 AND store_id = $2 ORDER BY scope_sha256",
-            "SELECT CAST(not_before AS TEXT), CAST(attempts AS TEXT), reason FROM blob_deletion \
-             WHERE tenant_id = $1 AND store_id = $2 ORDER BY blob_id",
+        for (table, order, columns) in [
+            (
+                "store",
+                "store_id",
+                "seq last_version_at memory_count live_bytes version_count version_bytes purge_epoch",
+            ),
+            ("memory", "memory_id", "path head_seq size_bytes first_line created_at updated_at deleted_at"),
+            ("version", "seq", "seq prev_seq op path size_bytes created_at actor_type actor_id"),
+            ("directory", "path", "path parent files bytes visible_children"),
+            ("idempotency", "scope_sha256", "version_seq created_at"),
+            ("blob_deletion", "blob_id", "not_before attempts reason"),
         ] {
-            rows.extend(self.raw.rows(query, &self.ids()).await);
+            let texts = columns.replace(' ', " AS TEXT), CAST(");
+            let query = format!(
+                "SELECT CAST({texts} AS TEXT) FROM {table} WHERE tenant_id = $1 AND store_id = $2 ORDER BY {order}"
+            );
+            rows.extend(self.raw.rows(&query, &self.ids()).await);
             rows.push(Vec::new());
         }
         rows
@@ -373,81 +325,15 @@ impl Place {
         self.assert_recount_with_gaps().await;
         let gaps =
             "SELECT coalesce(max(seq), 0) - count(*) FROM version WHERE tenant_id = $1 AND store_id = $2";
-        assert_eq!(self.raw.numbers(gaps, &self.ids()).await, [[0]], "`seq` has gaps");
+        assert_eq!(self.raw.number(gaps, &self.ids()).await, 0, "`seq` has gaps");
     }
 
     /// The same, of a store whose history was removed in part.
     pub(crate) async fn assert_recount_with_gaps(&self) {
-        loop {
-            let before = self.store_counters().await;
-            let (counted, recounted) = (self.counted_directories().await, self.recount().await);
-            // A commit that its caller has abandoned may land in between.
-            if before == self.store_counters().await {
-                assert_eq!(counted, recounted.0);
-                assert_eq!(before, recounted.1);
-                return;
-            }
-        }
+        let upkeep = &self.index.upkeep;
+        let store = upkeep.recount_store(self.tenant_id, self.store_id, false).await.unwrap().unwrap();
+        assert!(!store.has_drifted() && store.lost_heads == 0, "{store:?}");
+        let tenant = upkeep.recount_tenant(self.tenant_id, false).await.unwrap().unwrap();
+        assert!(!tenant.has_drifted(), "{tenant:?}");
     }
-
-    /// Memories, live bytes, versions and their bytes.
-    async fn store_counters(&self) -> Vec<i64> {
-        let counters = "SELECT memory_count, live_bytes, version_count, version_bytes FROM store \
-                        WHERE tenant_id = $1 AND store_id = $2";
-        self.raw.numbers(counters, &self.ids()).await.remove(0)
-    }
-
-    async fn counted_directories(&self) -> BTreeMap<String, [i64; 3]> {
-        let counters = "SELECT path, CAST(files AS TEXT), CAST(bytes AS TEXT), CAST(visible_children AS TEXT) \
-                        FROM directory WHERE tenant_id = $1 AND store_id = $2";
-        let rows = self.raw.rows(counters, &self.ids()).await;
-        let counts = |row: &TextRow| [number(row, 1), number(row, 2), number(row, 3)];
-        rows.iter().map(|row| (text(row, 0).to_owned(), counts(row))).collect()
-    }
-
-    /// What the directories and the store should count.
-    async fn recount(&self) -> (BTreeMap<String, [i64; 3]>, Vec<i64>) {
-        let heads = "SELECT path, CAST(size_bytes AS TEXT) FROM memory \
-                     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
-        let heads = self.raw.rows(heads, &self.ids()).await;
-        let heads: Vec<_> = heads.iter().map(|row| (path(text(row, 0)), number(row, 1))).collect();
-        let versions = "SELECT count(*), CAST(coalesce(sum(CASE WHEN blob_id = version_id THEN size_bytes \
-                        ELSE 0 END), 0) AS BIGINT) FROM version \
-                        WHERE tenant_id = $1 AND store_id = $2";
-        let versions = self.raw.numbers(versions, &self.ids()).await.remove(0);
-        let counters = vec![
-            i64::try_from(heads.len()).unwrap(),
-            heads.iter().map(|head| head.1).sum(),
-            versions[0],
-            versions[1],
-        ];
-        (recounted_directories(&heads), counters)
-    }
-}
-
-/// Directory rows (files, bytes, visible children) as the memories make them.
-fn recounted_directories(memories: &[(MemoryPath, i64)]) -> BTreeMap<String, [i64; 3]> {
-    let mut directories = BTreeMap::from([(DirPath::root(), [0, 0, 0])]);
-    for (at, size_bytes) in memories {
-        for directory in at.ancestors() {
-            let counts: &mut [i64; 3] = directories.entry(directory).or_default();
-            counts[0] += 1;
-            counts[1] += size_bytes;
-        }
-        directories.entry(at.parent()).or_default()[2] += i64::from(is_visible(at.name()));
-    }
-    for directory in directories.keys().cloned().collect::<Vec<_>>() {
-        if let Some(parent) = directory.parent() {
-            directories.entry(parent).or_default()[2] += i64::from(is_visible(directory.name()));
-        }
-    }
-    directories.into_iter().map(|(directory, counts)| (directory.as_str().to_owned(), counts)).collect()
-}
-
-fn text(row: &[Option<String>], column: usize) -> &str {
-    row[column].as_deref().unwrap()
-}
-
-fn number(row: &[Option<String>], column: usize) -> i64 {
-    text(row, column).parse().unwrap()
 }

@@ -58,11 +58,9 @@ async fn roles_work_in_transaction_mode_and_one_login_in_session_mode() {
     join_all(calls).await;
     let mut direct = PgConnection::connect(&postgres.url()).await.unwrap();
     for name in ["keepsake_app", "keepsake_jobs"] {
-        let backends: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_stat_activity WHERE usename = $1")
-            .bind(name)
-            .fetch_one(&mut direct)
-            .await
-            .unwrap();
+        let backends =
+            sqlx::query_scalar("SELECT count(*) FROM pg_stat_activity WHERE usename = $1").bind(name);
+        let backends: i64 = backends.fetch_one(&mut direct).await.unwrap();
         assert!(backends <= i64::from(POOL_SIZE), "{name}: {backends} connections");
     }
     index.close().await;

@@ -2,66 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
+use keepsake_core::TenantId;
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{AccessRow, Idempotency, IndexError, KeyCreation, PostgresIndex};
-use keepsake_testkit::fresh_database;
-use sqlx::postgres::{PgConnection, PgPool};
+use keepsake_index::{AccessRow, IndexError, PostgresIndex};
+use keepsake_testkit::OwnedPostgres;
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-use crate::place::{NOW, PLENTY, Place, actor, audited, by_tenant, created, new_key, next_uuid};
+use crate::database::{Raw, postgres_index, postgres_pool};
+use crate::deletions::tenant_with_everything;
+use crate::place::{NOW, Place, actor, next_uuid};
 use crate::schema::GLOBAL_TABLES;
-use crate::subject::{OwnDatabase, Raw, postgres_index, postgres_pool};
 
-async fn tenant_tables(raw: &PgPool) -> Vec<String> {
-    let tables: Vec<String> = sqlx::query_scalar(
-        "SELECT CAST(relname AS text) FROM pg_class WHERE relnamespace = 'public'::regnamespace \
-         AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' ORDER BY relname",
-    )
-    .fetch_all(raw)
-    .await
-    .unwrap();
-    tables.into_iter().filter(|table| !GLOBAL_TABLES.contains(&table.as_str())).collect()
-}
+/// SQLSTATE of what a role may not do.
+const NOT_ALLOWED: &str = "42501";
 
-/// A tenant with a row in every table that tenants have.
-async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
-    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
-    let mut commit = place.commit_of(vec![created("/d/a", 1)]);
-    let (scope_sha256, request_sha256) = ([1; 32], [2; 32]);
-    commit.idempotency = Some(Idempotency { scope_sha256, request_sha256, since: Timestamp::from_micros(0) });
-    place.run(&commit).await;
-    let key = new_key(place.tenant_id);
-    let mut secret = [0; 32];
-    secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
-    let made = place.index.keys.create(&key, &secret, PLENTY, None, &audited()).await;
-    assert_eq!(made.unwrap(), KeyCreation::Created);
-    let head = place.memory("/d/a").await;
-    let contents = &place.index.contents;
-    assert!(contents.insert(&place.blob(head.blob_id), b"a").await.unwrap());
-    let memory_id = head.memory_id;
-    let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-    let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
-    place.index.access_times.flush(&[read]).await.unwrap();
-    let orphan = BlobKey { tenant_id, store_id, blob_id: VersionId::from_uuid(next_uuid()) };
-    place.queue().condemn_orphan(&orphan, NOW).await.unwrap();
-    for statement in [
-        "INSERT INTO audit (tenant_id, id, at, actor, action) VALUES ($1, $2, 1, 'a', 'b')",
-        "INSERT INTO erasure (tenant_id, id, state, created_at) VALUES ($1, $2, 'done', 1)",
-        "INSERT INTO search_doc (tenant_id, store_id, memory_id, analyser, length, terms) \
-         VALUES ($1, $2, $2, 1, 1, '')",
-        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, environment_id, metadata, \
-         vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 1, 'e', '{}', '[]', 1, 1)",
-        "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, store_id, \
-         session_created_at, slug, access, name, description, created_at, updated_at) \
-         VALUES ($1, $2, $2, 1, $2, 1, 's', 'read_write', 'n', '', 1, 1)",
-        "INSERT INTO session_event (tenant_id, session_id, at, event_id, name, input) \
-         VALUES ($1, $2, 1, $2, 'memory', '{}')",
-    ] {
-        place.raw.execute(statement, &place.ids()).await;
-    }
-    place
+/// Every table, but those of all tenants.
+async fn tenant_tables(raw: &Raw) -> Vec<String> {
+    let tables = "SELECT CAST(relname AS text) FROM pg_class WHERE relnamespace = 'public'::regnamespace \
+                  AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' ORDER BY relname";
+    let tables = raw.rows(tables, &[]).await.into_iter().flatten().flatten();
+    let tables: Vec<_> = tables.filter(|table| !GLOBAL_TABLES.contains(&table.as_str())).collect();
+    assert!(tables.len() >= 12, "{tables:?}");
+    tables
 }
 
 async fn set_tenant(connection: &mut PgConnection, tenant_id: TenantId) {
@@ -77,11 +41,19 @@ async fn tenants_seen(connection: &mut PgConnection, table: &str) -> BTreeSet<Uu
     seen.fetch_all(connection).await.unwrap().into_iter().collect()
 }
 
-/// A policy that fails for some rows stands for rows that Postgres cannot read.
+/// The rows that a statement touched, or its SQLSTATE.
+async fn outcome(connection: &mut PgConnection, statement: &str) -> Result<u64, String> {
+    let done = sqlx::query(AssertSqlSafe(statement)).execute(connection).await;
+    done.map(|done| done.rows_affected())
+        .map_err(|error| error.as_database_error().unwrap().code().unwrap().into_owned())
+}
+
+/// A policy that fails for some rows stands for rows that Postgres cannot read, and an
+/// index of a function that answers something else by now for a damaged index.
 #[tokio::test]
-async fn rows_that_cannot_be_read_are_damage() {
-    let (index, raw, _database) = postgres_index().await;
-    let place = place_with_everything(&index, &raw).await;
+async fn rows_that_cannot_be_read_and_indexes_without_a_row_are_damage() {
+    let (place, _index, _database) = Place::on_postgres().await;
+    tenant_with_everything(&place).await;
     for statement in [
         "CREATE TABLE unreadable (number bigint)",
         "INSERT INTO unreadable SELECT * FROM generate_series(1, 100000)",
@@ -89,54 +61,36 @@ async fn rows_that_cannot_be_read_are_damage() {
         "CREATE POLICY fails ON unreadable USING (1 / (number - 90000) <= 1)",
         "GRANT SELECT ON unreadable TO keepsake_jobs",
         "CREATE TABLE private (number bigint)",
-    ] {
-        sqlx::query(statement).execute(&raw).await.unwrap();
-    }
-    let damage = place.index.upkeep.find_damage().await.unwrap();
-    let expected = "table unreadable: division by zero";
-    assert_eq!(damage, [expected]);
-}
-
-/// An index of a function that answers something else by now stands for a damaged index.
-#[tokio::test]
-async fn index_without_a_row_is_damage_where_amcheck_may_be_used() {
-    let (index, raw, _database) = postgres_index().await;
-    let place = place_with_everything(&index, &raw).await;
-    for statement in [
-        "CREATE TABLE numbers (number bigint)",
         "CREATE FUNCTION sign_of(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1'",
-        "CREATE INDEX numbers_sign ON numbers (sign_of(number))",
-        "INSERT INTO numbers VALUES (1)",
+        "CREATE INDEX private_sign ON private (sign_of(number))",
+        "INSERT INTO private VALUES (1)",
         "CREATE OR REPLACE FUNCTION sign_of(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT -$1'",
         "CREATE EXTENSION amcheck",
     ] {
-        sqlx::query(statement).execute(&raw).await.unwrap();
+        place.raw.execute(statement, &[]).await;
     }
-    assert_eq!(place.index.upkeep.find_damage().await.unwrap(), Vec::<String>::new());
+    let unreadable = "table unreadable: division by zero";
+    assert_eq!(place.index.upkeep.find_damage().await.unwrap(), [unreadable], "amcheck may not be used");
     let grant = "GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean) TO keepsake_jobs";
-    sqlx::query(grant).execute(&raw).await.unwrap();
-    let damage = place.index.upkeep.find_damage().await.unwrap();
+    place.raw.execute(grant, &[]).await;
+    let mut damage = place.index.upkeep.find_damage().await.unwrap();
+    damage.retain(|message| message != unreadable);
     let [message] = damage.as_slice() else { panic!("{damage:?}") };
-    assert!(message.starts_with("index numbers_sign: "), "{message}");
+    assert!(message.starts_with("index private_sign: "), "{message}");
     assert!(message.contains("lacks matching index tuple"), "{message}");
 }
 
 #[tokio::test]
-async fn query_without_its_tenant_finds_nothing() {
-    let (index, raw, _database) = postgres_index().await;
-    let (mine, theirs) =
-        (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
-    let tables = tenant_tables(&raw).await;
-    assert!(tables.len() >= 12, "{tables:?}");
-    let everyone = BTreeSet::from([mine.tenant_id.uuid(), theirs.tenant_id.uuid()]);
-
+async fn query_without_its_tenant_finds_nothing_and_rows_of_another_cannot_be_written() {
+    let (place, index, _database) = Place::on_postgres().await;
+    let tables = tenant_tables(&place.raw).await;
+    let mine = tenant_with_everything(&place).await;
+    let theirs = tenant_with_everything(&place.stranger().await).await;
     let mut app = index.app_session().await.unwrap();
     for table in &tables {
-        let all = tenants_seen(&mut raw.acquire().await.unwrap(), table).await;
-        assert_eq!(all, everyone, "the test has no rows in {table}");
         assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} before a tenant is set");
     }
-    for tenant_id in [mine.tenant_id, theirs.tenant_id] {
+    for tenant_id in [mine, theirs] {
         let mut transaction = app.begin().await.unwrap();
         set_tenant(&mut transaction, tenant_id).await;
         for table in &tables {
@@ -148,91 +102,54 @@ async fn query_without_its_tenant_finds_nothing() {
             assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} after the transaction");
         }
     }
-}
 
-/// Runs a statement as one tenant; answers the rows it touched or its SQLSTATE.
-async fn as_tenant(app: &mut PgConnection, tenant_id: TenantId, statement: String) -> Result<u64, String> {
-    let mut transaction = app.begin().await.unwrap();
-    set_tenant(&mut transaction, tenant_id).await;
-    let done = transaction.execute(AssertSqlSafe(statement)).await;
-    done.map(|done| done.rows_affected())
-        .map_err(|error| error.as_database_error().unwrap().code().unwrap().into_owned())
-}
-
-#[tokio::test]
-async fn rows_of_another_tenant_cannot_be_written() {
-    const NOT_ALLOWED: &str = "42501";
-    let (index, raw, _database) = postgres_index().await;
-    let (mine, theirs) =
-        (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
-    let (me, them) = (mine.tenant_id.uuid(), theirs.tenant_id.uuid());
-    let mut app = index.app_session().await.unwrap();
-    for table in tenant_tables(&raw).await {
-        let is_append_only = table == "audit";
-        let untouched = if is_append_only { Err(NOT_ALLOWED.to_owned()) } else { Ok(0) };
-        for statement in [
-            format!("UPDATE {table} SET tenant_id = '{me}' WHERE tenant_id = '{them}'"),
-            format!("DELETE FROM {table} WHERE tenant_id = '{them}'"),
+    let (me, them, nobody) = (mine.uuid(), theirs.uuid(), next_uuid());
+    for table in &tables {
+        let untouched = if table == "audit" { Err(NOT_ALLOWED.to_owned()) } else { Ok(0) };
+        let refused = Err(NOT_ALLOWED.to_owned());
+        for (statement, expected) in [
+            (format!("UPDATE {table} SET tenant_id = '{me}' WHERE tenant_id = '{them}'"), &untouched),
+            (format!("DELETE FROM {table} WHERE tenant_id = '{them}'"), &untouched),
+            (format!("UPDATE {table} SET tenant_id = '{nobody}' WHERE tenant_id = '{me}'"), &refused),
+            (
+                format!(
+                    "INSERT INTO {table} SELECT (jsonb_populate_record(t, \
+                     jsonb_build_object('tenant_id', '{nobody}'))).* FROM {table} t"
+                ),
+                &refused,
+            ),
         ] {
-            assert_eq!(
-                as_tenant(&mut app, mine.tenant_id, statement.clone()).await,
-                untouched,
-                "{statement}"
-            );
+            let mut transaction = app.begin().await.unwrap();
+            set_tenant(&mut transaction, mine).await;
+            assert_eq!(outcome(&mut transaction, &statement).await, *expected, "{statement}");
         }
-        let give_away = format!("UPDATE {table} SET tenant_id = '{}' WHERE tenant_id = '{me}'", next_uuid());
-        assert_eq!(as_tenant(&mut app, mine.tenant_id, give_away.clone()).await, Err(NOT_ALLOWED.to_owned()));
-        let insert = format!(
-            "INSERT INTO {table} SELECT (jsonb_populate_record(t, jsonb_build_object('tenant_id', '{}'))).* \
-             FROM {table} t",
-            next_uuid()
-        );
-        assert_eq!(as_tenant(&mut app, mine.tenant_id, insert).await, Err(NOT_ALLOWED.to_owned()), "{table}");
     }
 }
 
 #[tokio::test]
-async fn every_tenant_table_has_security_enabled_and_forced() {
-    let (_index, raw, _database) = postgres_index().await;
-    let unguarded: Vec<String> = sqlx::query_scalar(
-        "SELECT CAST(relname AS text) FROM pg_class c WHERE relnamespace = 'public'::regnamespace \
-         AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' \
-         AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)) \
-         ORDER BY relname",
-    )
-    .fetch_all(&raw)
-    .await
-    .unwrap();
+async fn roles_that_serve_are_bound_by_security_that_every_tenant_table_has() {
+    let (place, index, _database) = Place::on_postgres().await;
+    let unguarded = "SELECT CAST(relname AS text) FROM pg_class c WHERE relnamespace = 'public'::regnamespace \
+                     AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' \
+                     AND NOT (relrowsecurity AND relforcerowsecurity \
+                         AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)) ORDER BY relname";
+    let unguarded: Vec<_> = place.raw.rows(unguarded, &[]).await.into_iter().flatten().flatten().collect();
     assert_eq!(unguarded, GLOBAL_TABLES);
-}
-
-#[tokio::test]
-async fn roles_that_serve_are_bound_by_security() {
-    let (index, raw, _database) = postgres_index().await;
-    let roles: Vec<(String, bool)> = sqlx::query_as(
-        "SELECT CAST(rolname AS text), rolsuper OR rolbypassrls OR rolcanlogin FROM pg_roles \
-         WHERE rolname IN ('keepsake_app', 'keepsake_jobs') ORDER BY rolname",
-    )
-    .fetch_all(&raw)
-    .await
-    .unwrap();
-    assert_eq!(roles, [("keepsake_app".to_owned(), false), ("keepsake_jobs".to_owned(), false)]);
+    let bound = "SELECT count(*) FROM pg_roles WHERE rolname IN ('keepsake_app', 'keepsake_jobs') \
+                 AND NOT (rolsuper OR rolbypassrls OR rolcanlogin)";
+    assert_eq!(place.raw.number(bound, &[]).await, 2);
     let mut app = index.app_session().await.unwrap();
     let role: String =
         sqlx::query_scalar("SELECT CAST(current_user AS text)").fetch_one(&mut app).await.unwrap();
     assert_eq!(role, "keepsake_app");
+    let not_allowed = Err(NOT_ALLOWED.to_owned());
     for table in ["job", "job_run", "replica", "redeemed_code", "operator_audit", "_sqlx_migrations"] {
-        let statement = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
-        let refused = sqlx::query(statement).execute(&mut app).await.unwrap_err();
-        assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("42501"), "{table}");
+        let refused = outcome(&mut app, &format!("SELECT count(*) FROM {table}")).await;
+        assert_eq!(refused, not_allowed, "{table}");
     }
-}
-
-#[tokio::test]
-async fn audit_is_append_only() {
-    let (index, raw, _database) = postgres_index().await;
-    let place = place_with_everything(&index, &raw).await;
-    let mut session = raw.acquire().await.unwrap();
+    // The audit is append-only.
+    let Raw::Postgres(pool) = &place.raw else { panic!("not Postgres") };
+    let mut session = pool.acquire().await.unwrap();
     for (role, statement) in [
         ("keepsake_app", "UPDATE audit SET actor = 'nobody'"),
         ("keepsake_app", "DELETE FROM audit"),
@@ -246,81 +163,26 @@ async fn audit_is_append_only() {
         ("keepsake_jobs", "DELETE FROM tenant_deletion"),
     ] {
         let mut transaction = session.begin().await.unwrap();
-        let as_role = AssertSqlSafe(format!("SET LOCAL ROLE {role}"));
-        sqlx::query(as_role).execute(&mut *transaction).await.unwrap();
+        outcome(&mut transaction, &format!("SET LOCAL ROLE {role}")).await.unwrap();
         set_tenant(&mut transaction, place.tenant_id).await;
-        let refused = sqlx::query(AssertSqlSafe(statement)).execute(&mut *transaction).await;
-        let refused = refused.unwrap_err().as_database_error().unwrap().code().map(String::from);
-        assert_eq!(refused.as_deref(), Some("42501"), "{role}: {statement}");
+        assert_eq!(outcome(&mut transaction, statement).await, not_allowed, "{role}: {statement}");
     }
 }
 
-/// A role that may log in, and nothing else; dropped with this value.
-struct Login {
-    role: String,
-    server_url: String,
-}
-
-impl Login {
-    const PASSWORD: &str = "a-password-of-the-test";
-
-    /// Named after the database through which the server is reached.
-    async fn create(server: &OwnDatabase) -> Self {
-        let login =
-            Self { role: format!("{}_login", server.database.name()), server_url: server.database.url() };
-        let create = format!("CREATE ROLE {} LOGIN PASSWORD '{}'", login.role, Self::PASSWORD);
-        execute(&login.server_url, create).await.unwrap();
-        login
-    }
-
-    /// The URL of a database of the same server, for this role.
-    fn url(&self, url: &str) -> String {
-        let separator = if url.contains('?') { '&' } else { '?' };
-        format!("{url}{separator}user={}&password={}", self.role, Self::PASSWORD)
-    }
-}
-
-/// A role can be dropped only after its database.
-impl Drop for Login {
-    fn drop(&mut self) {
-        let drop_role = execute(&self.server_url, format!("DROP ROLE {}", self.role));
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                // A failure is not worth a test's.
-                let _ = runtime.unwrap().block_on(drop_role);
-            });
-        });
-    }
-}
-
-async fn execute(url: &str, statement: String) -> sqlx::Result<()> {
-    let mut connection = PgConnection::connect(url).await?;
-    connection.execute(AssertSqlSafe(statement)).await?;
-    connection.close().await
-}
-
+/// On a server of its own, since roles are those of a whole server.
 #[tokio::test]
-async fn login_without_the_roles_is_reported_as_unmigrated() {
-    let (_index, _raw, server) = postgres_index().await;
-    let login = Login::create(&server).await;
-    let database = fresh_database().await;
-    let refused = PostgresIndex::connect(&PostgresOptions::new(login.url(&database.url()))).await;
+async fn login_without_the_roles_is_unmigrated_and_an_owner_without_superpowers_serves() {
+    let postgres = OwnedPostgres::start().await;
+    // It makes the roles.
+    PostgresIndex::migrate(&postgres.url()).await.unwrap();
+    postgres.execute("CREATE ROLE owner_of_it LOGIN PASSWORD 'a-password-of-the-test'").await;
+    postgres.execute("CREATE DATABASE ours").await;
+    let url = format!("postgres://owner_of_it:a-password-of-the-test@{}/ours", postgres.address());
+    let refused = PostgresIndex::connect(&PostgresOptions::new(&url)).await;
     assert!(matches!(refused, Err(IndexError::SchemaTooOld { found: 0, .. })), "{refused:?}");
-}
 
-#[tokio::test]
-async fn owner_without_superpowers_migrates_and_serves() {
-    let (_index, _raw, server) = postgres_index().await;
-    let owner = Login::create(&server).await;
-    let database = fresh_database().await;
-    for statement in [
-        format!("GRANT keepsake_app, keepsake_jobs TO {}", owner.role),
-        format!("ALTER DATABASE {} OWNER TO {}", database.name(), owner.role),
-    ] {
-        execute(&server.database.url(), statement).await.unwrap();
-    }
-    let url = owner.url(&database.url());
+    postgres.execute("GRANT keepsake_app, keepsake_jobs TO owner_of_it").await;
+    postgres.execute("ALTER DATABASE ours OWNER TO owner_of_it").await;
     PostgresIndex::migrate(&url).await.unwrap();
     let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
     let as_owner = postgres_pool(&url).await;
@@ -361,12 +223,9 @@ const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let (index, raw, database) = postgres_index().await;
     let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
-    let index = place.index.clone();
-    let (tenant_id, store_id) = (place.tenant_id, place.store_id);
+    let (index, tenant_id, store_id) = (place.index.clone(), place.tenant_id, place.store_id);
     let memory_id = place.create("/a", 1).await.memory_id;
-    let watching = postgres_pool(&database.database.url()).await;
-    let waiting =
-        async || -> i64 { sqlx::query_scalar(WAITING_FOR_LOCKS).fetch_one(&watching).await.unwrap() };
+    let watching = Raw::Postgres(postgres_pool(&database.database.url()).await);
 
     // The flush finds the memory, and then waits for this uncommitted row.
     let mut in_the_way = raw.begin().await.unwrap();
@@ -381,18 +240,17 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     .await
     .unwrap();
     let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
-    let flushing = place.index.clone();
+    let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
-    while waiting().await == 0 {}
-    assert!(index.store_deletions.begin(tenant_id, store_id, &by_tenant(NOW)).await.unwrap());
-    let purging = index.clone();
+    while watching.number(WAITING_FOR_LOCKS, &[]).await == 0 {}
+    place.delete_store().await;
     let purge = tokio::spawn(async move {
-        while !purging.store_deletions.purge(tenant_id, store_id, NOW, 100).await.unwrap().is_done {}
+        while !index.store_deletions.purge(tenant_id, store_id, NOW, 100).await.unwrap().is_done {}
     });
-    while waiting().await < 2 && !purge.is_finished() {}
+    while watching.number(WAITING_FOR_LOCKS, &[]).await < 2 && !purge.is_finished() {}
     in_the_way.rollback().await.unwrap();
     flush.await.unwrap().unwrap();
     purge.await.unwrap();
-    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM memory_access").fetch_one(&raw).await.unwrap();
+    let left = watching.number("SELECT count(*) FROM memory_access", &[]).await;
     assert_eq!(left, 0, "a row names who read a memory that is gone");
 }

@@ -2,18 +2,17 @@
 
 use futures::future::join;
 use keepsake_core::{MemoryId, VersionId};
-use keepsake_index::{Commit, CommitOutcome, Guard, Refusal, SearchRow};
+use keepsake_index::{Claim, Commit, CommitOutcome, Guard, Refusal, SearchRow, ServerSecret};
 use uuid::Uuid;
 
 use crate::place::{
-    NOW, Place, after_seconds, by_tenant, committed, created, deleted, dir, edited, next_uuid, renamed,
+    NOW, Place, REPLICA, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed,
 };
-use crate::subject::Subject;
 
 const ANALYSER: u32 = 7;
+const OTHER_REPLICA: Uuid = Uuid::from_u128(2);
 
-pub(crate) async fn blob_is_either_committed_or_condemned(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn blob_is_either_committed_or_condemned(place: Place) {
     for round in 0..24 {
         let change = created(&format!("/{round}"), 1);
         let key = place.blob(change.version_id);
@@ -44,8 +43,7 @@ async fn assert_stale(place: &Place, commit: &Commit) {
     assert_eq!(place.rows().await, before);
 }
 
-pub(crate) async fn commit_of_outdated_heads_or_counts_writes_nothing(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn commit_of_outdated_heads_or_counts_writes_nothing(place: Place) {
     let guarded = |changes, files| Commit {
         guard: Some(Guard { directory: dir("/d/"), files }),
         ..place.commit_of(changes)
@@ -55,8 +53,10 @@ pub(crate) async fn commit_of_outdated_heads_or_counts_writes_nothing(subject: &
     place.change(vec![edited(&old, 2)]).await;
     let changes = vec![created("/new", 1), edited(&good, 5), deleted(&old)];
     assert_stale(&place, &place.commit_of(changes)).await;
-    let changes = vec![renamed(&old, "/moved")];
-    assert_stale(&place, &place.commit_of(changes)).await;
+    // A put, which is its own statement on Postgres, and a change that is none.
+    for change in [edited(&old, 9), renamed(&old, "/moved")] {
+        assert_stale(&place, &place.commit_of(vec![change])).await;
+    }
     // The directory is not there.
     assert_stale(&place, &guarded(vec![edited(&good, 2)], 0)).await;
 
@@ -72,8 +72,7 @@ pub(crate) async fn commit_of_outdated_heads_or_counts_writes_nothing(subject: &
     place.assert_recount().await;
 }
 
-pub(crate) async fn created_at_decreases_only_after_a_clock_that_was_ahead(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn created_at_decreases_only_after_a_clock_that_was_ahead(place: Place) {
     let year = 365 * 86_400;
     for (paths, seconds) in [
         (&["/a"][..], 10),
@@ -90,18 +89,15 @@ pub(crate) async fn created_at_decreases_only_after_a_clock_that_was_ahead(subje
         commit.now = after_seconds(seconds);
         place.run(&commit).await;
     }
-    let times = [10, 10, 12, 12, year, 13, year, 14, 14].map(|seconds| after_seconds(seconds).as_micros());
-    let versions = "SELECT created_at FROM version WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq";
-    let versions = place.raw.numbers(versions, &place.ids()).await;
-    assert_eq!(versions, times.map(|at| [at]));
-    let heads =
-        "SELECT created_at, updated_at FROM memory WHERE tenant_id = $1 AND store_id = $2 ORDER BY head_seq";
-    let heads = place.raw.numbers(heads, &place.ids()).await;
-    assert_eq!(heads, times.map(|at| [at, at]));
+    let times = [10, 10, 12, 12, year, 13, year, 14, 14];
+    let times = times.map(|seconds| vec![Some(after_seconds(seconds).as_micros().to_string()); 2]);
+    let written = "SELECT CAST(v.created_at AS TEXT), CAST(m.updated_at AS TEXT) FROM version v JOIN memory m \
+                   ON m.tenant_id = v.tenant_id AND m.store_id = v.store_id AND m.memory_id = v.memory_id \
+                   WHERE v.tenant_id = $1 AND v.store_id = $2 ORDER BY v.seq";
+    assert_eq!(place.raw.rows(written, &place.ids()).await, times);
 }
 
-pub(crate) async fn late_terms_do_not_replace_newer_ones(subject: &Subject) {
-    let place = Place::new(subject).await;
+pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     let row = |terms: &str, analyser| SearchRow { analyser, length: 3, terms: terms.as_bytes().to_vec() };
     let head = place.create("/a", 5).await;
     let mut edit = edited(&head, 6);
@@ -118,8 +114,51 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(subject: &Subject) {
     assert_eq!(search.put(tenant_id, store_id, &late).await.unwrap(), 0);
     let newer = [(current.memory_id, current.blob_id, row("newer", ANALYSER + 1))];
     assert_eq!(search.put(tenant_id, store_id, &newer).await.unwrap(), 1);
-    let deletions = &place.index.store_deletions;
-    deletions.begin(tenant_id, store_id, &by_tenant(NOW)).await.unwrap();
+    place.delete_store().await;
     let newest = [(current.memory_id, current.blob_id, row("newest", ANALYSER + 2))];
     assert_eq!(search.put(tenant_id, store_id, &newest).await.unwrap(), 0);
+}
+
+/// Claims the memory at a path for ten seconds.
+async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
+    let head = place.memory(at).await;
+    let (now, until) = (after_seconds(now), after_seconds(now + 10));
+    let claim =
+        place.index.memories.claim_edit(place.tenant_id, place.store_id, head.memory_id, replica, now, until);
+    claim.await.unwrap()
+}
+
+pub(crate) async fn claim_goes_to_the_first_replica_until_it_ends(place: Place) {
+    place.create("/a", 1).await;
+    assert!(claim(&place, "/a", REPLICA, 0).await);
+    let held = Claim { replica: REPLICA, until: after_seconds(10) };
+    assert_eq!(place.memory("/a").await.claim, Some(held));
+    assert_eq!(place.heads_below("/").await[0].claim, Some(held));
+    assert!(!claim(&place, "/a", OTHER_REPLICA, 9).await);
+    assert!(claim(&place, "/a", REPLICA, 5).await, "its own claim is no obstacle");
+    assert!(!claim(&place, "/a", OTHER_REPLICA, 14).await);
+    assert!(claim(&place, "/a", OTHER_REPLICA, 15).await);
+    assert_eq!(place.memory("/a").await.claim.map(|claim| claim.replica), Some(OTHER_REPLICA));
+    // A clock that is wrong claims nothing beyond the time of a claim.
+    assert!(claim(&place, "/a", REPLICA, 86_400).await);
+    assert!(claim(&place, "/a", OTHER_REPLICA, 16).await);
+}
+
+pub(crate) async fn secret_is_rewrapped_only_if_unchanged_since_the_read(place: Place) {
+    let secrets = &place.index.secrets;
+    let secret = |byte| ServerSecret {
+        kid: "cursor".to_owned(),
+        purpose: "cursor".to_owned(),
+        wrapped_key: vec![byte; 61],
+        not_before: NOW,
+        retired_at: None,
+    };
+    secrets.add(&secret(1)).await.unwrap();
+    let rewrap =
+        async |kid: &str, from: u8, to: u8| secrets.rewrap(kid, &[from; 61], &[to; 61]).await.unwrap();
+    assert!(!rewrap("cursor", 9, 2).await);
+    assert!(!rewrap("other", 1, 2).await);
+    assert!(rewrap("cursor", 1, 2).await);
+    assert!(!rewrap("cursor", 1, 3).await);
+    assert_eq!(secrets.list("cursor").await.unwrap(), [secret(2)]);
 }

@@ -185,40 +185,30 @@ fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
 mod tests {
     use super::*;
 
-    fn headers_of(message: &Value, agreed: Option<&str>) -> Vec<(String, String)> {
-        let headers = headers(message, agreed);
-        let mut sent: Vec<_> = headers
-            .iter()
-            .filter(|(name, _)| name.as_str().starts_with("mcp-"))
-            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-            .collect();
-        sent.sort();
-        sent
-    }
-
     #[test]
-    fn negotiated_version_is_sent_in_later_requests() {
+    fn version_method_and_name_are_sent_as_headers() {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
         let initialize =
             json!({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}});
-        assert!(headers_of(&initialize, None).is_empty());
         let list = json!({"id": 2, "method": "tools/list"});
-        let version = || ("mcp-protocol-version".to_owned(), "2025-06-18".to_owned());
-        assert_eq!(headers_of(&list, Some("2025-06-18")), [version()]);
-        assert!(headers_of(&list, None).is_empty());
-    }
-
-    #[test]
-    fn newer_protocol_requests_send_method_and_name_headers() {
-        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
-        let call = json!({"id": 1, "method": "tools/call", "params": {"name": "memory_list", "_meta": meta}});
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(
-            headers_of(&call, None),
-            [
-                pair("mcp-method", "tools/call"),
-                pair("mcp-name", "memory_list"),
-                pair("mcp-protocol-version", "2026-07-28"),
-            ]
-        );
+        let call = json!({"id": 3, "method": "tools/call", "params": {"name": "memory_list", "_meta": meta}});
+        let agreed = ("mcp-protocol-version", "2025-06-18");
+        let newer = [
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "memory_list"),
+            ("mcp-protocol-version", "2026-07-28"),
+        ];
+        for (message, version, expected) in [
+            (initialize, None, &[][..]),
+            (list.clone(), Some("2025-06-18"), &[agreed]),
+            (list, None, &[]),
+            (call, None, &newer),
+        ] {
+            let headers = headers(&message, version);
+            let sent = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+            let mut sent: Vec<_> = sent.filter(|(name, _)| name.starts_with("mcp-")).collect();
+            sent.sort_unstable();
+            assert_eq!(sent, expected, "{message}");
+        }
     }
 }

@@ -231,30 +231,3 @@ fn details_of(problem: &Value) -> String {
     });
     shown.collect::<Vec<_>>().join(", ")
 }
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::{StoreId, TenantId, VersionId};
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn problems_are_reported_with_ids_and_numbers() {
-        let key = BlobKey {
-            tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
-            store_id: StoreId::from_uuid(Uuid::from_u128(2)),
-            blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
-        };
-        let problem = described(&Problem::MissingBlob { key }, Some("/a.md".to_owned()), true);
-        assert_eq!(problem["memory_version"], json!(key.blob_id));
-        assert_eq!(details_of(&problem), "path=/a.md");
-        let drifted = json!({"problem": "store_count", "memory_count": {"recorded": 7, "counted": 3}});
-        assert_eq!(details_of(&drifted), "memory_count=7 (counted 3)");
-        let found = Verification { problem_count: 1, blobs: 3, bytes: 2_048, ..Verification::default() };
-        assert_eq!(
-            totals_of(&found),
-            "3 blobs of 2.00 KiB, 0 versions, 0 memory stores, 0 tenants: 1 problem\n"
-        );
-    }
-}

@@ -61,10 +61,6 @@ mod tests {
             assert_eq!(escaped(text), shown);
             assert_eq!(escaped(shown), shown, "escaping again changes nothing");
         }
-    }
-
-    #[test]
-    fn name_is_one_line() {
         assert_eq!(printable("a\nb\tc\u{202e}"), "a\\u000ab\\u0009c\\u202e");
     }
 

@@ -160,24 +160,3 @@ async fn only_store(client: &Client) -> Result<String, Failure> {
         )),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn args(url: Option<&str>, api_key: Option<&str>) -> ServerArgs {
-        ServerArgs { context: None, url: url.map(str::to_owned), api_key: api_key.map(str::to_owned) }
-    }
-
-    #[test]
-    fn key_of_a_context_is_sent_to_its_server_only() {
-        let context = Context { url: "http://a".to_owned(), api_key: "context-key".to_owned(), store: None };
-        let context = Some(&context);
-        assert_eq!(credential(&args(None, None), context).unwrap(), ("http://a", "context-key"));
-        assert_eq!(credential(&args(Some("http://a/"), None), context).unwrap().1, "context-key");
-        assert_eq!(credential(&args(Some("http://b"), Some("k")), context).unwrap(), ("http://b", "k"));
-        let refused = credential(&args(Some("http://b"), None), context).unwrap_err();
-        assert!(refused.to_string().contains("no API key is known for http://b"), "{refused}");
-        assert!(credential(&args(None, Some("k")), None).is_err());
-    }
-}

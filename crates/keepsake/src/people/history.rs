@@ -183,20 +183,3 @@ pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
         text
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_are_unified() {
-        let titled = |title, text| Titled { title, text };
-        let diff = |older, newer| unified_diff(Stream::Stdout, titled("a", older), titled("b\u{1b}", newer));
-        let text = diff("1\n2\n3\n", "1\n2x\n3");
-        assert_eq!(
-            console::strip_ansi_codes(&text),
-            "--- a\n+++ b\\u001b\n@@ -1,3 +1,3 @@\n 1\n-2\n-3\n+2x\n+3\n\\ No newline at end of file\n"
-        );
-        assert_eq!(diff("1\n", "1\n"), "");
-    }
-}

@@ -194,22 +194,3 @@ fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize)
     }
     format!("{}; {known} synchronised\n", parts.join(", "))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn summary_counts_what_was_done() {
-        assert_eq!(summary(&BTreeMap::new(), 3, 0), "nothing to do; 3 synchronised\n");
-        let counts = BTreeMap::from([("upload", 2), ("move_in_store", 1), ("conflict", 1)]);
-        assert_eq!(summary(&counts, 9, 1), "2 uploaded, 1 moved, 1 in conflict, 1 skipped; 9 synchronised\n");
-    }
-
-    #[test]
-    fn names_cannot_control_the_terminal() {
-        let step = Shown { name: "upload", path: "/a\u{1b}.md", to: None };
-        assert_eq!(sentence(&step, false), "uploaded a\\u001b.md\n");
-        assert_eq!(sentence(&step, true), "would upload a\\u001b.md\n");
-    }
-}

@@ -280,6 +280,9 @@ mod tests {
             assert_eq!(refused.exit_code(), 2);
             assert!(refused.to_string().contains("http://a"), "{refused}");
         }
+        written.forget(&path);
+        written.save().unwrap();
+        assert!(state(&folder).unwrap().base().is_empty());
         std::fs::remove_file(&file).unwrap();
         assert!(read.check_exists().is_err());
     }

@@ -24,14 +24,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keepsake_core::limits::LimitOverrides;
 use reqwest::Method;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::browser::Browser;
-use self::pages::Console;
+use self::pages::{Console, send_all};
+use self::support::client::{ok, send, tool_calls};
 use self::support::deployment::ServerConfig;
+use self::support::sessions::{open_session, view_in};
 use self::support::{Client, Deployment, Pair, Server, Tenant};
 
 /// The memory limit of the chart's gateway.
@@ -49,6 +49,7 @@ const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(4);
 const MIN_CALLS: usize = 100;
 const SEARCHED_STORES: usize = 24;
+const STORES: &str = "/v1/memory_stores";
 /// One test at a time: they measure latencies.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
@@ -71,28 +72,19 @@ impl Neighbours {
     async fn start(pair: Pair, more: &str) -> Self {
         let alone = ONE_AT_A_TIME.lock().await;
         let deployment = Deployment::new(pair).await;
-        let provision = deployment.provision().await;
-        let attacker = provision.tenant(LimitOverrides::default()).await;
-        let victim = provision.tenant(LimitOverrides::default()).await;
-        provision.close().await;
-        let config = ServerConfig {
-            // The default rates: they are part of what protects the victim.
-            more: more.to_owned(),
-            log_filter: "warn",
-            ..ServerConfig::default()
-        };
+        let (attacker, victim) = (deployment.tenant().await, deployment.tenant().await);
+        // The default rates are part of what protects the victim.
+        let more = more.to_owned();
+        let config = ServerConfig { more, log_filter: "warn", ..ServerConfig::default() };
         let server = deployment.start_with(&config).await;
         let client = server.client(&victim);
-        let notes =
-            json!({"command": "create", "path": "/memories/notes.md", "file_text": "a quiet evening\n"});
-        client.tool_ok(&victim, &notes).await;
+        let notes = json!({"path": "/notes.md", "content": "a quiet evening\n"});
+        ok(&client.post(&format!("{STORES}/{}/memories", victim.store_id), &notes).await);
         let mut searched = Vec::new();
         for _ in 0..SEARCHED_STORES {
-            let made = client.post("/v1/memory_stores", &json!({"name": "searched"})).await;
-            let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
-            let memory = json!({"path": "/notes.md", "content": "a quiet evening\n"});
-            let made = client.post(&format!("{store}/memories"), &memory).await;
-            assert_eq!(made.status, 200, "{}", made.text);
+            let made = ok(&client.post(STORES, &json!({"name": "searched"})).await);
+            let store = format!("{STORES}/{}", made["id"].as_str().unwrap());
+            ok(&client.post(&format!("{store}/memories"), &notes).await);
             searched.push(store);
         }
         Self {
@@ -106,6 +98,10 @@ impl Neighbours {
             _deployment: deployment,
             _alone: alone,
         }
+    }
+
+    fn attackers_client(&self) -> Client {
+        self.server.client(&self.attacker)
     }
 
     /// Compares the victim's p99 with and without what `attack` does until it is
@@ -145,41 +141,33 @@ impl Neighbours {
 
     /// One round of the victim's calls: a read, a search, a listing.
     async fn work(&self) -> [Duration; 3] {
-        let store = format!("/v1/memory_stores/{}", self.victim.store_id);
-        let view = async {
-            let input = json!({"command": "view", "path": "/memories/notes.md"});
-            self.client.call(self.victim.store_id, &input).await
-        };
         let turn = self.next_search.fetch_add(1, Ordering::Relaxed) % self.searched.len();
-        let (search, list) =
-            (format!("{}/search?query=evening", self.searched[turn]), format!("{store}/memories?depth=1"));
+        let store_id = self.victim.store_id;
+        let view = json!({"command": "view", "path": "/memories/notes.md"});
+        let requests = [
+            self.client.request(Method::POST, &tool_calls(store_id)).json(&view),
+            self.client.request(Method::GET, &format!("{}/search?query=evening", self.searched[turn])),
+            self.client.request(Method::GET, &format!("{STORES}/{store_id}/memories?depth=1")),
+        ];
         let mut took = [Duration::ZERO; 3];
-        let mut time = async |place: usize, call: &mut (dyn Future<Output = _> + Unpin)| {
+        for (took, request) in took.iter_mut().zip(requests) {
             let begun = Instant::now();
-            let answer: crate::support::Answer = call.await;
-            took[place] = begun.elapsed();
+            let answer = send(request).await;
+            *took = begun.elapsed();
             assert_eq!(answer.status, 200, "the victim: {}", answer.text);
             assert!(answer.text.contains("notes.md"), "the victim: {}", answer.text);
-        };
-        time(0, &mut Box::pin(view)).await;
-        time(1, &mut Box::pin(self.client.get(&search))).await;
-        time(2, &mut Box::pin(self.client.get(&list))).await;
+        }
         took
     }
 
+    /// That the server never had more physical memory than it may use.
     fn assert_memory(&self, name: &str) {
-        let peak = self.peak_bytes();
-        println!("{name}: peak memory {} MiB", peak >> 20);
-        assert!(peak < self.max_bytes, "{name}: the server used {} MiB", peak >> 20);
-    }
-
-    /// The most physical memory that the server ever had.
-    fn peak_bytes(&self) -> u64 {
         let pid = self.server.pid().expect("the server is gone");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server is gone");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib: u64 = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
-        kib << 10
+        println!("{name}: peak memory {} MiB", kib >> 10);
+        assert!(kib << 10 < self.max_bytes, "{name}: the server used {} MiB", kib >> 10);
     }
 }
 
@@ -187,9 +175,9 @@ impl Neighbours {
 async fn pages_of_sessions_with_hostile_agents_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
-        attacks::fill_with_sessions(&neighbours.server.client(&neighbours.attacker)).await;
-        let client = neighbours.server.client(&neighbours.attacker);
-        let attack = async |stop| attacks::list_sessions(client.clone(), stop).await;
+        let client = neighbours.attackers_client();
+        attacks::fill_with_sessions(&client).await;
+        let attack = async |stop| attacks::list_sessions(&client, stop).await;
         neighbours.compare("pages of sessions", attack).await;
     }
 }
@@ -198,9 +186,8 @@ async fn pages_of_sessions_with_hostile_agents_cost_the_others_little() {
 async fn bodies_of_many_values_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
-        let client = neighbours.server.client(&neighbours.attacker);
-        let store_id = neighbours.attacker.store_id;
-        let attack = async |stop| attacks::post_many_values(client.clone(), store_id, stop).await;
+        let (client, store_id) = (neighbours.attackers_client(), neighbours.attacker.store_id);
+        let attack = async |stop| attacks::post_many_values(&client, store_id, stop).await;
         neighbours.compare("bodies of many values", attack).await;
     }
 }
@@ -209,8 +196,7 @@ async fn bodies_of_many_values_cost_the_others_little() {
 async fn answers_that_are_not_read_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
-        let client = neighbours.server.client(&neighbours.attacker);
-        attacks::fill_with_escapes(&client, &neighbours.attacker).await;
+        attacks::fill_with_escapes(&neighbours.attackers_client(), &neighbours.attacker).await;
         let (port, attacker) = (neighbours.server.port(), &neighbours.attacker);
         let unread = attacks::leave_answers_unread(port, attacker).await;
         neighbours.assert_memory("unread answers");
@@ -223,7 +209,7 @@ async fn answers_that_are_not_read_cost_the_others_little() {
 async fn slow_bodies_cost_the_others_little() {
     let neighbours = Neighbours::start(Pair::Sqlite, "").await;
     let (port, attacker) = (neighbours.server.port(), &neighbours.attacker);
-    let attack = async |stop| attacks::send_slow_bodies(port, attacker.clone(), stop).await;
+    let attack = async |stop| attacks::send_slow_bodies(port, attacker, stop).await;
     neighbours.compare("slow bodies", attack).await;
 }
 
@@ -232,9 +218,9 @@ async fn searches_of_cold_stores_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         // So little that the attacker's stores never fit together.
         let neighbours = Neighbours::start(pair, "[cache]\nsearch_bytes = 2_000_000\n").await;
-        let client = neighbours.server.client(&neighbours.attacker);
+        let client = neighbours.attackers_client();
         let stores = attacks::fill_stores(&client).await;
-        let attack = async |stop| attacks::search_stores(client.clone(), stores.clone(), stop).await;
+        let attack = async |stop| attacks::search_stores(&client, &stores, stop).await;
         neighbours.compare("searches of cold stores", attack).await;
     }
 }
@@ -244,35 +230,29 @@ async fn pages_and_forms_of_the_console_cost_the_others_little() {
     for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let mut neighbours = Neighbours::start(pair, "").await;
         neighbours.max_bytes = MAX_BYTES_OF_PAGES;
-        let (client, attacker) = (neighbours.server.client(&neighbours.attacker), &neighbours.attacker);
-        let texts = attacks::HostileTexts::fill(&client, attacker).await;
-        let url = neighbours.server.url();
-        let browser = Browser::signed_in(&url, &attacker.key).await;
-        let pages = texts.pages(attacker);
-        let attack = async |stop| attacks::open_pages(browser.clone(), &pages, stop).await;
-        neighbours.compare("hostile pages", attack).await;
-        let console = Console::filled(&url, &client, attacker, &texts).await;
-        let attack = async |stop| console.send_all(Method::GET, stop).await;
-        neighbours.compare("every page", attack).await;
-        let attack = async |stop| console.send_all(Method::POST, stop).await;
-        neighbours.compare("every form", attack).await;
+        let (client, url) = (neighbours.attackers_client(), neighbours.server.url());
+        let console = Console::filled(&url, &client, &neighbours.attacker).await;
+        for (name, requests) in [
+            ("hostile pages", console.hostile_pages()),
+            ("every page", console.requests(&Method::GET)),
+            ("every form", console.requests(&Method::POST)),
+        ] {
+            neighbours.compare(name, async |stop| send_all(&requests, stop).await).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_calls_evict_no_event_of_another_tenant() {
     let neighbours = Neighbours::start(Pair::Sqlite, "").await;
-    let victim = attacks::open_session(&neighbours.client, neighbours.victim.store_id).await;
+    let (victim, _) = open_session(&neighbours.client, &[neighbours.victim.store_id]).await;
     for _ in 0..5 {
-        let input = json!({"command": "view", "path": "/memories"});
-        let answer = neighbours.client.post(&format!("{victim}/tool_calls"), &input).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
+        view_in(&neighbours.client, &victim, "/memories").await;
     }
-    let client = neighbours.server.client(&neighbours.attacker);
-    let attacker = attacks::open_session(&client, neighbours.attacker.store_id).await;
+    let client = neighbours.attackers_client();
+    let (attacker, _) = open_session(&client, &[neighbours.attacker.store_id]).await;
     attacks::post_invalid_calls(&client, &attacker).await;
-    let listed = neighbours.client.get(&format!("{victim}/events?limit=100")).await.json();
-    let events = listed["data"].as_array().unwrap().len();
-    assert_eq!(events, 5, "{listed}");
+    let listed = ok(&neighbours.client.get(&format!("{victim}/events?limit=100")).await);
+    assert_eq!(listed["data"].as_array().unwrap().len(), 5, "{listed}");
     neighbours.assert_memory("invalid calls");
 }

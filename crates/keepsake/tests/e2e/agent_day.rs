@@ -11,15 +11,11 @@ async fn day_of_an_agent_goes_as_the_docs_show_it() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
-    let repository = repository();
-    let transcript = script::run(
-        Command::new(script::from_environment(MCP_PYTHON))
-            .arg(repository.join("tests/agent/day.py"))
-            .env("KEEPSAKE_URL", server.url())
-            .env("KEEPSAKE_API_KEY", &tenant.key),
-    )
-    .await;
-    let kept = std::fs::read_to_string(repository.join("docs/example-session.md")).unwrap();
+    let mut agent = Command::new(script::from_environment(MCP_PYTHON));
+    agent.arg(repository().join("tests/agent/day.py"));
+    agent.env("KEEPSAKE_URL", server.url()).env("KEEPSAKE_API_KEY", &tenant.key);
+    let transcript = script::run(&mut agent).await;
+    let kept = std::fs::read_to_string(repository().join("docs/example-session.md")).unwrap();
     for (number, (line, kept)) in (1..).zip(transcript.lines().zip(kept.lines())) {
         assert_eq!(line, kept, "docs/example-session.md, line {number}");
     }

@@ -2,13 +2,15 @@
 //! calls sent again under their idempotency keys: after every step the store, its
 //! search and its history equal a model in memory.
 
-mod batched;
 mod model;
+mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::Scope;
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -17,7 +19,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use self::model::{Answer, Call, Mode, Model, Precondition, Tool, sha256};
+use self::model::{Answer, Call, Edit, Mode, Model, Precondition, Tool, sha256};
 use crate::support::client::send;
 use crate::support::command::keepsake;
 use crate::support::{Client, Deployment, Pair};
@@ -31,7 +33,7 @@ const STEPS: std::ops::Range<usize> = 10..80;
 #[derive(Debug, Clone)]
 enum Step {
     Create(String, String, Mode),
-    Update(Index, Option<String>, Option<String>, Option<bool>, Guess),
+    Update(Index, Edit, Guess),
     Delete(Index, Guess),
     Redact(Index),
     Restore(Index, Guess),
@@ -86,20 +88,19 @@ fn any_tool() -> impl Strategy<Value = Tool> {
     ]
 }
 
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let pinned = prop::option::weighted(0.2, any::<bool>());
+    (prop::option::of(any_content()), prop::option::of(any_path()), pinned)
+        .prop_map(|(content, path, pinned)| Edit { content, path, pinned })
+}
+
 /// A step that is also an operation of batches.
 fn any_operation() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     let mode = prop::sample::select(vec![Mode::CreateOnly, Mode::NotExists, Mode::Upsert]);
     prop_oneof![
         6 => (any_path(), any_content(), mode).prop_map(|(path, content, mode)| Step::Create(path, content, mode)),
-        6 => (
-            index(),
-            prop::option::of(any_content()),
-            prop::option::of(any_path()),
-            prop::option::weighted(0.2, any::<bool>()),
-            any_guess(),
-        )
-            .prop_map(|(memory, content, path, pinned, guess)| Step::Update(memory, content, path, pinned, guess)),
+        6 => (index(), any_edit(), any_guess()).prop_map(|(memory, edit, guess)| Step::Update(memory, edit, guess)),
         3 => (index(), any_guess()).prop_map(|(memory, guess)| Step::Delete(memory, guess)),
     ]
 }
@@ -120,15 +121,37 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Turns a step into a call on the model's objects; `None`: there is no
 /// suitable object.
 fn call_of(step: Step, model: &Model) -> Option<Call> {
-    let (memories, versions) = (model.memories.len(), model.versions.len());
     let precondition = |guess: Guess, memory: usize| match guess {
         Guess::Nothing => None,
         Guess::Right => Some(Precondition::Sha256(sha256(&model.memories[memory].content))),
         Guess::Wrong => Some(Precondition::Sha256(sha256("something else"))),
         Guess::NotExists => Some(Precondition::NotExists),
     };
-    let call = match step {
+    let one_of = |index: Index, count: usize| (count > 0).then(|| index.index(count));
+    let (memories, versions) = (model.memories.len(), model.versions.len());
+    Some(match step {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
+        Step::Update(memory, edit, guess) => {
+            let memory = one_of(memory, memories)?;
+            let precondition = precondition(guess, memory);
+            // It is about the new path.
+            let precondition =
+                precondition.filter(|it| *it != Precondition::NotExists || edit.path.is_some());
+            Call::Update { memory, edit, precondition }
+        }
+        Step::Delete(memory, guess) => {
+            let memory = one_of(memory, memories)?;
+            let expected = match precondition(guess, memory) {
+                Some(Precondition::Sha256(sha256)) => Some(sha256),
+                Some(Precondition::NotExists) | None => None,
+            };
+            Call::Delete { memory, expected }
+        }
+        Step::Redact(version) => Call::Redact(one_of(version, versions)?),
+        Step::Restore(version, guess) => {
+            let version = one_of(version, versions)?;
+            Call::Restore { version, precondition: precondition(guess, model.versions[version].memory) }
+        }
         Step::Tool(tool) => Call::Tool(tool),
         Step::Erase(path) => Call::Erase { prefix: format!("{path}/") },
         Step::Batched(step, is_atomic) => {
@@ -136,49 +159,25 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
             let beside = format!("{}/beside-{}", model.directory_left_by(&call), model.batches);
             Call::Batched { call, is_atomic, beside }
         }
-        Step::Update(memory, content, path, pinned, guess) if memories > 0 => {
-            let memory = memory.index(memories);
-            let precondition =
-                precondition(guess, memory).filter(|it| *it != Precondition::NotExists || path.is_some());
-            Call::Update { memory, content, path, pinned, precondition }
-        }
-        Step::Delete(memory, guess) if memories > 0 => {
-            let memory = memory.index(memories);
-            let expected = match precondition(guess, memory) {
-                Some(Precondition::Sha256(sha256)) => Some(sha256),
-                Some(Precondition::NotExists) | None => None,
-            };
-            Call::Delete { memory, expected }
-        }
-        Step::Redact(version) if versions > 0 => Call::Redact { version: version.index(versions) },
-        Step::Restore(version, guess) if versions > 0 => {
-            let version = version.index(versions);
-            Call::Restore { version, precondition: precondition(guess, model.versions[version].memory) }
-        }
-        Step::Again | Step::Update(..) | Step::Delete(..) | Step::Redact(_) | Step::Restore(..) => {
-            return None;
-        }
-    };
-    Some(call)
+        Step::Again => return None,
+    })
 }
 
 /// The answer to a repeated call is that of the first one, except for fields
 /// that change independently.
 fn assert_is_replay(first: &Value, again: &Value, told: &str) {
-    let lasting = [
-        "id",
-        "path",
-        "content",
-        "content_sha256",
-        "memory_version_id",
-        "type",
-        "is_error",
-        "created_at",
-        "updated_at",
-    ];
-    for field in lasting {
+    let lasting = "id path content content_sha256 memory_version_id type is_error created_at updated_at";
+    for field in lasting.split(' ') {
         assert_eq!(again[field], first[field], "`{field}` of the first answer {first}, again {told}");
     }
+}
+
+/// Notes an id when it is shown first; later it must be the same.
+fn assert_lasting(ids: &mut Vec<String>, number: usize, shown: &Value, at: &str) {
+    if ids.get(number).is_none() {
+        ids.push(shown.as_str().unwrap().to_owned());
+    }
+    assert_eq!(*shown, ids[number], "{at}");
 }
 
 /// An answer to be repeated, and the version that it names.
@@ -213,8 +212,7 @@ impl History {
     }
 
     async fn step(&mut self, step: Step, client: usize, key: Option<String>) {
-        let is_again = matches!(step, Step::Again);
-        let (by, key, call, first) = if is_again {
+        let (by, key, call, first) = if matches!(step, Step::Again) {
             let Some((by, key, call, first)) = self.last_keyed.clone() else {
                 return;
             };
@@ -226,15 +224,15 @@ impl History {
             (client, key, call, None)
         };
         let (method, path, body) = self.request_of(&call);
-        let mut request = self.clients[by].request(method.clone(), &path);
+        let is_erasure = matches!(call, Call::Erase { .. });
+        let key = key.filter(|_| method == Method::POST && !is_erasure);
+        let mut request = self.clients[by].request(method, &path);
         if let Call::Create { mode: Mode::Upsert, .. } = call {
             request = request.header("anthropic-beta", "managed-agents-2026-04-01");
         }
-        if let Some(body) = &body {
-            request = request.json(body);
+        if !body.is_null() {
+            request = request.json(&body);
         }
-        let is_erasure = matches!(call, Call::Erase { .. });
-        let key = key.filter(|_| method == Method::POST && !is_erasure);
         if let Some(key) = &key {
             request = request.header("idempotency-key", key);
         }
@@ -246,7 +244,7 @@ impl History {
         }
         let told = format!("{call:?} by {by}: {} {}", answer.status, answer.text);
         let (status, body) = match &call {
-            Call::Batched { .. } => batched::first_answer(answer.status, &answer.json(), &told),
+            Call::Batched { .. } => requests::first_answer(answer.status, &answer.json(), &told),
             _ => (answer.status, answer.json()),
         };
         if let Some((mut first, version)) = first {
@@ -263,18 +261,12 @@ impl History {
         self.check(&told).await;
         self.assert_answers(&expected, status, &body, &told);
         if let Some(key) = key {
-            let is_done = match &call {
-                Call::Batched { is_atomic: false, .. } => true,
-                _ => matches!(
+            // Refusals are not recorded, and a repeated redaction is carried out again.
+            let is_recorded = matches!(call, Call::Batched { is_atomic: false, .. })
+                || matches!(
                     expected,
-                    Answer::Memory(_)
-                        | Answer::Deleted(_)
-                        | Answer::Redacted(..)
-                        | Answer::Tool { is_error: false }
-                ),
-            };
-            // A repeated redaction is executed again, and its answer has less.
-            let is_recorded = is_done && !matches!(expected, Answer::Redacted(..));
+                    Answer::Memory(_) | Answer::Deleted(_) | Answer::Tool { is_error: false }
+                );
             let recorded = is_recorded.then(|| {
                 let named = body["memory_version_id"].as_str();
                 let named = self.version_ids.iter().position(|id| Some(id.as_str()) == named);
@@ -292,114 +284,53 @@ impl History {
         self.clients[0].get(&path).await
     }
 
-    fn request_of(&self, call: &Call) -> (Method, String, Option<Value>) {
-        let store = &self.store;
-        let condition = |precondition: &Option<Precondition>| batched::condition_of(precondition.as_ref());
-        match call {
-            Call::Create { path, content, mode } => {
-                let precondition = (*mode == Mode::NotExists).then_some(Precondition::NotExists);
-                let body =
-                    json!({"path": path, "content": content, "precondition": condition(&precondition)});
-                (Method::POST, format!("{store}/memories?view=full"), Some(body))
-            }
-            Call::Update { memory, content, path, pinned, precondition } => {
-                let at = format!("{store}/memories/{}?view=full", self.memory_ids[*memory]);
-                let body = json!({
-                    "content": content, "path": path, "pinned": pinned, "precondition": condition(precondition),
-                });
-                (Method::POST, at, Some(body))
-            }
-            Call::Delete { memory, expected } => {
-                let query = expected.as_ref().map(|expected| format!("?expected_content_sha256={expected}"));
-                let id = &self.memory_ids[*memory];
-                let at = format!("{store}/memories/{id}{}", query.unwrap_or_default());
-                (Method::DELETE, at, None)
-            }
-            Call::Redact { version } => {
-                let id = &self.version_ids[*version];
-                (Method::POST, format!("{store}/memory_versions/{id}/redact"), None)
-            }
-            Call::Restore { version, precondition } => {
-                let at = format!("{store}/memory_versions/{}/restore?view=full", self.version_ids[*version]);
-                (Method::POST, at, Some(json!({"precondition": condition(precondition)})))
-            }
-            Call::Batched { call, is_atomic, beside } => {
-                let body = batched::body_of(call, beside, *is_atomic, &self.memory_ids);
-                (Method::POST, format!("{store}/memories/batch"), Some(body))
-            }
-            Call::Tool(tool) => (Method::POST, format!("{store}/tool_calls"), Some(input_of(tool))),
-            Call::Erase { prefix } => {
-                let store_id = store.rsplit('/').next();
-                let body = json!({"memory_store_id": store_id, "path_prefix": prefix});
-                (Method::POST, "/v1/erasures".to_owned(), Some(body))
-            }
-        }
-    }
-
     fn assert_answers(&self, expected: &Answer, status: u16, body: &Value, told: &str) {
-        let refused = |kind: &str| {
-            assert_eq!(body["error"]["type"], kind, "{told}");
-            assert_eq!(body["type"], "error", "{told}");
+        let error = &body["error"];
+        let refused = |code: u16, kind: &str| {
+            let shown = json!([status, body["type"], error["type"]]);
+            assert_eq!(shown, json!([code, "error", kind]), "expected {expected:?} of {told}");
         };
-        let status_expected = match expected {
-            Answer::Memory(_)
-            | Answer::Deleted(_)
-            | Answer::Redacted(..)
-            | Answer::Tool { .. }
-            | Answer::Erased { .. } => 200,
-            Answer::NotFound => 404,
-            Answer::PreconditionFailed(..) | Answer::PathConflict(_) | Answer::Conflict => 409,
-        };
-        assert_eq!(status, status_expected, "expected {expected:?} of {told}");
+        let done = |shown: &Value, expected: Value| assert_eq!((status, shown), (200, &expected), "{told}");
         match expected {
             Answer::Memory(memory) => {
                 let it = &self.model.memories[*memory];
-                assert_eq!(body["id"], self.memory_ids[*memory], "{told}");
-                assert_eq!(body["path"], it.path, "{told}");
-                // The answer to a batch shows no content.
-                if !body["content"].is_null() {
-                    assert_eq!(body["content"], it.content, "{told}");
-                }
-                assert_eq!(body["content_sha256"], sha256(&it.content), "{told}");
-                assert_eq!(body["content_size_bytes"], it.content.len(), "{told}");
-                assert_eq!(body["pinned"], it.is_pinned, "{told}");
                 let newest = self.model.versions.iter().rposition(|version| version.memory == *memory);
-                assert_eq!(body["memory_version_id"], self.version_ids[newest.unwrap()], "{told}");
+                let (id, newest) = (&self.memory_ids[*memory], &self.version_ids[newest.unwrap()]);
+                let fields = "id path content_sha256 content_size_bytes pinned memory_version_id";
+                let shown = fields.split(' ').map(|field| body[field].clone()).collect();
+                let (hash, bytes) = (sha256(&it.content), it.content.len());
+                done(&shown, json!([id, it.path, hash, bytes, it.is_pinned, newest]));
+                // The answer to a batch shows no content.
+                assert!(body["content"].is_null() || body["content"] == it.content, "{told}");
             }
             Answer::Deleted(memory) => {
-                assert_eq!(
-                    *body,
-                    json!({"id": self.memory_ids[*memory], "type": "memory_deleted"}),
-                    "{told}"
-                );
+                done(body, json!({"id": self.memory_ids[*memory], "type": "memory_deleted"}));
             }
             Answer::Redacted(version, also_in) => {
-                assert_eq!(body["id"], self.version_ids[*version], "{told}");
+                done(&body["id"], json!(self.version_ids[*version]));
                 assert!(body["content"].is_null() && body["redacted_at"].is_string(), "{told}");
-                let also_in = also_in.as_ref().map(|versions| {
-                    versions.iter().map(|version| &self.version_ids[*version]).collect::<Vec<_>>()
-                });
-                assert_eq!(body["content_also_in"], json!(also_in), "{told}");
+                let ids = |versions: &Vec<usize>| {
+                    versions.iter().map(|version| self.version_ids[*version].clone()).collect::<Vec<_>>()
+                };
+                assert_eq!(body["content_also_in"], json!(also_in.as_ref().map(ids)), "{told}");
             }
-            Answer::Tool { is_error } => assert_eq!(body["is_error"], *is_error, "{told}"),
+            Answer::Tool { is_error } => done(&body["is_error"], json!(is_error)),
             Answer::Erased { memories, versions } => {
                 let removed = &body["removed"];
-                assert_eq!(removed["memories"], *memories, "{told}");
-                assert_eq!(removed["memory_versions"], *versions, "{told}");
+                done(&json!([removed["memories"], removed["memory_versions"]]), json!([memories, versions]));
             }
-            Answer::NotFound => refused("not_found_error"),
-            Answer::Conflict => refused("conflict_error"),
+            Answer::NotFound => refused(404, "not_found_error"),
+            Answer::Conflict => refused(409, "conflict_error"),
             Answer::PreconditionFailed(memory, holds) => {
-                refused("memory_precondition_failed_error");
-                assert_eq!(body["error"]["memory_id"], self.memory_ids[*memory], "{told}");
+                refused(409, "memory_precondition_failed_error");
+                assert_eq!(error["memory_id"], self.memory_ids[*memory], "{told}");
                 let holds = holds.as_ref().map(|content| sha256(content));
-                assert_eq!(body["error"]["current_content_sha256"], json!(holds), "{told}");
+                assert_eq!(error["current_content_sha256"], json!(holds), "{told}");
             }
             Answer::PathConflict(memory) => {
-                refused("memory_path_conflict_error");
-                let id = &self.memory_ids[*memory];
-                assert_eq!(body["error"]["conflicting_memory_id"], *id, "{told}");
-                assert_eq!(body["error"]["conflicting_path"], self.model.memories[*memory].path, "{told}");
+                refused(409, "memory_path_conflict_error");
+                assert_eq!(error["conflicting_memory_id"], self.memory_ids[*memory], "{told}");
+                assert_eq!(error["conflicting_path"], self.model.memories[*memory].path, "{told}");
             }
         }
     }
@@ -412,20 +343,11 @@ impl History {
         assert_eq!(versions.len(), kept.len(), "number of versions after {told}");
         for (shown, (number, version)) in versions.iter().rev().zip(kept) {
             let at = format!("version {number} after {told}: {shown}");
-            let id = shown["id"].as_str().unwrap();
-            match self.version_ids.get(number) {
-                Some(known) => assert_eq!(id, known, "{at}"),
-                None => self.version_ids.push(id.to_owned()),
-            }
-            let memory_id = shown["memory_id"].as_str().unwrap();
-            match self.memory_ids.get(version.memory) {
-                Some(known) => assert_eq!(memory_id, known, "{at}"),
-                None => self.memory_ids.push(memory_id.to_owned()),
-            }
-            assert_eq!(shown["operation"], version.operation, "{at}");
-            assert_eq!(shown["path"], json!(version.path), "{at}");
+            assert_lasting(&mut self.version_ids, number, &shown["id"], &at);
+            assert_lasting(&mut self.memory_ids, version.memory, &shown["memory_id"], &at);
             let hash = version.content.as_ref().map(|(content, _)| sha256(content));
-            assert_eq!(shown["content_sha256"], json!(hash), "{at}");
+            let shown_fields = json!([shown["operation"], shown["path"], shown["content_sha256"]]);
+            assert_eq!(shown_fields, json!([version.operation, version.path, hash]), "{at}");
             assert_eq!(shown["redacted_at"].is_string(), version.is_redacted, "{at}");
             let author = shown["created_by"]["api_key_id"].as_str().unwrap();
             let known = &mut self.api_key_ids[version.by];
@@ -437,27 +359,20 @@ impl History {
         let shown = self.all("memories?limit=100").await;
         let live = self.model.memories.iter().enumerate().filter(|(_, memory)| memory.is_live);
         let live: BTreeMap<_, _> = live.map(|(number, memory)| (&memory.path, (number, memory))).collect();
-        let shown: Vec<_> = shown
-            .iter()
-            .map(|it| json!([it["id"], it["path"], it["content_sha256"], it["pinned"]]))
-            .collect();
-        let expected: Vec<_> = live
-            .values()
-            .map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content), it.is_pinned]))
-            .collect();
-        assert_eq!(shown, expected, "memories after {told}");
+        let shown = shown.iter().map(|it| json!([it["id"], it["path"], it["content_sha256"], it["pinned"]]));
+        let expected = live.values().map(|(number, it)| {
+            json!([self.memory_ids[*number], it.path, sha256(&it.content), it.is_pinned])
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "memories after {told}");
         for word in ["one", "two"] {
-            let mut found: Vec<_> = (self.all(&format!("search?query={word}&limit=20")).await)
-                .iter()
-                .map(|it| json!([it["memory_id"], it["path"], it["content_sha256"]]))
-                .collect();
+            let hits = self.all(&format!("search?query={word}&limit=20")).await;
+            let found = hits.iter().map(|it| json!([it["memory_id"], it["path"], it["content_sha256"]]));
+            let mut found: Vec<_> = found.collect();
             found.sort_by_key(|it| it[1].to_string());
-            let expected: Vec<_> = live
-                .values()
-                .filter(|(_, it)| it.content.contains(word))
-                .map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content)]))
-                .collect();
-            assert_eq!(found, expected, "memories with `{word}` after {told}");
+            let holding = live.values().filter(|(_, it)| it.content.contains(word));
+            let expected =
+                holding.map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content)]));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "memories with `{word}` after {told}");
         }
         self.check_directories(told).await;
     }
@@ -466,12 +381,8 @@ impl History {
     /// and that of the last change.
     async fn check_directories(&self, told: &str) {
         let store = self.clients[0].get(&self.store).await.json();
-        let (count, bytes) = self.model.counts();
-        assert_eq!(
-            (&store["memory_count"], &store["content_bytes"]),
-            (&json!(count), &json!(bytes)),
-            "counts after {told}"
-        );
+        let counts = json!([store["memory_count"], store["content_bytes"]]);
+        assert_eq!(counts, json!(self.model.counts()), "counts after {told}");
         let changed = self.model.directory_of_the_last_change();
         let directory = changed.filter(|_| self.model.versions.len().is_multiple_of(2));
         let directory = directory.unwrap_or_default();
@@ -502,31 +413,13 @@ impl History {
     }
 }
 
-fn input_of(tool: &Tool) -> Value {
-    let at = |path: &str| format!("/memories{path}");
-    match tool {
-        Tool::Create(path, content) => json!({"command": "create", "path": at(path), "file_text": content}),
-        Tool::Replace(path, old, new) => {
-            json!({"command": "str_replace", "path": at(path), "old_str": old, "new_str": new})
-        }
-        Tool::Insert(path, line, text) => {
-            json!({"command": "insert", "path": at(path), "insert_line": line, "insert_text": text})
-        }
-        Tool::Delete(path) => json!({"command": "delete", "path": at(path)}),
-        Tool::Rename(from, to) => json!({"command": "rename", "old_path": at(from), "new_path": at(to)}),
-        Tool::Append(path, text) => json!({
-            "type": "tool_use", "name": "memory_append", "input": {"path": at(path), "content": text},
-        }),
-    }
-}
-
 fn any_history_is_that_of_the_model(pair: Pair) {
     let runtime = Arc::new(Runtime::new().unwrap());
     let (deployment, mut server, clients) = runtime.block_on(async {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
-        let tenant = provision.tenant(keepsake_core::limits::LimitOverrides::default()).await;
-        let second_key = provision.key(tenant.id, &keepsake_index::Scope::ALL, None).await;
+        let tenant = provision.tenant(LimitOverrides::default()).await;
+        let second_key = provision.key(tenant.id, &Scope::ALL, None).await;
         provision.close().await;
         let server = deployment.start().await;
         let first = server.client(&tenant);

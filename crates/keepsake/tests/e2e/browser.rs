@@ -1,7 +1,10 @@
 //! The pages in a real browser.
 
+use tokio::process::Command;
+
+use crate::operator::Operator;
 use crate::sdk::SdkServer;
-use crate::support::{Pair, script};
+use crate::support::{Deployment, Pair, script};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reference_works_in_a_browser() {
@@ -21,6 +24,16 @@ async fn every_screen_of_the_console_fits_and_is_accessible() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_texts_do_nothing_in_the_console() {
     suite_passes(Pair::PostgresS3, "console-hostile.test.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_uses_the_console() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let operator = Operator::new();
+    let _server = deployment.start_with(&operator.config).await;
+    let mut node = Command::new("node");
+    node.env("KEEPSAKE_BASE_URL", &operator.url).env("KEEPSAKE_OPERATOR_TOKEN", &operator.token);
+    script::browser_suite(node, "operator.test.mjs").await;
 }
 
 /// Runs a file of the suite, which must pass.

@@ -12,47 +12,19 @@ use crate::support::{Pair, repository};
 /// Tests of a suite that run the conformance file, each with its own tenants.
 const CONFORMANCE_TESTS: usize = 2;
 
-/// A client with its suite.
-#[derive(Debug, Clone, Copy)]
-enum Client {
-    Python,
-    TypeScript,
-}
-
-impl Client {
-    /// The program of its tests.
-    fn program(self) -> (String, &'static str) {
-        match self {
-            Self::Python => (script::from_environment(PYTHON_CLIENT_PYTHON), "clients/python/tests/run.py"),
-            Self::TypeScript => ("node".to_owned(), "clients/typescript/tests/run.js"),
-        }
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn python_suite_passes_and_its_wheel_is_reproducible_and_typed() {
+    let python = script::from_environment(PYTHON_CLIENT_PYTHON);
+    suite_passes(&python, "clients/python/tests/run.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_suite_passes() {
-    suite_passes(Client::Python).await;
-}
-
-#[tokio::test]
-async fn wheel_is_reproducible_and_typed() {
-    let (program, tests) = Client::Python.program();
-    run(&mut Command::new(program), tests, "check").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_suite_passes() {
-    suite_passes(Client::TypeScript).await;
-}
-
-#[tokio::test]
-async fn npm_package_is_reproducible_and_typed() {
-    let (program, tests) = Client::TypeScript.program();
-    run(&mut Command::new(program), tests, "check").await;
+async fn typescript_suite_passes_and_its_package_is_reproducible_and_typed() {
+    suite_passes("node", "clients/typescript/tests/run.js").await;
 }
 
 /// On one pair: the clients do not see which one the server has.
-async fn suite_passes(client: Client) {
+async fn suite_passes(program: &str, tests: &str) {
     let (names, limits): (Vec<String>, Vec<LimitOverrides>) =
         conformance::limits().flat_map(|sequence| std::iter::repeat_n(sequence, CONFORMANCE_TESTS)).unzip();
     let (server, tenants) = SdkServer::with_tenants(Pair::Sqlite, limits).await;
@@ -62,16 +34,15 @@ async fn suite_passes(client: Client) {
         let of_sequence = of_sequences.entry(name).or_insert_with(|| json!([]));
         of_sequence.as_array_mut().unwrap().push(access);
     }
-    let (program, tests) = client.program();
     let mut command = server.command(program);
     command.env("KEEPSAKE_CONFORMANCE_TENANTS", Value::Object(of_sequences).to_string());
     let output = run(&mut command, tests, "suite").await;
     for none in ["# tests 0\n", "Ran 0 tests"] {
         assert!(!output.contains(none), "{output}");
     }
+    run(&mut Command::new(program), tests, "check").await;
 }
 
-/// Runs a part of a client's tests, which must pass.
 async fn run(command: &mut Command, tests: &str, part: &str) -> String {
     let packages = script::from_environment(TYPESCRIPT_CLIENT_NODE_MODULES);
     command.arg(repository().join(tests)).arg(part).env(TYPESCRIPT_CLIENT_NODE_MODULES, packages);

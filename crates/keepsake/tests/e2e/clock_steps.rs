@@ -6,6 +6,7 @@ use keepsake_core::Timestamp;
 use keepsake_testkit::ProcessClock;
 use serde_json::json;
 
+use crate::support::client::ok;
 use crate::support::deployment::ServerConfig;
 use crate::support::{Deployment, Pair, Server, eventually, now_secs};
 
@@ -26,45 +27,38 @@ fn ahead_before_tick(seconds: u64) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn upkeep_goes_on_after_the_clock_was_ahead() {
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant(<_>::default()).await;
-    provision.close().await;
+    let tenant = deployment.tenant().await;
     let folder = tempfile::tempdir().unwrap();
     let clock = ProcessClock::new(folder.path().join("clock"));
-    let command = clock.of(deployment.command(&ServerConfig::default()));
-    let mut server = Server::start(command).await;
+    let mut server = Server::start(clock.of(deployment.command(&ServerConfig::default()))).await;
     let client = server.client(&tenant);
-    let create = async |path: &str| {
-        let route = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-        let made = client.post(&route, &json!({"path": path, "content": path})).await;
-        assert_eq!(made.status, 200, "{}", made.text);
-        let created_at = made.json()["created_at"].as_str().unwrap().to_owned();
-        u64::try_from(Timestamp::parse(&created_at).unwrap().as_micros()).unwrap() / 1_000_000
+    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+    let creation_secs = async |path: &str| {
+        let made = ok(&client.post(&memories, &json!({"path": path, "content": path})).await);
+        let created_at = Timestamp::parse(made["created_at"].as_str().unwrap()).unwrap();
+        u64::try_from(created_at.as_micros()).unwrap() / 1_000_000
     };
     let database = deployment.database().await;
-    let heartbeat = async || database.number("SELECT max(heartbeat_at) / 1000000 FROM replica").await;
-    let heartbeat = async || u64::try_from(heartbeat().await).unwrap();
+    let heartbeat_secs = async || {
+        let secs = database.number("SELECT max(heartbeat_at) / 1000000 FROM replica").await;
+        u64::try_from(secs).unwrap()
+    };
 
     clock.set(ahead_before_tick(AHEAD_SECS));
-    eventually("a heartbeat of the wrong time", SOON, async || heartbeat().await >= now_secs() + AHEAD_SECS)
-        .await;
-    assert!(create("/ahead.md").await >= now_secs() + AHEAD_SECS);
+    let is_ahead = async || heartbeat_secs().await >= now_secs() + AHEAD_SECS;
+    eventually("a heartbeat of the wrong time", SOON, is_ahead).await;
+    assert!(creation_secs("/ahead.md").await >= now_secs() + AHEAD_SECS);
     // Jobs of a clock that is wrong for a moment would remove what is not due.
-    let of_the_wrong_time = format!(
-        "SELECT count(*) FROM job_run WHERE started_at > {}",
-        (now_secs() + AHEAD_SECS / 2) * 1_000_000
-    );
+    let wrong = (now_secs() + AHEAD_SECS / 2) * 1_000_000;
+    let of_the_wrong_time = format!("SELECT count(*) FROM job_run WHERE started_at > {wrong}");
     assert_eq!(database.number(&of_the_wrong_time).await, 0);
     clock.set(ahead_before_tick(0));
-    eventually("a heartbeat of the right time", SOON, async || {
-        heartbeat().await <= now_secs() + 2 * TICK_SECS
-    })
-    .await;
-    assert!(create("/right.md").await <= now_secs() + 2 * TICK_SECS);
+    let is_right = async || heartbeat_secs().await <= now_secs() + 2 * TICK_SECS;
+    eventually("a heartbeat of the right time", SOON, is_right).await;
+    assert!(creation_secs("/right.md").await <= now_secs() + 2 * TICK_SECS);
     let output = server.output();
     assert!(output.contains("the machine's clock was set"), "{output}");
-    let ready = client.get("/readyz").await.json();
-    assert_eq!(ready["upkeep"], "ok");
+    assert_eq!(client.get("/readyz").await.json()["upkeep"], "ok");
     database.close().await;
     server.end().await;
 }

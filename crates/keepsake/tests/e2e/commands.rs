@@ -11,12 +11,38 @@ mod output;
 mod stores;
 mod sync;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use keepsake_index::Scope;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::command::{Run, borrowed, keepsake_in_terminal, keepsake_reading, words};
 use crate::support::{Deployment, Pair, Server, Tenant};
+
+/// Everything below a folder by its path: files with their content, directories and links without.
+fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {
+    let root = folder.as_ref();
+    let (mut found, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(current) = folders.pop() {
+        for item in current.read_dir().into_iter().flatten() {
+            let path = item.unwrap().path();
+            let content = std::fs::read(&path).ok().filter(|_| !path.is_symlink());
+            found.insert(path.strip_prefix(root).unwrap().display().to_string(), content);
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The files below a folder with their content.
+fn files(folder: impl AsRef<Path>) -> BTreeMap<String, Vec<u8>> {
+    let found = everything(folder).into_iter();
+    found.filter_map(|(name, content)| Some((name, content?))).collect()
+}
 
 /// A person with a home folder, a server and a key for it.
 struct Person {
@@ -54,14 +80,9 @@ impl Person {
         ]
     }
 
-    /// Runs a command in a pipe.
-    async fn run(&self, arguments: &[&str]) -> Run {
-        self.run_with(arguments, &[], "").await
-    }
-
-    /// Runs the words of a line.
+    /// Runs the words of a line in a pipe.
     async fn line(&self, line: &str) -> Run {
-        self.run(&words(line)).await
+        self.line_with(line, &[], "").await
     }
 
     /// What a line prints, which must succeed.
@@ -69,6 +90,7 @@ impl Person {
         self.line(line).await.ok()
     }
 
+    /// The JSON that a line prints.
     async fn json(&self, line: &str) -> Value {
         self.line(line).await.json()
     }
@@ -78,11 +100,11 @@ impl Person {
         self.line(line).await.ends(code, cause);
     }
 
-    /// Runs a command in a pipe, with further variables and an input.
-    async fn run_with(&self, arguments: &[&str], more: &[(&str, &str)], input: &str) -> Run {
+    /// Runs a line in a pipe, with further variables and an input.
+    async fn line_with(&self, line: &str, more: &[(&str, &str)], input: &str) -> Run {
         let variables = self.variables();
         let variables = [borrowed(&variables).as_slice(), more].concat();
-        keepsake_reading(arguments, &variables, input).await
+        keepsake_reading(&words(line), &variables, input).await
     }
 
     /// Runs a line in a terminal of this width.
@@ -94,6 +116,19 @@ impl Person {
 
     /// Writes a memory.
     async fn put(&self, path: &str, content: &str) -> String {
-        self.run_with(&["memory", "put", path], &[], content).await.ok()
+        self.line_with(&format!("memory put {path}"), &[], content).await.ok()
+    }
+
+    /// A session with the store attached.
+    async fn session(&self, access: &str) -> Value {
+        let store =
+            json!({"type": "memory_store", "memory_store_id": self.tenant.store_id, "access": access});
+        let new = json!({"agent": "agent", "environment_id": "env", "resources": [store]});
+        self.server.client(&self.tenant).post("/v1/sessions", &new).await.json()
+    }
+
+    /// A path in the home folder.
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
     }
 }

@@ -1,8 +1,7 @@
-//! Every step of `tests/conformance/memory_tool.json`, on all four pairs.
+//! Every step of `tests/conformance/memory_tool.json`, on both main pairs.
 
 use futures::stream::{self, StreamExt};
 use keepsake_core::limits::LimitOverrides;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Deployment, Pair, Tenant};
@@ -11,46 +10,20 @@ const FILE: &str = include_str!("../../../../tests/conformance/memory_tool.json"
 /// Sequences that run at the same time.
 const AT_ONCE: usize = 8;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    format: u32,
-    tool: String,
-    sequences: Vec<Sequence>,
+fn sequences() -> Vec<Value> {
+    let file: Value = serde_json::from_str(FILE).unwrap();
+    assert_eq!((&file["format"], &file["tool"]), (&json!(1), &json!("memory_20250818")));
+    file["sequences"].as_array().unwrap().clone()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sequence {
-    name: String,
-    #[serde(rename = "about")]
-    _about: String,
-    limits: Option<LimitOverrides>,
-    steps: Vec<Step>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Step {
-    input: Option<Value>,
-    block: Option<Value>,
-    is_error: bool,
-    content: Option<Value>,
-    contains: Option<Vec<String>>,
-}
-
-impl File {
-    fn read() -> Self {
-        let file: Self = serde_json::from_str(FILE).unwrap();
-        assert_eq!((file.format, file.tool.as_str()), (1, "memory_20250818"));
-        file
-    }
+fn limits_of(sequence: &Value) -> Option<LimitOverrides> {
+    serde_json::from_value(sequence["limits"].clone()).unwrap()
 }
 
 /// The names of the sequences that need limits, and these limits.
 pub(crate) fn limits() -> impl Iterator<Item = (String, LimitOverrides)> {
-    let sequences = File::read().sequences.into_iter();
-    sequences.filter_map(|sequence| Some((sequence.name, sequence.limits?)))
+    let named = |sequence: Value| Some((sequence["name"].as_str()?.to_owned(), limits_of(&sequence)?));
+    sequences().into_iter().filter_map(named)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,81 +37,52 @@ async fn every_step_holds_on_sqlite() {
 }
 
 async fn run(pair: Pair) {
-    let file = File::read();
     let deployment = Deployment::new(pair).await;
     let provision = deployment.provision().await;
     let mut subjects = Vec::new();
-    for sequence in &file.sequences {
-        let limits = sequence.limits.clone().unwrap_or_default();
-        subjects.push((sequence, provision.tenant(limits).await));
+    for sequence in sequences() {
+        let tenant = provision.tenant(limits_of(&sequence).unwrap_or_default()).await;
+        subjects.push((sequence, tenant));
     }
     provision.close().await;
     let server = deployment.start().await;
-    let client = Client::new(&server.url(), "");
-
-    let outcomes: Vec<_> = stream::iter(subjects)
-        .map(|(sequence, tenant)| run_sequence(client.with_key(&tenant.key), sequence, tenant))
+    let (steps, failures): (Vec<usize>, Vec<Option<String>>) = stream::iter(subjects)
+        .map(|(sequence, tenant)| run_sequence(server.client(&tenant), sequence, tenant))
         .buffer_unordered(AT_ONCE)
-        .collect()
+        .unzip()
         .await;
-    let failures: Vec<_> =
-        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(String::as_str).collect();
+    let failures: Vec<_> = failures.into_iter().flatten().collect();
     assert!(failures.is_empty(), "{} sequences fail:\n{}", failures.len(), failures.join("\n"));
-    let steps_run: usize = outcomes.iter().flatten().sum();
-    assert!(steps_run >= 1000, "only {steps_run} steps were run");
+    let steps: usize = steps.iter().sum();
+    assert!(steps >= 1000, "only {steps} steps were run");
 }
 
-/// Runs the steps until one fails; returns their number.
-async fn run_sequence(client: Client, sequence: &Sequence, tenant: Tenant) -> Result<usize, String> {
-    for (position, step) in sequence.steps.iter().enumerate() {
-        run_step(&client, &tenant, step).await.map_err(|(expected, got)| {
-            let sent = step.block.as_ref().or(step.input.as_ref()).unwrap();
-            format!("{}, step {position}: {sent}\n  expected {expected}\n       got {got}", sequence.name)
-        })?;
+/// Runs the steps until one fails; answers how many were run, and the failure.
+async fn run_sequence(client: Client, sequence: Value, tenant: Tenant) -> (usize, Option<String>) {
+    let steps = sequence["steps"].as_array().unwrap();
+    for (position, step) in steps.iter().enumerate() {
+        let sent = expand(step.get("input").unwrap_or(&step["block"]));
+        let answer = client.call(tenant.store_id, &sent).await;
+        if answer.status != 200 || !is_as_expected(&answer.json(), step) {
+            let (name, answer) = (&sequence["name"], answer.text);
+            return (position, Some(format!("{name}, step {position}: {step}\n  got {answer}")));
+        }
     }
-    Ok(sequence.steps.len())
+    (steps.len(), None)
 }
 
-/// Sends one step; an error has the expected and the actual answer.
-async fn run_step(client: &Client, tenant: &Tenant, step: &Step) -> Result<(), (String, String)> {
-    let (sent, tool_use_id) = match (&step.input, &step.block) {
-        (Some(input), None) => (expand(input), None),
-        (None, Some(block)) => (expand(block), Some(block["id"].clone())),
-        _ => panic!("a step has either `input` or `block`"),
-    };
-    let answer = client.call(tenant.store_id, &sent).await;
-    let got = || (answer.status, answer.text.clone());
-    if answer.status != 200 {
-        return Err(("status 200".to_owned(), format!("{:?}", got())));
-    }
-    let block = answer.json();
-    let is_as_expected = match (&step.content, &step.contains) {
-        (Some(content), None) => {
-            let mut expected = json!({
-                "type": "tool_result", "content": expand(content), "is_error": step.is_error,
-            });
-            if let Some(id) = tool_use_id {
-                expected["tool_use_id"] = id;
-            }
-            if block == expected {
-                return Ok(());
-            }
-            return Err((expected.to_string(), block.to_string()));
+fn is_as_expected(told: &Value, step: &Value) -> bool {
+    let holds = match step["contains"].as_array() {
+        Some(parts) => {
+            let content = told["content"].as_str().unwrap_or_default();
+            parts.iter().all(|part| content.contains(part.as_str().unwrap()))
         }
-        (None, Some(parts)) => {
-            let content = block["content"].as_str().unwrap_or_default();
-            block["is_error"] == step.is_error
-                && block.get("tool_use_id") == tool_use_id.as_ref()
-                && parts.iter().all(|part| content.contains(part.as_str()))
-        }
-        _ => panic!("a step has either `content` or `contains`"),
+        None => told["content"] == expand(&step["content"]),
     };
-    if is_as_expected {
-        return Ok(());
-    }
-    let expected =
-        format!("is_error {}, tool_use_id {tool_use_id:?}, containing {:?}", step.is_error, step.contains);
-    Err((expected, block.to_string()))
+    let known = json!({"type": "tool_result", "content": told["content"], "is_error": step["is_error"]});
+    let mut expected = known.as_object().unwrap().clone();
+    expected.extend(step.get("block").map(|block| ("tool_use_id".to_owned(), block["id"].clone())));
+    holds && *told == Value::Object(expected)
 }
 
 /// Puts long strings together, wherever one is written in pieces.

@@ -1,4 +1,5 @@
-//! The web console, over plain HTTP: pages, forms, and what they do.
+//! The web console, over plain HTTP. `tests/browser` uses it as people do; here is what it
+//! refuses, and what a browser does not show.
 
 mod actions;
 mod archives;
@@ -6,7 +7,5 @@ pub(crate) mod browser;
 mod defences;
 mod issuer;
 mod live;
-mod operator;
-mod operator_browser;
 mod pages;
 mod sign_in;

@@ -1,7 +1,7 @@
 //! The dashboard before a real Prometheus that scrapes a real server.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::chart::suite;
 use crate::support::client::{send, tool_calls, try_send};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
 use crate::support::script::{self, CHART_PYTHON, PROMTOOL};
-use crate::support::{Client, Deployment, Pair, Tenant, eventually, secrets};
+use crate::support::{Client, Deployment, Pair, Tenant, eventually};
 
 /// Jobs run each minute, and rates need two scrapes after that.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
@@ -29,21 +29,12 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     let deployment = Deployment::new(Pair::SqliteS3).await;
     // Each attempt at a query writes a memory.
     let limits = LimitOverrides { memories_per_store: Some(1 << 20), ..LimitOverrides::default() };
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant(limits).await;
-    provision.close().await;
-    let token = format!("operator-{}", Uuid::new_v4().simple());
-    secrets::remember(&token, "the operator's token");
-    let port = free_port();
-    let server = deployment
-        .start_with(&ServerConfig {
-            operator: Some((port, token)),
-            more: format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n"),
-            ..ServerConfig::default()
-        })
-        .await;
+    let tenant = deployment.tenant_with(limits).await;
+    let (operated, operator_url, _) = ServerConfig::operated();
+    let more = format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n");
+    let server = deployment.start_with(&ServerConfig { more, ..operated }).await;
     let client = server.client(&tenant);
-    let prometheus = Prometheus::start(port);
+    let prometheus = Prometheus::start(&operator_url);
 
     let queries = queries().await;
     assert!(queries.len() > 20, "{queries:?}");
@@ -56,7 +47,6 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     }
 }
 
-/// The queries of the dashboard's panels.
 async fn queries() -> Vec<String> {
     let mut command = Command::new(script::from_environment(CHART_PYTHON));
     command.arg("-B").arg(suite().join("queries.py"));
@@ -87,17 +77,20 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(target: u16) -> Self {
+    fn start(target: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let configuration = folder.path().join("prometheus.yaml");
+        let target = target.trim_start_matches("http://");
         let text = format!(
             "global: {{scrape_interval: 1s}}\n\
              scrape_configs:\n\
-             - {{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
+             - {{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}\n"
         );
         std::fs::write(&configuration, text).unwrap();
         let port = free_port();
-        let process = Command::new(beside_promtool())
+        // The program `prometheus` is beside `promtool`.
+        let program = Path::new(&script::from_environment(PROMTOOL)).with_file_name("prometheus");
+        let process = Command::new(program)
             .arg(format!("--config.file={}", configuration.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
@@ -117,21 +110,12 @@ impl Prometheus {
             write!(path, "%{byte:02X}").unwrap();
         }
         let request = Client::new(&self.url, "").bare(Method::GET, &path);
-        let Ok(answer) = try_send(request).await else {
+        // It listens before it answers.
+        let Some(answer) = try_send(request).await.ok().filter(|answer| answer.status != 503) else {
             return 0;
         };
-        // It listens before it answers.
-        if answer.status == 503 {
-            return 0;
-        }
         let answer = answer.json();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().unwrap().len()
     }
-}
-
-/// The `prometheus` program beside `promtool`.
-fn beside_promtool() -> PathBuf {
-    let promtool = script::from_environment(PROMTOOL);
-    Path::new(&promtool).with_file_name("prometheus")
 }

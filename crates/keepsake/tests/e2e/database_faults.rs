@@ -17,8 +17,10 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::support::client::{send, try_send};
+use crate::lifecycle::readiness;
+use crate::support::client::{ok, try_send};
 use crate::support::deployment::ServerConfig;
+use crate::support::server::started;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
 /// How soon after a fault all requests must succeed.
@@ -26,23 +28,22 @@ const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);
 /// How much longer than drain and shutdown deadline a process may take to end.
 const END_MARGIN: Duration = Duration::from_secs(5);
 
-async fn readiness(client: &Client) -> u16 {
-    send(client.bare(Method::GET, "/readyz")).await.status
-}
-
 /// A server all of whose connections to Postgres, or to the pooler of the run, are
 /// through a proxy.
 async fn start_behind_proxy(
     deployment: &Deployment,
     config: &ServerConfig,
-    variables: &[(&str, &str)],
+    call_timeout: Option<&str>,
 ) -> (Server, FaultProxy) {
     let (proxy, url) = FaultProxy::before_url(&deployment.index_url()).await;
-    let mut command = deployment.command(config).env("KEEPSAKE_INDEX_URL", &url);
+    let command = deployment.command(config).env("KEEPSAKE_INDEX_URL", &url);
+    let mut command = command.env("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2");
     if let Some(url) = deployment.jobs_url() {
         command = command.env("KEEPSAKE_INDEX_JOBS_URL", &proxy.url(&url));
     }
-    let command = variables.iter().fold(command, |command, (name, value)| command.env(name, value));
+    if let Some(seconds) = call_timeout {
+        command = command.env("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", seconds);
+    }
     (Server::start(command).await, proxy)
 }
 
@@ -59,14 +60,18 @@ async fn use_connections(client: &Client, tenant: &Tenant) -> Vec<u16> {
     reads.iter().chain(&writes).map(|answer| answer.status).collect()
 }
 
+async fn works(client: &Client, tenant: &Tenant) -> bool {
+    let statuses = use_connections(client, tenant).await;
+    readiness(client).await == 200 && statuses.iter().all(|status| *status == 200)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_replaced_and_do_not_block_the_shutdown() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let tenant = deployment.tenant().await;
-    let variables = [("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
-    let (mut server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
+    let (mut server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), None).await;
     let client = server.client(&tenant);
-    assert!(use_connections(&client, &tenant).await.iter().all(|status| *status == 200));
+    assert!(works(&client, &tenant).await);
 
     proxy.silence_connections();
     let silent_since = Instant::now();
@@ -74,26 +79,19 @@ async fn silent_connections_are_replaced_and_do_not_block_the_shutdown() {
     for status in use_connections(&client, &tenant).await {
         assert!(matches!(status, 200 | 503), "{status}");
     }
-    eventually("everything works", FULL_SERVICE_WITHIN, async || {
-        let statuses = use_connections(&client, &tenant).await;
-        readiness(&client).await == 200 && statuses.iter().all(|status| *status == 200)
-    })
-    .await;
+    eventually("everything works", FULL_SERVICE_WITHIN, async || works(&client, &tenant).await).await;
     let took = silent_since.elapsed();
     assert!(took <= FULL_SERVICE_WITHIN, "{took:?}");
 
     proxy.silence_all();
-    let (asking, of_tenant) = (client.clone(), tenant.clone());
-    let under_way = tokio::spawn(async move {
-        let store = format!("/v1/memory_stores/{}", of_tenant.store_id);
-        drop(try_send(asking.request(Method::GET, &store)).await);
-    });
+    let request = client.request(Method::GET, &format!("/v1/memory_stores/{}", tenant.store_id));
+    let under_way = tokio::spawn(try_send(request));
     server.ask_to_end().await;
     let asked_at = Instant::now();
     server.ended().await;
     let took = asked_at.elapsed();
     assert!(took <= Duration::from_secs(2) + END_MARGIN, "{took:?}");
-    under_way.await.unwrap();
+    drop(under_way.await.unwrap());
 }
 
 /// Whether every answer is a refusal that says when to come back.
@@ -109,12 +107,9 @@ fn assert_all_are_refused(answers: &[Answer]) {
 async fn requests_are_refused_soon_while_the_database_does_not_answer() {
     let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
-    let variables =
-        [("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "1"), ("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
-    let (server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
+    let (server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), Some("1")).await;
     let client = server.client(&tenant);
-    let statuses = use_connections(&client, &tenant).await;
-    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert!(works(&client, &tenant).await);
     proxy.silence_all();
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     let asked = join_all((0..40).map(|_| client.get(&store)));
@@ -122,19 +117,13 @@ async fn requests_are_refused_soon_while_the_database_does_not_answer() {
     assert_all_are_refused(&answers.expect("a request waits long"));
     assert_eq!(readiness(&client).await, 503);
     proxy.heal().await;
-    eventually("everything works", FULL_SERVICE_WITHIN, async || {
-        readiness(&client).await == 200 && client.get(&store).await.status == 200
-    })
-    .await;
+    eventually("everything works", FULL_SERVICE_WITHIN, async || works(&client, &tenant).await).await;
 }
 
 /// The file is locked by another program, as an operator's shell.
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_to_a_locked_file_are_refused_and_change_nothing() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
+    let (deployment, tenant, _server, client) = started(Pair::Sqlite).await;
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
     let bodies: Vec<_> =
         (0..20).map(|number| json!({"path": format!("/{number}"), "content": "x"})).collect();
@@ -144,9 +133,10 @@ async fn writes_to_a_locked_file_are_refused_and_change_nothing() {
     assert_all_are_refused(&write().await);
     sqlx::query("ROLLBACK").execute(&mut shell).await.unwrap();
     shell.close().await.unwrap();
-    assert_eq!(client.get(&memories).await.json()["data"], json!([]));
-    let answers = write().await;
-    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    assert_eq!(ok(&client.get(&memories).await)["data"], json!([]));
+    for answer in write().await {
+        ok(&answer);
+    }
 }
 
 /// Reads until it is over; every read must succeed.
@@ -167,11 +157,10 @@ async fn restart_of_the_database_fails_no_read_and_no_probe() {
     let provision = deployment.provision_on(index.into()).await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
-    let config = ServerConfig::default();
-    let command = deployment.command(&config).env("KEEPSAKE_INDEX_URL", &postgres.url());
+    let command = deployment.command(&ServerConfig::default()).env("KEEPSAKE_INDEX_URL", &postgres.url());
     let mut server = Server::start(command).await;
     let client = server.client(&tenant);
-    assert!(use_connections(&client, &tenant).await.iter().all(|status| *status == 200));
+    assert!(works(&client, &tenant).await);
 
     for mode in [StopMode::Fast, StopMode::Immediate] {
         // A read that meets two restarts may fail: each has its own readers.
@@ -200,7 +189,7 @@ async fn operators_change_is_applied_after_its_client_disconnects() {
     secrets::remember(&token, "the operator's token");
     let port = free_port();
     let config = ServerConfig { operator: Some((port, token.clone())), ..ServerConfig::default() };
-    let (mut server, proxy) = start_behind_proxy(&deployment, &config, &[]).await;
+    let (mut server, proxy) = start_behind_proxy(&deployment, &config, None).await;
     proxy.delay(Duration::from_millis(75));
     let operator = Client::new(&format!("http://127.0.0.1:{port}"), "");
     for number in 0..TENANTS {

@@ -4,7 +4,6 @@
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::client::tool_calls;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
 
 const STORES: &str = "/v1/memory_stores";
@@ -18,13 +17,12 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn new(pair: Pair, limits: [Value; 5]) -> Self {
+    async fn new(pair: Pair, limits: [Value; 4]) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let mut tenants = Vec::new();
         for limits in limits {
-            let limits = serde_json::from_value(limits).unwrap();
-            tenants.push(provision.tenant(limits).await);
+            tenants.push(provision.tenant(serde_json::from_value(limits).unwrap()).await);
         }
         provision.close().await;
         let mut servers = vec![deployment.start().await];
@@ -47,16 +45,19 @@ impl Fleet {
             let (path, body) = post(writer);
             async move { client.post_patiently(&path, &body, &format!("writer {writer}")).await }
         });
-        let answers = join_all(writes).await;
-        for refused in answers.iter().filter(|answer| answer.status != 200) {
-            over_quota(refused);
-        }
-        answers.iter().filter(|answer| answer.status == 200).count()
+        let (made, refused): (Vec<_>, Vec<_>) =
+            join_all(writes).await.into_iter().partition(|answer| answer.status == 200);
+        refused.iter().for_each(over_quota);
+        made.len()
     }
 
-    async fn store(&self, tenant: &Tenant, store_id: &str) -> Value {
-        let path = format!("{STORES}/{store_id}");
-        self.client(tenant, 0).get(&path).await.json()
+    async fn get(&self, tenant: &Tenant, path: &str) -> Value {
+        self.client(tenant, 0).get(path).await.json()
+    }
+
+    /// How many bytes a store counts.
+    async fn bytes_in(&self, tenant: &Tenant, store_id: &str) -> u64 {
+        self.get(tenant, &format!("{STORES}/{store_id}")).await["content_bytes"].as_u64().unwrap()
     }
 }
 
@@ -83,30 +84,21 @@ async fn racing_writers_stop_exactly_at_every_limit_on_sqlite() {
 }
 
 async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
-    let fleet = Fleet::new(
-        pair,
-        [
-            json!({"memories_per_store": 40}),
-            json!({"bytes_per_store": 400}),
-            json!({"bytes_per_tenant": 400}),
-            json!({"stores_per_tenant": 41}),
-            json!({"bytes_per_memory": 100}),
-        ],
-    )
-    .await;
-    let [memories, store_bytes, tenant_bytes, stores, memory_bytes] = &fleet.tenants[..] else {
-        unreachable!("five tenants were made");
+    let limits = [
+        json!({"memories_per_store": 40}),
+        json!({"bytes_per_store": 400}),
+        json!({"bytes_per_tenant": 400}),
+        json!({"stores_per_tenant": 41}),
+    ];
+    let fleet = Fleet::new(pair, limits).await;
+    let [memories, store_bytes, tenant_bytes, stores] = &fleet.tenants[..] else {
+        unreachable!("four tenants were made");
     };
-
-    let store_id = memories.store_id.to_string();
-    let made = fleet.race(memories, |writer| memory(&store_id, writer, 1)).await;
-    assert_eq!(made, 40);
-    assert_eq!(fleet.store(memories, &store_id).await["memory_count"], 40);
-
-    let store_id = store_bytes.store_id.to_string();
-    let made = fleet.race(store_bytes, |writer| memory(&store_id, writer, 10));
-    assert_eq!(made.await, 40);
-    assert_eq!(fleet.store(store_bytes, &store_id).await["content_bytes"], 400);
+    for (tenant, bytes, held) in [(memories, 1, 40), (store_bytes, 10, 400)] {
+        let store_id = tenant.store_id.to_string();
+        assert_eq!(fleet.race(tenant, |writer| memory(&store_id, writer, bytes)).await, 40);
+        assert_eq!(fleet.bytes_in(tenant, &store_id).await, held);
+    }
 
     // Over eight stores of the tenant.
     let mut ids = vec![tenant_bytes.store_id.to_string()];
@@ -117,91 +109,37 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     }
     let raced = fleet.race(tenant_bytes, |writer| memory(&ids[writer % ids.len()], writer, 10));
     assert_eq!(raced.await, 40);
-    let mut held = 0;
-    for id in &ids {
-        let store = fleet.store(tenant_bytes, id).await;
-        held += store["content_bytes"].as_u64().unwrap();
-    }
-    assert_eq!(held, 400);
+    let held = join_all(ids.iter().map(|id| fleet.bytes_in(tenant_bytes, id))).await;
+    assert_eq!(held.iter().sum::<u64>(), 400);
 
     // One is there already.
     let name = |writer: usize| (STORES.to_owned(), json!({"name": format!("{writer}")}));
     assert_eq!(fleet.race(stores, name).await, 40);
-    let list = format!("{STORES}?limit=100");
-    let listed = fleet.client(stores, 0).get(&list).await.json();
+    let listed = fleet.get(stores, &format!("{STORES}?limit=100")).await;
     assert_eq!(listed["data"].as_array().unwrap().len(), 41);
 
-    memory_never_grows_past_its_limit(&fleet, memory_bytes).await;
     lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet).await;
 }
 
-/// Writers that each add ten bytes to one memory end at its limit.
-async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
-    let create = json!({"command": "create", "path": "/memories/a", "file_text": ""});
-    fleet.client(tenant, 0).tool_ok(tenant, &create).await;
-    let line =
-        json!({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "123456789\n"});
-    let writes = (0..WRITERS).map(|writer| {
-        let (client, line) = (fleet.client(tenant, writer), &line);
-        let path = tool_calls(tenant.store_id);
-        async move {
-            let mut attempt = 0;
-            loop {
-                attempt += 1;
-                let key = format!("writer {writer} attempt {attempt}");
-                let answer = client.post_patiently(&path, line, &key).await;
-                assert_eq!(answer.status, 200, "{}", answer.text);
-                let result = answer.tool_result();
-                // After a conflict with other writers, the client tries again.
-                if !result.is_error || result.content.contains("100") {
-                    return result.is_error;
-                }
-            }
-        }
-    });
-    let refused = join_all(writes).await;
-    let added = refused.iter().filter(|is_refused| !**is_refused).count();
-    assert_eq!(added, 10);
-    let object = fleet.store(tenant, &tenant.store_id.to_string()).await;
-    assert_eq!(object["content_bytes"], 100);
-}
-
-async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
+async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(mut fleet: Fleet) {
     let tenant = fleet.tenants[0].clone();
-    let store_id = tenant.store_id.to_string();
-    let (path, more) = memory(&store_id, 1_000, 1);
-    // A memory that was longer once.
-    let writer = fleet.client(&tenant, 0);
-    let first = writer.get(&format!("{path}?limit=1")).await.json()["data"][0]["id"].clone();
-    let first = format!("{path}/{}", first.as_str().unwrap());
-    let longer = writer.post(&first, &json!({"content": "xyz"})).await.json();
-    assert_eq!(writer.post(&first, &json!({"content": "x"})).await.status, 200);
-    let lowered = json!({
-        "memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0,
-        "bytes_per_memory": 2,
-    });
-    let Fleet { deployment, mut servers, .. } = fleet;
-    for server in &mut servers {
+    let (memories, more) = memory(&tenant.store_id.to_string(), 1_000, 1);
+    let first = fleet.get(&tenant, &format!("{memories}?limit=1")).await["data"][0]["id"].clone();
+    let first = format!("{memories}/{}", first.as_str().unwrap());
+    for server in &mut fleet.servers {
         server.end().await;
     }
-    let provision = deployment.provision().await;
+    let provision = fleet.deployment.provision().await;
+    let lowered = json!({"memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0});
     provision.set_limits(tenant.id, &lowered).await;
     provision.close().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let object = client.get(&format!("{STORES}/{store_id}")).await.json();
-    assert_eq!(object["memory_count"], 40);
-    assert_eq!(object["content_bytes"], 40);
-    over_quota(&client.post(&path, &more).await);
-    over_quota(&client.post(STORES, &json!({"name": "more"})).await);
-    let listed = client.get(&format!("{path}?limit=100")).await.json();
+    fleet.servers[0].restart().await;
+    let client = fleet.client(&tenant, 0);
+    let listed = fleet.get(&tenant, &format!("{memories}?limit=100")).await;
     assert_eq!(listed["data"].as_array().unwrap().len(), 40);
-    let version = longer["memory_version_id"].as_str().unwrap();
-    let restore = format!("{STORES}/{store_id}/memory_versions/{version}/restore");
-    let refused = client.post(&restore, &json!({})).await;
-    assert_eq!(refused.status, 400, "{}", refused.text);
-    let said = "over the limit of 2 bytes";
-    assert!(refused.text.contains(said), "{}", refused.text);
+    assert_eq!(fleet.bytes_in(&tenant, &tenant.store_id.to_string()).await, 40);
+    over_quota(&client.post(&memories, &more).await);
+    over_quota(&client.post(STORES, &json!({"name": "more"})).await);
     over_quota(&client.post(&first, &json!({"content": "xx"})).await);
     // Changing without growing, and shrinking, go on.
     assert_eq!(client.post(&first, &json!({"content": "y"})).await.status, 200);

@@ -2,24 +2,19 @@
 //! twice or wrongly, and the next run completes the work.
 
 use std::path::Path;
-use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use keepsake_engine::jobs::{ExpireUnused, RunOutcome, RunRequest};
-use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
+use keepsake_engine::jobs::{ExpireUnused, RunRequest};
 use serde_json::json;
-use tokio::process::Command;
 use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
 
-use crate::support::command::keepsake;
-use crate::support::{Deployment, Pair, binary, eventually};
+use crate::support::command::{keepsake, start_keepsake};
+use crate::support::server::started;
+use crate::support::{Pair, eventually};
 
 /// More than some batches of the job.
 const UNUSED: i64 = 600;
-const SHOWN_WITHIN: Duration = Duration::from_mins(5);
 
 /// Makes all memories as old as can be, in a store that keeps them for a day.
 const GROW_OLD: &str = "UPDATE memory SET created_at = 1, updated_at = 1; \
@@ -34,34 +29,18 @@ const DELETE_SLOWLY_ON_POSTGRES: &str = "CREATE FUNCTION delete_slowly() RETURNS
 const DELETE_SLOWLY_ON_SQLITE: &str = "CREATE TRIGGER delete_slowly AFTER INSERT ON version \
     WHEN NEW.op = 'deleted' BEGIN SELECT count(*) FROM (WITH RECURSIVE counted (number) AS \
     (SELECT 1 UNION ALL SELECT number + 1 FROM counted WHERE number < 20000) SELECT * FROM counted); END";
-const DELETE_FAST_ON_POSTGRES: &str = "DROP FUNCTION delete_slowly CASCADE";
-const DELETE_FAST_ON_SQLITE: &str = "DROP TRIGGER delete_slowly";
 const DELETED: &str = "SELECT count(*) FROM version WHERE op = 'deleted'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_expiry_is_resumed_on_postgres_and_s3() {
-    killed_expiry_is_resumed(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_expiry_is_resumed_on_sqlite() {
-    killed_expiry_is_resumed(Pair::Sqlite).await;
-}
-
-async fn assert_all_is_well(config: &Path) {
-    let verify = ["verify", "--config", config.to_str().unwrap()];
-    let well = keepsake(&verify).await.ok();
-    assert!(well.ends_with("all is well\n"), "{well}");
+on_pairs! { killed_expiry_is_resumed:
+    killed_expiry_is_resumed_on_postgres_and_s3 on PostgresS3,
+    killed_expiry_is_resumed_on_sqlite on Sqlite,
 }
 
 async fn killed_expiry_is_resumed(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start().await;
-    let client = server.client(&tenant);
-    let paths = (0..UNUSED).map(|number| format!("/memories/unused/{number}.txt"));
+    let (deployment, tenant, mut server, client) = started(pair).await;
+    let unused = (0..UNUSED).map(|number| format!("/memories/unused/{number}.txt"));
     let pinned = (0..3).map(|number| format!("/memories/pinned/{number}.txt"));
-    stream::iter(paths.chain(pinned))
+    stream::iter(unused.chain(pinned))
         .for_each_concurrent(16, |path| {
             let (client, tenant) = (client.clone(), tenant.clone());
             async move {
@@ -74,34 +53,24 @@ async fn killed_expiry_is_resumed(pair: Pair) {
     let database = deployment.database().await;
     database.execute(GROW_OLD.to_owned()).await;
     let (slowly, fast) = if pair.has_postgres() {
-        (DELETE_SLOWLY_ON_POSTGRES, DELETE_FAST_ON_POSTGRES)
+        (DELETE_SLOWLY_ON_POSTGRES, "DROP FUNCTION delete_slowly CASCADE")
     } else {
-        (DELETE_SLOWLY_ON_SQLITE, DELETE_FAST_ON_SQLITE)
+        (DELETE_SLOWLY_ON_SQLITE, "DROP TRIGGER delete_slowly")
     };
     database.execute(slowly.to_owned()).await;
 
     let config = server.config_file();
-    let start = || {
-        Command::new(binary())
-            .args(["job", "run", "expire-unused", "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
-    };
-    let run = Mutex::new(start());
+    let job = ["job", "run", "expire-unused", "--config", config.to_str().unwrap()];
+    let run = Mutex::new(start_keepsake(&job, &[]));
     let begun = async || {
         // A run ends early while the server that has ended counts as alive.
         let mut run = run.lock().await;
         if run.try_wait().unwrap().is_some() {
-            *run = start();
+            *run = start_keepsake(&job, &[]);
         }
         database.number(DELETED).await > 0
     };
-    eventually("the first memories expire", SHOWN_WITHIN, begun).await;
+    eventually("the first memories expire", Duration::from_mins(5), begun).await;
     run.into_inner().kill().await.unwrap();
     let expired = database.number(DELETED).await;
     assert!((1..UNUSED).contains(&expired), "killed too late: {expired}");
@@ -110,21 +79,16 @@ async fn killed_expiry_is_resumed(pair: Pair) {
     assert_all_is_well(&config).await;
 
     // After the dead process's lease has expired, when no run waits for its reads.
-    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(15))));
-    let options = EngineOptions { clock, ..EngineOptions::default() };
-    let index = deployment.index().await;
-    let engine = Engine::new(index.clone(), deployment.object_store().await, options);
-    let stopping = CancellationToken::new();
-    let rest = engine.jobs.run(Arc::new(ExpireUnused), RunRequest::SCHEDULED, &stopping).await;
-    assert!(
-        matches!(&rest, Ok(RunOutcome::Ran(counts)) if counts["expired"] == UNUSED - expired),
-        "{expired}: {rest:?}"
-    );
-    index.close().await;
+    let rest = deployment.run_ahead(Duration::from_mins(15), ExpireUnused, RunRequest::SCHEDULED).await;
+    assert_eq!(rest["expired"], UNUSED - expired, "{rest}");
     let database = deployment.database().await;
     assert_eq!(database.number(DELETED).await, UNUSED, "each expired once");
     let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
     assert_eq!(database.number(live).await, 3);
     database.close().await;
     assert_all_is_well(&config).await;
+}
+
+async fn assert_all_is_well(config: &Path) {
+    keepsake(&["verify", "--config", config.to_str().unwrap()]).await.ok();
 }

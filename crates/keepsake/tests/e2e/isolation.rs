@@ -1,10 +1,9 @@
 //! No route reveals anything about another tenant's objects.
 //!
-//! The operations are those of the server's own document, so that none is left
-//! out; `cases` has the requests of each, and explains how to add one. For every
-//! parameter that is an id, the test tries foreign, own and unknown ids in all
-//! combinations. A foreign id must get the same answer as an unknown one, byte for
-//! byte except for the request id. The duration of answers is not compared.
+//! The operations are those of the server's own document, so that none is left out; `cases` has
+//! their bodies and parameters, and explains how to add one. For every parameter that is an id,
+//! the test tries foreign, own and unknown ids in all combinations. A foreign id must get the
+//! same answer as an unknown one, byte for byte except for the request id.
 
 mod caches;
 mod cases;
@@ -17,19 +16,12 @@ mod sweep;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
-use serde_json::Value;
+use reqwest::Method;
 
-use crate::support::command::keepsake;
-use crate::support::{Client, Deployment, Pair, Server, Tenant};
-use document::Operation;
-use fixture::{Fixture, Kind, snapshot, unread};
-use sweep::{Attacker, Target};
-
-#[tokio::test]
-async fn every_operation_has_a_case_and_every_case_an_operation() {
-    let document: Value = serde_json::from_str(&keepsake(&["openapi"]).await.ok()).unwrap();
-    document::assert_complete(&document);
-}
+use crate::support::client::send;
+use crate::support::{Deployment, Pair, Server, Tenant};
+use fixture::{NEVER, STORES, snapshot, unread};
+use sweep::Attacker;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_objects_are_as_if_they_never_existed_on_postgres_and_s3() {
@@ -78,14 +70,21 @@ async fn run(pair: Pair) {
         Attacker::bound(owning.with_key(&bound), owner.store_id).await,
         Attacker::nobody(owning.with_key("")),
     ];
-    let targets = targets(&owning, &guarded).await;
+    let targets = sweep::targets(&owning, "ayla", &guarded).await;
     sweep::warm(&owning, &targets).await;
     let before = snapshot(&owning).await;
     let blobs = deployment.blob_keys(owner.id).await;
     for attacker in &attackers {
         attacker.attack(&targets, &before).await;
     }
-    attackers[0].claim_workspace(&targets, owner.id).await;
+    // Nor does the owner's workspace in the header help.
+    let claim = async |workspace: &str| {
+        let request = attackers[0].client.request(Method::GET, STORES);
+        send(request.header("anthropic-workspace-id", workspace)).await
+    };
+    let claimed = claim(&owner.id.to_string()).await;
+    assert_eq!(claimed.status, 403, "{}", claimed.text);
+    assert_eq!(claimed.lasting(), claim(&format!("wrkspc_{NEVER}")).await.lasting());
     // The key that is bound to a store has read its own.
     assert_eq!(unread(snapshot(&owning).await), unread(before));
     assert_eq!(deployment.blob_keys(owner.id).await, blobs);
@@ -103,21 +102,4 @@ async fn run(pair: Pair) {
 
     sweep::assert_open(&open, &owning, &attackers[0].client).await;
     caches::are_of_one_tenant(&owning, &attackers[0].client).await;
-}
-
-/// Something of the owner's for each operation to be tried on.
-async fn targets(owner: &Client, operations: &[Operation]) -> Vec<Target> {
-    let mut targets = Vec::new();
-    for operation in operations {
-        let fixture = Fixture::new(owner, "ayla").await;
-        targets.push(Target { operation: operation.clone(), ids: fixture.ids });
-    }
-    // A list has a second page once all are there.
-    for target in &mut targets {
-        if target.operation.is_paged() {
-            let page = sweep::next_page(owner, target).await;
-            target.ids.set(Kind::Page, page);
-        }
-    }
-    targets
 }

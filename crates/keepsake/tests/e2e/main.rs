@@ -5,6 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
 
+/// Tests of one scenario, each on an index and a place of its content.
+macro_rules! on_pairs {
+    ($scenario:ident: $($test:ident on $pair:ident,)+) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            $scenario(crate::support::Pair::$pair).await;
+        })+
+    };
+}
+
 mod agent_day;
 mod agent_tools;
 mod any_history;
@@ -31,7 +41,6 @@ mod hostile;
 mod isolation;
 mod leaving_clients;
 mod lifecycle;
-mod listing_cost;
 mod logs;
 mod mcp;
 mod openapi;

@@ -1,115 +1,84 @@
 //! MCP with third-party clients.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use keepsake_core::limits::LimitOverrides;
-use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::support::client::send;
+use crate::support::command::{keepsake, start_keepsake};
 use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
-use crate::support::{Answer, Client, Deployment, Pair, binary, repository, secrets};
+use crate::support::{Answer, Client, binary, on_sqlite, repository, secrets};
+
+/// How the clients' suites reach a server, and the values that they need.
+struct Place<'a> {
+    reached: (&'static str, String),
+    key: &'a str,
+    root: &'a str,
+    slug: &'a str,
+}
+
+fn by_url(url: String) -> (&'static str, String) {
+    ("KEEPSAKE_MCP_URL", url)
+}
+
+fn by_command(arguments: &[&str]) -> (&'static str, String) {
+    let mut line = vec![binary().to_str().unwrap()];
+    line.extend(arguments);
+    ("KEEPSAKE_MCP_COMMAND", json!(line).to_string())
+}
+
+impl Place<'_> {
+    async fn suites(self) {
+        let mut python = self.command(&script::from_environment(MCP_PYTHON));
+        python.args(["-B", "-m", "unittest", "--verbose", "test_server"]);
+        let output = script::run(python.current_dir(repository().join("tests/mcp"))).await;
+        assert!(!output.contains("Ran 0 tests"), "{output}");
+        self.typescript().await;
+    }
+
+    async fn typescript(self) {
+        let copy = script::with_packages("tests/mcp/typescript", MCP_NODE_MODULES);
+        let output = script::run(self.command("node").arg("--test").current_dir(copy.path())).await;
+        assert!(!output.contains("# tests 0\n"), "{output}");
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env(self.reached.0, &self.reached.1);
+        command.envs((!self.key.is_empty()).then_some(("KEEPSAKE_API_KEY", self.key)));
+        command.env("KEEPSAKE_MCP_ROOT", self.root).env("KEEPSAKE_MCP_SLUG", self.slug);
+        command
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_served_over_http() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let of_store = Reached::Url(format!("{}/mcp/{}", server.url(), tenant.store_id));
-    Place::new(of_store, &tenant.key, "/memories", "notes").suites().await;
+    let (_deployment, server, tenant, client) = on_sqlite().await;
+    let of_store = by_url(format!("{}/mcp/{}", server.url(), tenant.store_id));
+    Place { reached: of_store, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
 
     let (_, token) = session(&client, &[(&tenant.store_id.to_string(), "read_write")]).await;
-    let of_session = Reached::Url(format!("{}/mcp", server.url()));
-    let place = Place::new(of_session, &token, "/memories/notes", "notes");
-    place.suites().await;
+    let of_session = by_url(format!("{}/mcp", server.url()));
+    Place { reached: of_session, key: &token, root: "/memories/notes", slug: "notes" }.suites().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn folder_is_served_over_stdio() {
     let folder = tempfile::tempdir().unwrap();
-    let place = |store: &[&str], slug: &str| {
-        let command = ["mcp", "--data", folder.path().to_str().unwrap()];
-        let command = command.iter().chain(store).map(ToString::to_string).collect();
-        Place::new(Reached::Command(command), "", "/memories", slug)
-    };
-    place(&["--store", "My Notes"], "my-notes").suites().await;
-    place(&[], "dev").typescript().await;
+    let path = folder.path().to_str().unwrap();
+    let named = by_command(&["mcp", "--data", path, "--store", "My Notes"]);
+    Place { reached: named, key: "", root: "/memories", slug: "my-notes" }.suites().await;
+    let unnamed = by_command(&["mcp", "--data", path]);
+    Place { reached: unnamed, key: "", root: "/memories", slug: "dev" }.typescript().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_is_bridged_to_stdio() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
+    let (_deployment, server, tenant, _) = on_sqlite().await;
     let store = tenant.store_id.to_string();
-    let bridge = ["mcp", "--url", &server.url(), "--store", &store].map(str::to_owned);
-    let bridge = Reached::Command(bridge.to_vec());
-    Place::new(bridge, &tenant.key, "/memories", "notes").suites().await;
-}
-
-/// The server under test and the values that a suite needs.
-struct Place {
-    reached: Reached,
-    key: String,
-    root: String,
-    slug: String,
-}
-
-enum Reached {
-    Url(String),
-    /// Arguments of the binary.
-    Command(Vec<String>),
-}
-
-impl Place {
-    fn new(reached: Reached, key: &str, root: &str, slug: &str) -> Self {
-        Self { reached, key: key.to_owned(), root: root.to_owned(), slug: slug.to_owned() }
-    }
-
-    async fn suites(&self) {
-        self.python().await;
-        self.typescript().await;
-    }
-
-    fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command.env("KEEPSAKE_MCP_ROOT", &self.root).env("KEEPSAKE_MCP_SLUG", &self.slug);
-        if !self.key.is_empty() {
-            command.env("KEEPSAKE_API_KEY", &self.key);
-        }
-        match &self.reached {
-            Reached::Url(url) => command.env("KEEPSAKE_MCP_URL", url),
-            Reached::Command(arguments) => {
-                let program = binary().to_str().unwrap();
-                let whole: Vec<_> =
-                    std::iter::once(program).chain(arguments.iter().map(String::as_str)).collect();
-                command.env("KEEPSAKE_MCP_COMMAND", json!(whole).to_string())
-            }
-        };
-        command
-    }
-
-    async fn python(&self) {
-        let mut command = self.command(script::from_environment(MCP_PYTHON));
-        command.args(["-B", "-m", "unittest", "--verbose", "test_server"]).current_dir(suites());
-        let output = script::run(&mut command).await;
-        assert!(!output.contains("Ran 0 tests"), "{output}");
-    }
-
-    async fn typescript(&self) {
-        let copy = script::with_packages("tests/mcp/typescript", MCP_NODE_MODULES);
-        let output = script::run(self.command("node").arg("--test").current_dir(copy.path())).await;
-        assert!(!output.contains("# tests 0\n"), "{output}");
-    }
-}
-
-fn suites() -> PathBuf {
-    repository().join("tests/mcp")
+    let bridge = by_command(&["mcp", "--url", &server.url(), "--store", &store]);
+    Place { reached: bridge, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
 }
 
 /// Makes a session; answers its id and its token.
@@ -140,42 +109,30 @@ async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Val
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_sees_only_its_stores_and_writes_with_write_access() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let provision = deployment.provision().await;
-    let tenant = provision.tenant(LimitOverrides::default()).await;
-    let (handbook, elsewhere) = (provision.store(tenant.id).await, provision.store(tenant.id).await);
-    let reader = provision.key(tenant.id, &[Scope::MemoryRead], None).await;
-    provision.close().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let (notes, handbook) = (tenant.store_id.to_string(), handbook.to_string());
-    let rule = json!({"path": "/rules.md", "content": "# Rules"});
+    let (_deployment, _server, tenant, client) = on_sqlite().await;
+    let notes = tenant.store_id.to_string();
+    let handbook = client.post("/v1/memory_stores", &json!({"name": "notes"})).await.json();
+    let handbook = handbook["id"].as_str().unwrap();
+    let rule = json!({"path": "/rules.md", "content": "# Rules for tea"});
     let made = client.post(&format!("/v1/memory_stores/{handbook}/memories"), &rule).await;
     assert_eq!(made.status, 200, "{}", made.text);
-    let (session_id, token) = session(&client, &[(&notes, "read_write"), (&handbook, "read_only")]).await;
+    let (session_id, token) = session(&client, &[(&notes, "read_write"), (handbook, "read_only")]).await;
 
     let listed = call(&client, &token, "memory_list", json!({})).await;
-    let entries = &listed["structuredContent"]["entries"];
-    assert_eq!(
-        *entries,
-        json!([
-            {"type": "directory", "path": "/memories/notes/", "read_only": false},
-            {"type": "directory", "path": "/memories/notes-2/", "read_only": true},
-        ])
-    );
-    let path = "/memories/notes/log.md";
-    let appended = json!({"path": path, "content": "x"});
+    let mounts = json!([
+        {"type": "directory", "path": "/memories/notes/", "read_only": false},
+        {"type": "directory", "path": "/memories/notes-2/", "read_only": true},
+    ]);
+    assert_eq!(listed["structuredContent"]["entries"], mounts);
+    let appended = json!({"path": "/memories/notes/log.md", "content": "tea"});
     let written = call(&client, &token, "memory_append", appended).await;
     assert_eq!(written["isError"], json!(false), "{written}");
-    let (mut uris, mut asked) = (Vec::new(), json!({}));
-    loop {
-        let page = ask(&client, &token, "/mcp", "resources/list", asked).await.json();
+    let (mut uris, mut cursor) = (Vec::new(), Some(Value::Null));
+    while let Some(given) = cursor {
+        let page = ask(&client, &token, "/mcp", "resources/list", json!({"cursor": given})).await.json();
         let found = page["result"]["resources"].as_array().unwrap().iter();
-        uris.extend(found.map(|resource| resource["uri"].as_str().unwrap().to_owned()));
-        let Some(cursor) = page["result"]["nextCursor"].as_str() else {
-            break;
-        };
-        asked = json!({"cursor": cursor});
+        uris.extend(found.map(|resource| resource["uri"].clone()));
+        cursor = Some(page["result"]["nextCursor"].clone()).filter(Value::is_string);
     }
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
 
@@ -187,18 +144,14 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     assert_eq!(names, ["memory_list", "memory_append"]);
 
     paths_lead_to_mounts(&client, &token).await;
-    search_covers_the_mounts(&client, &token, &[&notes, &handbook]).await;
 
-    // A token works for its session; a key must name a store.
-    let params = json!({"name": "memory_list", "arguments": {}});
-    let other = format!("/mcp/{elsewhere}");
-    let other = ask(&client, &token, &other, "tools/call", params.clone()).await;
-    assert!(matches!(other.status, 403 | 404), "{}", other.text);
-    let key = ask(&client, &reader, "/mcp", "tools/call", params).await;
-    assert_eq!(key.status, 400, "{}", key.text);
-    assert_eq!(key.json()["error"]["type"], "invalid_request_error");
-    // A missing scope is a protocol error.
+    // A key must name a store, and a missing scope is a protocol error.
+    let draft = json!({"name": "reader", "scopes": ["memory:read"]});
+    let reader = client.post("/v1/api_keys", &draft).await.json()["api_key"].as_str().unwrap().to_owned();
+    secrets::remember(&reader, "an API key");
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});
+    let unnamed = ask(&client, &reader, "/mcp", "tools/call", params.clone()).await;
+    assert_eq!(unnamed.status, 400, "{}", unnamed.text);
     let told = ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await;
     assert_eq!(told.status, 200);
     let error = told.json()["error"]["message"].as_str().unwrap().to_owned();
@@ -210,24 +163,29 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
     let listed = call(client, token, "memory_list", listed).await;
     let entry = &listed["structuredContent"]["entries"][0];
     assert_eq!(entry["path"], "/mnt/memory/notes-2/rules.md", "{listed}");
-    let rules = "/memories/notes-2/rules.md";
-    let of = |path: &str| json!({"path": path});
-    let write = |path: &str| json!({"path": path, "content": "x"});
-    let edit = json!({"path": rules, "edits": [{"old_str": "R", "new_str": "r"}]});
-    let (read_only, mounted) = ("attached read-only", "a memory store is mounted there");
-    let (root, outside) =
-        ("Cannot delete the /memories directory itself", "is in no memory store of this session");
-    for (tool, arguments, why) in [
-        ("memory_write", write(rules), read_only),
-        ("memory_append", write(rules), read_only),
-        ("memory_edit", edit, read_only),
-        ("memory_delete", of(rules), read_only),
-        ("memory_delete", of("/memories/notes"), mounted),
-        ("memory_delete", of("/memories"), root),
-        ("memory_write", write("/memories"), "is a directory"),
-        ("memory_write", write("/memories/notes"), "is a directory"),
-        ("memory_read", of("/memories/elsewhere/a"), outside),
+    for (place, paths) in [
+        (None, vec!["/memories/notes-2/rules.md", "/memories/notes/log.md"]),
+        (Some("/mnt/memory/notes-2"), vec!["/mnt/memory/notes-2/rules.md"]),
     ] {
+        let query = json!({"query": "tea", "path_prefix": place});
+        let found = call(client, token, "memory_search", query).await;
+        let hits = found["structuredContent"]["hits"].as_array().unwrap().iter();
+        let mut found: Vec<_> = hits.map(|hit| hit["path"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found, paths);
+    }
+    for (tool, path, why) in [
+        ("memory_delete", "/memories/notes-2/rules.md", "attached read-only"),
+        ("memory_delete", "/memories/notes", "a memory store is mounted there"),
+        ("memory_delete", "/memories", "Cannot delete the /memories directory itself"),
+        ("memory_write", "/memories", "is a directory"),
+        ("memory_write", "/memories/notes", "is a directory"),
+        ("memory_read", "/memories/elsewhere/a", "is in no memory store of this session"),
+    ] {
+        let mut arguments = json!({"path": path});
+        if tool == "memory_write" {
+            arguments["content"] = json!("x");
+        }
         let refused = call(client, token, tool, arguments).await;
         assert_eq!(refused["isError"], json!(true), "{refused}");
         let text = refused["content"][0]["text"].as_str().unwrap();
@@ -235,41 +193,17 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
     }
 }
 
-async fn search_covers_the_mounts(client: &Client, token: &str, stores: &[&str]) {
-    for store in stores {
-        let tea = json!({"path": "/garden/tea.md", "content": "# Drinks\nGreen tea at four.\n"});
-        let memories = format!("/v1/memory_stores/{store}/memories");
-        assert_eq!(client.post(&memories, &tea).await.status, 200);
-    }
-    let found = async |query: Value| {
-        let answer = call(client, token, "memory_search", query).await;
-        let hits = answer["structuredContent"]["hits"].as_array().unwrap().iter();
-        let mut hits: Vec<_> = hits.map(|hit| hit["path"].as_str().unwrap().to_owned()).collect();
-        hits.sort();
-        hits
-    };
-    let both = ["/memories/notes-2/garden/tea.md", "/memories/notes/garden/tea.md"];
-    assert_eq!(found(json!({"query": "tea"})).await, both);
-    let below = json!({"query": "tea", "path_prefix": "/mnt/memory/notes-2"});
-    assert_eq!(found(below).await, ["/mnt/memory/notes-2/garden/tea.md"]);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_protocol_is_written_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(binary());
-    command.args(["mcp", "--data"]).arg(folder.path());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.kill_on_drop(true);
-    let mut process = command.spawn().unwrap();
+    let mut process = start_keepsake(&["mcp", "--data", folder.path().to_str().unwrap()], &[]);
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
     let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     let listing = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     let mut stdin = process.stdin.take().unwrap();
     for message in [&initialize, &initialized, &listing] {
-        let line = format!("{message}\n");
-        stdin.write_all(line.as_bytes()).await.unwrap();
+        stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     for id in [1, 2] {
@@ -280,16 +214,13 @@ async fn only_the_protocol_is_written_to_stdout() {
     drop(stdin);
     assert_eq!(lines.next_line().await.unwrap(), None);
     let output = process.wait_with_output().await.unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     // A bridge without a credential, or with a folder beside it, says why.
-    let nothing: &[&str] = &[];
-    for (more, why) in [(nothing, "KEEPSAKE_API_KEY"), (&["--data", "x"], "cannot be used with")] {
-        let mut command = Command::new(binary());
-        command.args(["mcp", "--url", "http://127.0.0.1:1"]).args(more);
-        let output = command.env_remove("KEEPSAKE_API_KEY").output().await.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(why), "{told}");
+    let bridge = ["mcp", "--url", "http://127.0.0.1:1"];
+    let with_folder = [bridge.as_slice(), &["--data", "x"]].concat();
+    for (arguments, why) in [(&bridge[..], "KEEPSAKE_API_KEY"), (&with_folder[..], "cannot be used with")] {
+        let run = keepsake(arguments).await;
+        assert!(run.code != Some(0) && run.stderr.contains(why), "{run:?}");
     }
 }

@@ -1,12 +1,10 @@
 //! The server against its own OpenAPI document, with requests made up from it.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::script::{self, SCHEMATHESIS};
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
+use crate::support::{Client, Deployment, Pair, Server, Tenant, secrets};
 
 /// The seed of the generated requests; another seed tests others.
 const SEED: &str = "20260722";
@@ -36,24 +34,22 @@ async fn answers_are_as_the_document_says() {
     let server = deployment.start().await;
 
     // With existing ids, so that most requests are not refused early.
-    let ids = Ids::make(&server.client(&tenant), &tenant).await;
+    let configuration = with_ids(&server.client(&tenant), &tenant).await;
     let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
     for operation in ENDS {
         arguments.extend(["--exclude-name", operation]);
     }
-    schemathesis(&server, &tenant, &ids.configuration(), &arguments).await;
+    schemathesis(&server, &tenant, &configuration, &arguments).await;
 
     // With ids of what the run itself made and removed.
     schemathesis(&server, &tenant, "", &["--max-examples", "25"]).await;
 }
 
-/// Runs Schemathesis, by default against every operation.
 async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arguments: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("schemathesis.toml"), configuration).unwrap();
     println!("seed {SEED}");
-    let program = script::from_environment(SCHEMATHESIS);
-    let mut command = Command::new(Path::new(&program));
+    let mut command = Command::new(script::from_environment(SCHEMATHESIS));
     command
         .arg("run")
         .arg(format!("{}/openapi.json", server.url()))
@@ -71,64 +67,41 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
     println!("{}", script::run(&mut command).await);
 }
 
-/// Ids of a store, its memories and versions.
-struct Ids {
-    store: String,
-    memories: Vec<String>,
-    versions: Vec<String>,
-    session: String,
-    resource: String,
+/// A configuration that has most paths made of ids of the tenant's store, of memories
+/// in it that have been edited, and of a session.
+async fn with_ids(client: &Client, tenant: &Tenant) -> String {
+    let store = tenant.store_id.to_string();
+    let new = json!({"agent": "a", "environment_id": "e",
+        "resources": [{"type": "memory_store", "memory_store_id": store}]});
+    let session = made(client, "/v1/sessions", &new).await;
+    secrets::remember(&text(&session, "token"), "a session's token");
+    let (mut ids_of_memories, mut ids_of_versions) = (Vec::new(), Vec::new());
+    for n in 0..12 {
+        let memories = format!("/v1/memory_stores/{store}/memories");
+        let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
+        let memory = made(client, &memories, &body).await;
+        let memory_id = text(&memory, "id");
+        let body = json!({"content": format!("second of {n}\n")});
+        let edited = made(client, &format!("{memories}/{memory_id}"), &body).await;
+        ids_of_memories.push(memory_id);
+        ids_of_versions.extend([&memory, &edited].map(|memory| text(memory, "memory_version_id")));
+    }
+    let resource = text(&session["resources"][0], "id");
+    let dictionaries = [
+        ("memory_store_id", vec![store]),
+        ("memory_id", ids_of_memories),
+        ("memory_version_id", ids_of_versions),
+        ("session_id", vec![text(&session, "id")]),
+        ("resource_id", vec![resource]),
+    ];
+    let lists = dictionaries.each_ref().map(|(name, ids)| format!("{name} = {{ values = {ids:?} }}\n"));
+    let parameters = dictionaries
+        .map(|(name, _)| format!("\"path.{name}\" = {{ dictionary = \"{name}\", probability = 0.9 }}\n"));
+    format!("[dictionaries]\n{}[parameters]\n{}", lists.concat(), parameters.concat())
 }
 
-impl Ids {
-    /// Fills the tenant's store with memories that have been edited.
-    async fn make(client: &Client, tenant: &Tenant) -> Self {
-        let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-        let resource = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
-        let new = json!({"agent": "a", "environment_id": "e", "resources": [resource]});
-        let session = made(&client.post("/v1/sessions", &new).await);
-        secrets::remember(&text(&session, "token"), "a session's token");
-        let mut ids = Self {
-            session: text(&session, "id"),
-            resource: text(&session["resources"][0], "id"),
-            store: tenant.store_id.to_string(),
-            memories: Vec::new(),
-            versions: Vec::new(),
-        };
-        for n in 0..12 {
-            let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
-            let memory = made(&client.post(&memories, &body).await);
-            let memory_id = text(&memory, "id");
-            let body = json!({"content": format!("second of {n}\n")});
-            let edited = made(&client.post(&format!("{memories}/{memory_id}"), &body).await);
-            ids.memories.push(memory_id);
-            ids.versions.push(text(&memory, "memory_version_id"));
-            ids.versions.push(text(&edited, "memory_version_id"));
-        }
-        ids
-    }
-
-    /// The configuration that has most paths made of these ids.
-    fn configuration(&self) -> String {
-        let Self { store, memories, versions, session, resource } = self;
-        format!(
-            "[dictionaries]\n\
-             stores = {{ values = [{store:?}] }}\n\
-             memories = {{ values = {memories:?} }}\n\
-             versions = {{ values = {versions:?} }}\n\
-             sessions = {{ values = [{session:?}] }}\n\
-             resources = {{ values = [{resource:?}] }}\n\
-             [parameters]\n\
-             \"path.memory_store_id\" = {{ dictionary = \"stores\", probability = 0.9 }}\n\
-             \"path.memory_id\" = {{ dictionary = \"memories\", probability = 0.9 }}\n\
-             \"path.memory_version_id\" = {{ dictionary = \"versions\", probability = 0.9 }}\n\
-             \"path.session_id\" = {{ dictionary = \"sessions\", probability = 0.9 }}\n\
-             \"path.resource_id\" = {{ dictionary = \"resources\", probability = 0.9 }}\n"
-        )
-    }
-}
-
-fn made(answer: &Answer) -> Value {
+async fn made(client: &Client, path: &str, body: &Value) -> Value {
+    let answer = client.post(path, body).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()
 }

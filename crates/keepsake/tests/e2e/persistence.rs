@@ -1,123 +1,178 @@
-//! Acknowledged writes survive every end of the process.
+//! Acknowledged writes survive every kill of the process, and what it leaves besides is
+//! swept.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use keepsake_core::BlobKey;
+use keepsake_engine::jobs::{DrainDeletions, RunRequest, SweepBlobs};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::support::client::{tool_calls, try_send};
-use crate::support::{Client, Deployment, Pair, Tenant, eventually};
+use crate::support::command::keepsake;
+use crate::support::history::{Database, orphans};
+use crate::support::server::started;
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
 
-const WRITERS: usize = 4;
-/// Files acknowledged before the crash comes.
-const BEFORE_THE_CRASH: usize = 60;
+/// How long to wait for a step of a write.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+/// Kills amid writes, at whatever step they are.
+const KILLS_UNDER_LOAD: usize = 3;
+const WRITERS: usize = 8;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_postgres_and_s3() {
-    kill_loses_nothing(Pair::PostgresS3).await;
+on_pairs! { kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs:
+    kills_at_each_step_of_a_write_leave_only_sweepable_blobs_on_postgres_and_s3 on PostgresS3,
+    kills_amid_writes_leave_nothing_to_sweep_on_postgres on Postgres,
+    kills_amid_writes_leave_nothing_to_sweep_on_sqlite on Sqlite,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_sqlite() {
-    kill_loses_nothing(Pair::Sqlite).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_postgres() {
-    kill_loses_nothing(Pair::Postgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_sqlite_and_s3() {
-    kill_loses_nothing(Pair::SqliteS3).await;
-}
-
-async fn kill_loses_nothing(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start().await;
-    let client = server.client(&tenant);
-
-    let made = client.post("/v1/memory_stores", &json!({"name": "kept"})).await;
-    let made_path = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
-    let made = client.get(&made_path).await.json();
-    for command in [
-        json!({"command": "create", "path": "/memories/notes.txt", "file_text": "one\ntwo\n"}),
-        json!({"command": "str_replace", "path": "/memories/notes.txt", "old_str": "one", "new_str": "1"}),
-        json!({"command": "insert", "path": "/memories/notes.txt", "insert_line": 2, "insert_text": "three"}),
-        json!({"command": "create", "path": "/memories/old/a.txt", "file_text": "a"}),
-        json!({"command": "create", "path": "/memories/gone/b.txt", "file_text": "b"}),
+async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pair) {
+    let (deployment, tenant, mut server, client) = started(pair).await;
+    let create = |name: &str, text: &str| json!({"command": "create", "path": format!("/memories/{name}"), "file_text": text});
+    for call in [
+        create("notes", "one\n"),
+        json!({"command": "insert", "path": "/memories/notes", "insert_line": 1, "insert_text": "two"}),
+        create("old/a", "a"),
+        create("gone/b", "b"),
         json!({"command": "rename", "old_path": "/memories/old", "new_path": "/memories/new"}),
         json!({"command": "delete", "path": "/memories/gone"}),
     ] {
-        client.tool_ok(&tenant, &command).await;
+        client.tool_ok(&tenant, &call).await;
+    }
+    let database = deployment.database().await;
+    if pair.has_s3() {
+        kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
+            .await;
     }
 
-    let acknowledged = Arc::new(AtomicUsize::new(0));
-    let write = |writer| {
-        let acknowledged = Arc::clone(&acknowledged);
-        write_until_the_crash(client.clone(), tenant.clone(), writer, acknowledged)
-    };
-    let writers: Vec<_> = (0..WRITERS).map(write).map(tokio::spawn).collect();
-    let enough = || async { acknowledged.load(Ordering::SeqCst) >= BEFORE_THE_CRASH };
-    eventually("the writers write", Duration::from_mins(1), enough).await;
+    // The row is there: killed before or after the answer.
+    let count = "SELECT count(*) FROM version";
+    let before = database.number(count).await;
+    let call = send(&client, &tenant, &create("after", "after"));
+    eventually("the commit lands", SHOWN_WITHIN, async || database.number(count).await > before).await;
     server.kill9().await;
-    let mut written = Vec::new();
-    for writer in writers {
-        written.push(writer.await.unwrap());
-    }
-
+    let _ = call.await;
     server.restart().await;
-    assert_eq!(client.lines(&tenant, "/memories/notes.txt").await, ["1", "two", "three", ""]);
-    let view = json!({"command": "view", "path": "/memories"});
-    let listing = client.tool_ok(&tenant, &view).await;
-    for gone in ["/memories/old", "/memories/gone"] {
-        assert!(!listing.contains(gone), "{listing}");
+
+    // The kills hit any step: a put, a commit, an answer, a removal.
+    let mut written = Vec::new();
+    for round in 0..KILLS_UNDER_LOAD {
+        let write =
+            |writer| tokio::spawn(write_until_the_kill(client.clone(), tenant.clone(), round, writer));
+        let writers: Vec<_> = (0..WRITERS).map(write).collect();
+        let before = database.number(count).await;
+        let shown = async || database.number(count).await >= before + 40;
+        eventually("the writers write", SHOWN_WITHIN, shown).await;
+        server.kill9().await;
+        for (writer, acknowledged) in writers.into_iter().enumerate() {
+            written.push((round, writer, acknowledged.await.unwrap()));
+        }
+        server.restart().await;
     }
-    assert_eq!(client.lines(&tenant, "/memories/new/a.txt").await, ["a"]);
-    assert_eq!(client.get(&made_path).await.json(), made);
-    for (writer, acknowledged) in written.into_iter().enumerate() {
+    for (round, writer, acknowledged) in written {
         // The one under way is there as a whole or not at all, and can be sent again.
-        let result = client.tool(&tenant, &block_of(writer, acknowledged)).await;
-        assert!(!result.is_error, "{}", result.content);
-        for n in 0..=acknowledged {
-            let lines = client.lines(&tenant, &path_of(writer, n)).await;
-            assert_eq!(lines, text_of(writer, n).split('\n').collect::<Vec<_>>());
+        client.tool_ok(&tenant, &block_of(round, writer, acknowledged)).await;
+        for number in 0..=acknowledged {
+            let lines = client.lines(&tenant, &path_of(round, writer, number)).await;
+            assert_eq!(lines, text_of(writer, number).split('\n').collect::<Vec<_>>());
         }
     }
+    for (name, text) in [("notes", "one\ntwo\n"), ("new/a", "a"), ("after", "after")] {
+        let lines = client.lines(&tenant, &format!("/memories/{name}")).await;
+        assert_eq!(lines, text.split('\n').collect::<Vec<_>>());
+    }
+    let listing = client.tool_ok(&tenant, &json!({"command": "view", "path": "/memories"})).await;
+    for gone in ["/memories/old", "/memories/gone", "/memories/between"] {
+        assert!(!listing.contains(gone), "{listing}");
+    }
     server.end().await;
+
+    let left = orphans_of(&deployment, &tenant, &database).await;
+    // The first kill leaves one; content in the index comes with its row.
+    assert_eq!(left.is_empty(), !pair.has_s3(), "{left:?}");
+    database.close().await;
+    let config = server.config_file();
+    let verify = ["verify", "--config", config.to_str().unwrap()];
+    keepsake(&verify).await.ok();
+    sweep(&deployment, left.len()).await;
+    let database = deployment.database().await;
+    assert_eq!(orphans_of(&deployment, &tenant, &database).await, []);
+    database.close().await;
+    keepsake(&verify).await.ok();
 }
 
-fn path_of(writer: usize, n: usize) -> String {
-    format!("/memories/writers/{writer}/{n}.txt")
+/// The blob is there, and the commit waits for a lock: killed between both.
+async fn kill_between_put_and_commit(
+    deployment: &Deployment,
+    database: &Database,
+    server: &mut Server,
+    tenant: &Tenant,
+    create: &Value,
+) {
+    let blobs = deployment.blobs().await;
+    let count = async || blobs.list(None, None, 100).await.unwrap().len();
+    let before = count().await;
+    database.execute("BEGIN; SELECT seq FROM store FOR UPDATE".to_owned()).await;
+    let call = send(&server.client(tenant), tenant, create);
+    eventually("the blob is put", SHOWN_WITHIN, async || count().await > before).await;
+    server.kill9().await;
+    // Postgres does not notice by itself that a waiting client is dead.
+    let release = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
+    database.execute(release.to_owned()).await;
+    assert!(call.await.unwrap().is_err(), "it was never acknowledged");
+    server.restart().await;
 }
 
-fn text_of(writer: usize, n: usize) -> String {
-    format!("{writer} wrote {n}\n").repeat(20)
+/// Sends a call to a server that may die.
+fn send(client: &Client, tenant: &Tenant, input: &Value) -> JoinHandle<reqwest::Result<Answer>> {
+    let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(input);
+    tokio::spawn(try_send(request))
 }
 
-fn block_of(writer: usize, n: usize) -> Value {
-    let input = json!({"command": "create", "path": path_of(writer, n), "file_text": text_of(writer, n)});
-    json!({"type": "tool_use", "id": format!("toolu_{writer}_{n}"), "name": "memory", "input": input})
+fn path_of(round: usize, writer: usize, number: usize) -> String {
+    format!("/memories/{round}/{writer}/{number}.txt")
 }
 
-/// Answers how many files were acknowledged.
-async fn write_until_the_crash(
-    client: Client,
-    tenant: Tenant,
-    writer: usize,
-    acknowledged: Arc<AtomicUsize>,
-) -> usize {
-    for n in 0.. {
-        let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&block_of(writer, n));
-        let Ok(answer) = try_send(request).await else {
-            return n;
+fn text_of(writer: usize, number: usize) -> String {
+    format!("{writer} wrote {number}\n").repeat(20)
+}
+
+fn block_of(round: usize, writer: usize, number: usize) -> Value {
+    let path = path_of(round, writer, number);
+    let input = json!({"command": "create", "path": path, "file_text": text_of(writer, number)});
+    json!({"type": "tool_use", "id": format!("toolu_{round}_{writer}_{number}"), "name": "memory", "input": input})
+}
+
+/// Creates new files, and replaces a shared one; answers how many were acknowledged.
+async fn write_until_the_kill(client: Client, tenant: Tenant, round: usize, writer: usize) -> usize {
+    for number in 0.. {
+        let Ok(answer) = send(&client, &tenant, &block_of(round, writer, number)).await.unwrap() else {
+            return number;
         };
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(!answer.tool_result().is_error, "{}", answer.text);
-        acknowledged.fetch_add(1, Ordering::SeqCst);
+        let text = format!("{writer} {number}");
+        let shared = json!({"command": "create", "path": "/memories/shared", "file_text": text});
+        if send(&client, &tenant, &shared).await.unwrap().is_err() {
+            return number + 1;
+        }
     }
     unreachable!("the server dies before the numbers end")
+}
+
+async fn orphans_of(deployment: &Deployment, tenant: &Tenant, database: &Database) -> Vec<BlobKey> {
+    let versions = database.versions(tenant.store_id).await;
+    orphans(deployment, tenant.id, &versions).await
+}
+
+/// Runs the jobs two days on, when every blob is older than a request.
+async fn sweep(deployment: &Deployment, expected: usize) {
+    let worker = deployment.worker_ahead(Duration::from_hours(48)).await;
+    let swept = worker.run(SweepBlobs::default(), RunRequest::manual(false)).await;
+    assert_eq!((&swept["condemned"], &swept["missing"]), (&json!(expected), &json!(0)), "{swept}");
+    let drained = worker.run(DrainDeletions, RunRequest::manual(false)).await;
+    assert_eq!(drained["removed"], expected, "{drained}");
+    worker.close().await;
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use keepsake_testkit::{ServerCommand, s3, s3_options};
 use secrecy::ExposeSecret;
@@ -13,25 +13,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::dev_mode::dev_command;
 use crate::support::script::{self, FakeModel};
 use crate::support::{Deployment, Pair, Server, binary, repository};
 
-/// A block of the README.
-#[derive(Debug)]
-struct Block {
-    language: String,
-    text: String,
-}
-
-fn blocks(text: &str) -> Vec<Block> {
+/// The blocks of a page: the language of each, and its text.
+fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
-    let mut lines = text.lines();
+    let mut lines = page.lines();
     while let Some(line) = lines.next() {
-        let Some(language) = line.strip_prefix("```") else {
-            continue;
-        };
-        let text: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
-        blocks.push(Block { language: language.to_owned(), text: text.join("\n") });
+        if let Some(language) = line.strip_prefix("```") {
+            let text: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push((language, text.join("\n")));
+        }
     }
     blocks
 }
@@ -39,18 +33,20 @@ fn blocks(text: &str) -> Vec<Block> {
 /// A reader with a terminal, in a copy of the repository's folder.
 struct Reader {
     folder: TempDir,
-    /// What the last block printed.
     printed: String,
     servers: Vec<Server>,
 }
 
 impl Reader {
-    fn new() -> Self {
+    async fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path();
         fs::create_dir_all(path.join("target/debug")).unwrap();
         fs::create_dir(path.join("home")).unwrap();
-        copy(&repository().join("clients"), &path.join("clients"));
+        // Without what builds leave there.
+        let copy = "tar --exclude=node_modules --exclude=dist --create --file=- clients | tar --extract --file=- --directory \"$0\"";
+        let mut bash = Command::new("bash");
+        script::run(bash.args(["-euo", "pipefail", "-c", copy]).arg(path).current_dir(repository())).await;
         let reader = Self { folder, printed: String::new(), servers: Vec::new() };
         // It keeps its files in this folder instead of the home folder.
         let program = format!(
@@ -59,8 +55,7 @@ impl Reader {
             binary().display()
         );
         reader.write("target/debug/keepsake", &program);
-        let permissions = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(reader.path("target/debug/keepsake"), permissions).unwrap();
+        fs::set_permissions(reader.path("target/debug/keepsake"), fs::Permissions::from_mode(0o755)).unwrap();
         reader
     }
 
@@ -92,47 +87,23 @@ impl Reader {
         self.printed = script::run(&mut command).await;
     }
 
-    /// Starts the server of the first command.
     async fn start_dev(&mut self) {
-        let command = ServerCommand::new(binary(), "");
-        let listen = format!("127.0.0.1:{}", command.port());
-        let home = self.path("home").display().to_string();
-        let data = format!("{home}/keepsake");
-        let command = command
-            .arguments(&["serve", "--dev", "--data-dir", &data, "--listen", &listen])
-            .env("XDG_CONFIG_HOME", &home);
-        self.servers.push(Server::start(command).await);
-    }
-}
-
-/// Copies a folder without what builds leave there.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name();
-        if entry.file_type().unwrap().is_dir() {
-            if name != "node_modules" && name != "dist" {
-                copy(&entry.path(), &to.join(name));
-            }
-        } else {
-            fs::copy(entry.path(), to.join(name)).unwrap();
-        }
+        let home = self.path("home");
+        let command = dev_command(&home.join("keepsake"));
+        self.servers.push(Server::start(command.env("XDG_CONFIG_HOME", &home.display().to_string())).await);
     }
 }
 
 /// Text of the configuration in the README, and what a test has instead.
 fn placeholders(deployment: &Deployment) -> Vec<(&'static str, String)> {
     let options = s3_options(&s3::unique_prefix());
-    let settings = options.settings;
-    let credentials = settings.credentials.unwrap();
+    let credentials = options.settings.credentials.unwrap();
     let secret = credentials.secret_access_key.expose_secret();
-    let url = format!("s3://{}/{}", options.bucket, options.prefix);
     vec![
         ("[index]", "[server]\nlisten = \"127.0.0.1:{port}\"\n[index]".to_owned()),
         ("postgres://keepsake:…@db/keepsake", deployment.postgres_url()),
-        ("s3://agent-memory", url),
-        ("http://minio:9000", settings.endpoint.unwrap()),
+        ("s3://agent-memory", format!("s3://{}/{}", options.bucket, options.prefix)),
+        ("http://minio:9000", options.settings.endpoint.unwrap()),
         ("access_key_id = \"…\"", format!("access_key_id = {:?}", credentials.access_key_id)),
         ("secret_access_key = \"…\"", format!("secret_access_key = {secret:?}")),
         ("master_key = \"…\"", format!("master_key = {:?}", "M".repeat(43) + "=")),
@@ -157,11 +128,11 @@ async fn readme_works_block_by_block() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let deployment = Deployment::unmigrated(Pair::PostgresS3).await;
     let model = FakeModel::start(ANSWER).await;
-    let mut reader = Reader::new();
+    let mut reader = Reader::new().await;
     let (mut tenant, mut config) = (String::new(), String::new());
     let mut printed: Vec<_> = PRINTED.to_vec();
-    for Block { language, text } in blocks(&readme) {
-        match language.as_str() {
+    for (language, text) in blocks(&readme) {
+        match language {
             "sh" if text == "cargo run -- serve --dev" => reader.start_dev().await,
             // The chart's tests run what the compose file runs, and this test is in the other one.
             "sh" if text.starts_with("docker compose") || text == "./tests/run" => continue,
@@ -177,10 +148,8 @@ async fn readme_works_block_by_block() {
                 }
             }
             "json" => {
-                let [wanted, printed] = [&text, &reader.printed].map(|text| {
-                    let value = serde_json::from_str::<Value>(text);
-                    value.unwrap_or_else(|error| panic!("{error}: {text}"))
-                });
+                let [wanted, printed] =
+                    [&text, &reader.printed].map(|text| serde_json::from_str::<Value>(text).unwrap());
                 assert_eq!(printed, wanted);
             }
             "toml" => {

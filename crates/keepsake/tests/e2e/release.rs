@@ -12,30 +12,23 @@ use crate::support::{binary, repository};
 /// Makes the release of a commit that has the files of this work tree.
 async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let mut release = Command::new(tree.join("tools/release/make"));
-    release
-        .args([version, "--out"])
-        .arg(folder)
-        .arg("--program")
-        .arg(binary())
-        .arg("--key")
-        .arg(key)
-        .env("MINISIGN", script::from_environment(MINISIGN))
-        .env("HELM", script::from_environment(HELM));
+    let mut release = tool(tree, "make");
+    release.args([version, "--out"]).arg(folder).arg("--program").arg(binary()).arg("--key").arg(key);
     script::run(&mut release).await;
     std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap()
 }
 
 /// Tests the release in a folder; the command has not run.
 fn smoke(tree: &Path, folder: &Path, public_key: &Path) -> Command {
-    let mut smoke = Command::new(tree.join("tools/release/smoke"));
+    let mut smoke = tool(tree, "smoke");
+    smoke.arg(folder).arg("--public-key").arg(public_key);
     smoke
-        .arg(folder)
-        .arg("--public-key")
-        .arg(public_key)
-        .env("MINISIGN", script::from_environment(MINISIGN))
-        .env("HELM", script::from_environment(HELM));
-    smoke
+}
+
+fn tool(tree: &Path, name: &str) -> Command {
+    let mut tool = Command::new(tree.join("tools/release").join(name));
+    tool.env("MINISIGN", script::from_environment(MINISIGN)).env("HELM", script::from_environment(HELM));
+    tool
 }
 
 #[track_caller]
@@ -70,11 +63,6 @@ async fn release_is_the_same_each_time_and_works() {
     assert_eq!(make(&tree, &second, &key).await, sums);
     let signature = |folder: &Path| std::fs::read(folder.join("SHA256SUMS.minisig")).unwrap();
     assert_eq!(signature(&first), signature(&second));
-    let files: Vec<_> = sums.lines().filter_map(|line| line.split_once("  ")).collect();
-    let has = |end: &str| files.iter().any(|(_, name)| name.ends_with(end));
-    for end in ["-linux.tar.gz", ".whl", ".cdx.json", "image/Dockerfile", "bin/keepsake"] {
-        assert!(has(end), "{end}: {sums}");
-    }
 
     let said = script::run(&mut smoke(&tree, &first, &public_key)).await;
     assert!(said.contains("tools/release/smoke: passed\n"), "{said}");
@@ -91,13 +79,4 @@ async fn release_is_the_same_each_time_and_works() {
     script::run(&mut sum).await;
     let refused = smoke(&tree, &first, &public_key).output().await.unwrap();
     assert_refused(&refused, "SHA256SUMS is not signed with this key");
-}
-
-#[tokio::test]
-async fn release_of_another_version_is_refused() {
-    let base = TempDir::new().unwrap();
-    let mut release = Command::new(repository().join("tools/release/make"));
-    let refused = release.args(["9.9.9", "--out"]).arg(base.path().join("dist")).output().await.unwrap();
-    assert_refused(&refused, "VERSION must be 0.1.0, the version of Cargo.toml");
-    assert!(!base.path().join("dist").exists());
 }

@@ -4,9 +4,10 @@ use futures::future::join_all;
 use keepsake_core::ContentHash;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Deployment, Pair, Tenant};
+use crate::support::{Client, Deployment, Pair, Tenant, on_sqlite};
 
 const SENDERS: usize = 8;
+const ROUNDS: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_block_sent_to_two_servers_at_once_takes_effect_once() {
@@ -15,50 +16,22 @@ async fn same_block_sent_to_two_servers_at_once_takes_effect_once() {
     let servers = [deployment.start().await, deployment.start().await];
     let clients = servers.each_ref().map(|server| server.client(&tenant));
     every_command_takes_effect_once(&clients, &tenant).await;
-
-    let database = deployment.database().await;
-    let versions = database.versions(tenant.store_id).await;
-    let operations: Vec<_> = versions.iter().map(|version| version.op.as_str()).collect();
-    let round = [
-        "created", "modified", "modified", "modified", "deleted", "created", "modified", "modified",
-        "deleted", "created",
-    ];
-    assert_eq!(operations, round.repeat(ROUNDS));
-    database.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_block_sent_to_a_server_on_sqlite_at_once_takes_effect_once() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    every_command_takes_effect_once(&[server.client(&tenant)], &tenant).await;
+    let (_deployment, _server, tenant, client) = on_sqlite().await;
+    every_command_takes_effect_once(&[client], &tenant).await;
 }
-
-const ROUNDS: usize = 5;
 
 async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
     for round in 0..ROUNDS {
-        let path = format!("/memories/{round}.txt");
-        let moved = format!("/memories/moved/{round}.txt");
-        let commands = [
-            json!({"command": "create", "path": path, "file_text": "one\n"}),
-            json!({"command": "insert", "path": path, "insert_line": 1, "insert_text": "two"}),
-            json!({"command": "str_replace", "path": path, "old_str": "one", "new_str": "one\none"}),
-            json!({"command": "rename", "old_path": path, "new_path": moved}),
-            json!({"command": "delete", "path": moved}),
-        ];
-        let mut calls: Vec<_> = commands.into_iter().map(|command| ("memory", command)).collect();
-        calls.extend(calls_of_agent_tools(&format!("/memories/{round}.md")));
         let mut told = Vec::new();
-        for (step, (name, input)) in calls.iter().enumerate() {
-            let block = json!({"type": "tool_use", "id": format!("toolu_{round}_{step}"), "name": name, "input": input});
+        for (step, (name, input)) in calls(round).iter().enumerate() {
+            let id = format!("toolu_{round}_{step}");
+            let block = json!({"type": "tool_use", "id": id, "name": name, "input": input});
             let answer = send_at_once(clients, tenant, &block).await;
             assert_eq!(answer["is_error"], false, "{input}: {answer}");
-            if step == 2 {
-                let lines = clients[0].lines(tenant, &path).await;
-                assert_eq!(lines, ["one", "one", "two", ""]);
-            }
             told.push((block, answer));
         }
         // Long after, when the file is gone, the answers are still the same.
@@ -66,7 +39,7 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
             assert_eq!(send_at_once(clients, tenant, block).await, *answer);
         }
         // The same id with another input is another call.
-        let mut other = told[4].0.clone();
+        let (mut other, _) = told[4].clone();
         other["input"]["path"] = json!("/memories/never");
         assert_eq!(send_at_once(clients, tenant, &other).await["is_error"], true);
         // So is the same id and input of another tool.
@@ -76,16 +49,30 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
         assert_eq!(answer["is_error"], false, "{answer}");
         assert_ne!(answer["content"], appended["content"]);
     }
+    let versions = format!("/v1/memory_stores/{}/memory_versions?limit=100", tenant.store_id);
+    let listed = clients[0].get(&versions).await.json();
+    let oldest_first = listed["data"].as_array().unwrap().iter().rev();
+    let operations: Vec<_> = oldest_first.map(|version| version["operation"].clone()).collect();
+    let round = "created modified modified modified deleted created modified modified deleted created";
+    assert_eq!(operations, round.split(' ').collect::<Vec<_>>().repeat(ROUNDS));
 }
 
-/// Calls that begin and end without the file.
-fn calls_of_agent_tools(path: &str) -> [(&'static str, Value); 4] {
+/// Calls of each tool that begin and end without its file.
+fn calls(round: usize) -> [(&'static str, Value); 9] {
+    let path = format!("/memories/{round}.txt");
+    let moved = format!("/memories/moved/{round}.txt");
+    let agents = format!("/memories/{round}.md");
     let last = ContentHash::of(b"1\ntwo\n").to_string();
     [
-        ("memory_write", json!({"path": path, "content": "one\n"})),
-        ("memory_append", json!({"path": path, "content": "two"})),
-        ("memory_edit", json!({"path": path, "edits": [{"old_str": "one", "new_str": "1"}]})),
-        ("memory_delete", json!({"path": path, "expected_content_sha256": last})),
+        ("memory", json!({"command": "create", "path": path, "file_text": "one\n"})),
+        ("memory", json!({"command": "insert", "path": path, "insert_line": 1, "insert_text": "two"})),
+        ("memory", json!({"command": "str_replace", "path": path, "old_str": "one", "new_str": "one\none"})),
+        ("memory", json!({"command": "rename", "old_path": path, "new_path": moved})),
+        ("memory", json!({"command": "delete", "path": moved})),
+        ("memory_write", json!({"path": agents, "content": "one\n"})),
+        ("memory_append", json!({"path": agents, "content": "two"})),
+        ("memory_edit", json!({"path": agents, "edits": [{"old_str": "one", "new_str": "1"}]})),
+        ("memory_delete", json!({"path": agents, "expected_content_sha256": last})),
     ]
 }
 

@@ -5,59 +5,14 @@ use std::path::{Path, PathBuf};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use serde_json::json;
-use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::support::script::{self, NODE_MODULES, PYTHON};
 use crate::support::{Deployment, Pair, Server, Tenant, repository};
 
-/// The modules of the Python suite; each test is run with both clients.
-const PYTHON_MODULES: [&str; 6] =
-    ["memory_stores", "memories", "memory_lists", "memory_versions", "sessions", "retries"];
-
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_runner_of_the_sdk_works() {
-    tool_runner_works(Pair::Sqlite).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_works_on_postgres_and_s3() {
-    SdkServer::new(Pair::PostgresS3).await.python(&PYTHON_MODULES).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_works_on_sqlite() {
-    SdkServer::new(Pair::Sqlite).await.python(&PYTHON_MODULES).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_syncs_a_session() {
     let server = SdkServer::new(Pair::Sqlite).await;
-    server.python(&["session_memory_stores"]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_sdk_works() {
-    SdkServer::new(Pair::Sqlite).await.typescript().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_suite_uses_the_sdk_as_its_types_say() {
-    let suite = typescript_suite();
-    let mut command = Command::new("node");
-    command.args(["node_modules/typescript/bin/tsc", "--noEmit"]).current_dir(suite.path());
-    script::run(&mut command).await;
-}
-
-#[tokio::test]
-async fn documentation_names_one_current_model() {
-    let mut command = Command::new(script::from_environment(PYTHON));
-    let script = sdk_folder().join("documented_model.py");
-    script::run(command.arg(script).arg(repository())).await;
-}
-
-async fn tool_runner_works(pair: Pair) {
-    let server = SdkServer::new(pair).await;
     let mut command = server.command(script::from_environment(PYTHON));
     let output = script::run(command.arg(sdk_folder().join("memory_tool_runner.py"))).await;
 
@@ -65,11 +20,46 @@ async fn tool_runner_works(pair: Pair) {
     let store_id = output.lines().last().unwrap().strip_prefix("memory store: ").unwrap();
     let view = json!({"command": "view", "path": "/memories/preferences.md"});
     let client = server.server.client(&server.tenant);
-    let result = client.call(store_id, &view).await.tool_result();
-    assert!(
-        result.content.ends_with("     1\tLikes tea.\n     2\tLives in Garmisch.\n     3\t"),
-        "{result:?}"
-    );
+    let content = client.call(store_id, &view).await.tool_result().content;
+    assert!(content.ends_with("     1\tLikes tea.\n     2\tLives in Garmisch.\n     3\t"), "{content}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_works() {
+    let modules = ["memory_stores", "memories", "memory_lists", "memory_versions", "sessions", "retries"];
+    python_suite_passes(&modules).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_syncs_a_session() {
+    python_suite_passes(&["session_memory_stores"]).await;
+}
+
+/// Runs modules, each test of them with both clients of the SDK.
+async fn python_suite_passes(modules: &[&str]) {
+    let server = SdkServer::new(Pair::Sqlite).await;
+    let mut command = server.command(script::from_environment(PYTHON));
+    command.args(["-B", "-m", "unittest", "--verbose"]).args(modules).current_dir(sdk_folder());
+    let output = script::run(&mut command).await;
+    assert!(!output.contains("Ran 0 tests"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_sdk_works_and_is_used_as_its_types_say() {
+    let server = SdkServer::new(Pair::Sqlite).await;
+    let suite = script::with_packages("tests/sdk/typescript", NODE_MODULES);
+    let output = script::run(server.command("node").arg("--test").current_dir(suite.path())).await;
+    assert!(!output.contains("# tests 0\n"), "{output}");
+    let mut compiler = Command::new("node");
+    compiler.args(["node_modules/typescript/bin/tsc", "--noEmit"]).current_dir(suite.path());
+    script::run(&mut compiler).await;
+}
+
+#[tokio::test]
+async fn documentation_names_one_current_model() {
+    let mut command = Command::new(script::from_environment(PYTHON));
+    let script = sdk_folder().join("documented_model.py");
+    script::run(command.arg(script).arg(repository())).await;
 }
 
 /// A server, and the keys with which a suite meets it.
@@ -127,29 +117,8 @@ impl SdkServer {
         }
         command
     }
-
-    /// Runs modules of the Python suite, which must pass.
-    async fn python(&self, modules: &[&str]) {
-        let mut command = self.command(script::from_environment(PYTHON));
-        command.args(["-B", "-m", "unittest", "--verbose"]).args(modules).current_dir(sdk_folder());
-        let output = script::run(&mut command).await;
-        assert!(!output.contains("Ran 0 tests"), "{output}");
-    }
-
-    /// Runs the TypeScript suite, which must pass.
-    async fn typescript(&self) {
-        let suite = typescript_suite();
-        let output = script::run(self.command("node").arg("--test").current_dir(suite.path())).await;
-        assert!(!output.contains("# tests 0\n"), "{output}");
-    }
 }
 
-/// The folder of the suites.
 fn sdk_folder() -> PathBuf {
     repository().join("tests/sdk")
-}
-
-/// A copy of the TypeScript suite with its packages.
-fn typescript_suite() -> TempDir {
-    script::with_packages("tests/sdk/typescript", NODE_MODULES)
 }

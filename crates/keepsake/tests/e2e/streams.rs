@@ -1,7 +1,7 @@
 //! Streams of changes and of session events.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keepsake_client::Events;
 use keepsake_core::limits::LimitOverrides;
@@ -9,9 +9,10 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
+use tokio::time::timeout;
 
 use crate::support::client::send;
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, on_sqlite, secrets};
 
 /// More than any step of a test takes.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -21,33 +22,18 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const UNREAD: usize = 6_000;
 /// A client that takes nothing is disconnected within this time.
 const CUT_OFF_WITHIN: Duration = Duration::from_mins(2);
-/// Changes and kills of the test of readers that continue; `KEEPSAKE_TEST_CHANGES`
-/// and `KEEPSAKE_TEST_KILLS` replace them.
-const CHANGES: u64 = 1_000;
-const KILLS: u64 = 5;
+/// Changes that a reader hears, and kills of its server meanwhile.
+const CHANGES: usize = 1_000;
+const KILLS: usize = 5;
+
+/// A tenant whose store may have this number of memories.
+async fn tenant_with(deployment: &Deployment, memories: usize) -> Tenant {
+    let limits = LimitOverrides { memories_per_store: Some(memories as u64), ..LimitOverrides::default() };
+    deployment.tenant_with(limits).await
+}
 
 fn changes_of(tenant: &Tenant) -> String {
     format!("/v1/memory_stores/{}/changes", tenant.store_id)
-}
-
-fn reader(server: &Server, tenant: &Tenant) -> keepsake_client::Client {
-    keepsake_client::Client::new(&server.url(), &tenant.key.as_str().into()).unwrap()
-}
-
-/// A stream of a tenant's store from the next change on.
-async fn follow(server: &Server, tenant: &Tenant) -> Events {
-    let store = tenant.store_id.to_string();
-    let path = ["memory_stores", store.as_str(), "changes", "stream"];
-    let mut events = reader(server, tenant).events(&path, &[], None);
-    events.open().await.unwrap();
-    events
-}
-
-/// The next event, which must come.
-async fn next(events: &mut Events) -> (String, Value) {
-    let event = tokio::time::timeout(WITHIN, events.next()).await;
-    let event = event.expect("no event came").unwrap();
-    (event.name, event.data)
 }
 
 async fn create(client: &Client, tenant: &Tenant, path: &str) {
@@ -55,9 +41,26 @@ async fn create(client: &Client, tenant: &Tenant, path: &str) {
     client.tool_ok(tenant, &input).await;
 }
 
-/// Limits of a tenant whose store may have this number of memories.
-fn holding(memories: u64) -> LimitOverrides {
-    LimitOverrides { memories_per_store: Some(memories), ..LimitOverrides::default() }
+async fn delete(client: &Client, tenant: &Tenant, path: &str) {
+    let input = json!({"command": "delete", "path": format!("/memories{path}")});
+    client.tool_ok(tenant, &input).await;
+}
+
+fn reader(server: &Server, tenant: &Tenant) -> keepsake_client::Client {
+    keepsake_client::Client::new(&server.url(), &tenant.key.as_str().into()).unwrap()
+}
+
+/// The changes of a tenant's store after a place, and after the last known one.
+fn changes_after(server: &Server, tenant: &Tenant, after: Option<&str>, last: Option<String>) -> Events {
+    let store = tenant.store_id.to_string();
+    let path = ["memory_stores", store.as_str(), "changes", "stream"];
+    reader(server, tenant).events(&path, &[("after", after)], last)
+}
+
+/// The next event, which must come.
+async fn next(events: &mut Events) -> (String, Value) {
+    let event = timeout(WITHIN, events.next()).await.expect("no event came").unwrap();
+    (event.name, event.data)
 }
 
 /// The raw stream at a path.
@@ -65,100 +68,71 @@ async fn open(client: &Client, path: &str) -> Response {
     client.request(Method::GET, path).send().await.unwrap()
 }
 
+/// Reads a raw stream until it has sent `part`.
+async fn text_until(stream: &mut Response, part: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(part) {
+        let chunk = timeout(WITHIN, stream.chunk()).await;
+        let chunk = chunk.unwrap_or_else(|_| panic!("{part} did not come: {text}")).unwrap();
+        text.push_str(std::str::from_utf8(&chunk.expect("the stream ended")).unwrap());
+    }
+    text
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_listed_in_the_order_of_their_commits() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    for name in ["/a.md", "/b.md"] {
-        create(&client, &tenant, name).await;
-    }
+    let (_deployment, server, tenant, client) = on_sqlite().await;
+    create(&client, &tenant, "/a.md").await;
+    create(&client, &tenant, "/b.md").await;
     let rename = json!({"command": "rename", "old_path": "/memories/a.md", "new_path": "/memories/c.md"});
     client.tool_ok(&tenant, &rename).await;
-    let delete = json!({"command": "delete", "path": "/memories/b.md"});
-    client.tool_ok(&tenant, &delete).await;
-    let changes = changes_of(&tenant);
-    let first = client.get(&format!("{changes}?limit=3")).await.json();
-    let told: Vec<_> = first["data"].as_array().unwrap().iter().map(place).collect();
-    assert_eq!(told, [(1, "created", "/a.md"), (2, "created", "/b.md"), (3, "modified", "/c.md")]);
-    assert_eq!((&first["has_more"], &first["history_removed"]), (&json!(true), &json!(false)));
+    delete(&client, &tenant, "/b.md").await;
+    let list = async |query: &str| client.get(&format!("{}?{query}", changes_of(&tenant))).await.json();
+    let told = |page: &Value| {
+        let change = |it: &Value| json!([it["seq"], it["operation"], it["path"]]);
+        page["data"].as_array().unwrap().iter().map(change).collect::<Vec<_>>()
+    };
     let after = |page: &Value| page["next_after"].as_str().unwrap().to_owned();
+    let first = list("limit=3").await;
+    let expected =
+        [json!([1, "created", "/a.md"]), json!([2, "created", "/b.md"]), json!([3, "modified", "/c.md"])];
+    assert_eq!(told(&first), expected);
+    assert_eq!((&first["has_more"], &first["history_removed"]), (&json!(true), &json!(false)));
     assert_eq!(first["data"][0]["created_by"]["type"], "api_actor");
-    let last = client.get(&format!("{changes}?after={}", after(&first))).await.json();
-    let told: Vec<_> = last["data"].as_array().unwrap().iter().map(place).collect();
-    assert_eq!(told, [(4, "deleted", "/b.md")]);
-    assert_eq!(last["has_more"], false);
+    let last = list(&format!("after={}", after(&first))).await;
+    assert_eq!((told(&last), &last["has_more"]), (vec![json!([4, "deleted", "/b.md"])], &json!(false)));
+    let end = list(&format!("after={}", after(&last))).await;
+    let nothing =
+        json!({"data": [], "next_after": after(&last), "has_more": false, "history_removed": false});
+    assert_eq!(end, nothing);
     // A stream that is continued gets nothing twice, though its address has the first place.
-    let store = tenant.store_id.to_string();
-    let path = ["memory_stores", store.as_str(), "changes", "stream"];
-    let mut events = reader(&server, &tenant).events(&path, &[("after", Some("0"))], Some(after(&first)));
+    let mut events = changes_after(&server, &tenant, Some("0"), Some(after(&first)));
     assert_eq!(next(&mut events).await.1["seq"], 4);
-    let end = client.get(&format!("{changes}?after={}", after(&last))).await.json();
-    assert_eq!(
-        end,
-        json!({"data": [], "next_after": after(&last), "has_more": false, "history_removed": false})
-    );
     // A number alone, as places once were, says nothing about the history.
     for number in ["4", "3", "9"] {
-        let page = client.get(&format!("{changes}?after={number}")).await.json();
-        assert_eq!((&page["next_after"], &page["history_removed"]), (&json!(after(&last)), &json!(true)));
+        let page = list(&format!("after={number}")).await;
+        assert_eq!((after(&page), &page["history_removed"]), (after(&last), &json!(true)));
     }
-    let rule = "`after` must be 0, the `next_after` of a page, or the id of an event of this store";
-    for (query, rule) in [
-        ("after=-1", rule),
-        ("after=9223372036854775808", rule),
-        ("after=4.0.x", rule),
-        ("limit=0", "`limit` must be 1 to 1000, but is 0"),
-        ("limit=1001", "`limit` must be 1 to 1000, but is 1001"),
+    for (query, last_id, field) in [
+        ("?after=-1", "", "after"),
+        ("?after=9223372036854775808", "", "after"),
+        ("?after=4.0.x", "", "after"),
+        ("?limit=0", "", "limit"),
+        ("?limit=1001", "", "limit"),
+        ("/stream", "x", "last-event-id"),
     ] {
-        let refused = client.get(&format!("{changes}?{query}")).await;
+        let request = client.request(Method::GET, &format!("{}{query}", changes_of(&tenant)));
+        let refused = send(request.header("last-event-id", last_id)).await;
         assert_eq!(refused.status, 400, "{query}");
-        assert_eq!(refused.json()["error"]["message"], rule, "{query}");
+        assert!(refused.text.contains(&format!("`{field}`")), "{}", refused.text);
     }
-}
-
-fn place(change: &Value) -> (i64, &str, &str) {
-    let text = |field: &str| change[field].as_str().unwrap();
-    (change["seq"].as_i64().unwrap(), text("operation"), text("path"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn removed_history_is_reported() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    create(&client, &tenant, "/secret/a.md").await;
-    create(&client, &tenant, "/kept.md").await;
-    let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": "/secret/"});
-    let erased = client.post("/v1/erasures", &erasure).await;
-    assert!(erased.status < 300, "{}", erased.text);
-    eventually("the history is removed", WITHIN, async || {
-        client.get(&changes_of(&tenant)).await.json()["history_removed"] == true
-    })
-    .await;
-    let listed = client.get(&changes_of(&tenant)).await.json();
-    assert!(!listed.to_string().contains("secret"), "{listed}");
-    let mut stream = open(&client, &format!("{}/stream?after=0", changes_of(&tenant))).await;
-    let mut text = String::new();
-    while !text.contains("/kept.md") {
-        let part = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
-        text.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
-    }
-    let (first, _) = text.split_once("\n\n").unwrap();
-    assert!(first.contains("event: history_removed") && !first.contains("id:"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reader_is_told_of_a_removal_and_of_another_history() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start().await;
-    let client = server.client(&tenant);
-    for path in ["/kept.md", "/secret/a.md"] {
-        create(&client, &tenant, path).await;
-    }
+    let (deployment, mut server, tenant, client) = on_sqlite().await;
+    create(&client, &tenant, "/kept.md").await;
+    create(&client, &tenant, "/secret/a.md").await;
     server.end().await;
     let (index, backup) = (deployment.sqlite_file(), tempfile::NamedTempFile::new().unwrap());
     std::fs::copy(&index, backup.path()).unwrap();
@@ -167,7 +141,9 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     let changes = changes_of(&tenant);
     let page = async |after: &str| client.get(&format!("{changes}?after={after}")).await.json();
     let is_told = async |after: &str| page(after).await["history_removed"] == true;
-    let known = page("0").await["next_after"].as_str().unwrap().to_owned();
+    let end_after = async |after: &str| page(after).await["next_after"].as_str().unwrap().to_owned();
+    let stream = async |after: &str| open(&client, &format!("{changes}/stream?after={after}")).await;
+    let known = end_after("0").await;
     assert!(!is_told(&known).await);
 
     // Restored, with as many changes again.
@@ -176,169 +152,109 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     server.restart().await;
     create(&client, &tenant, "/other.md").await;
     assert!(is_told(&known).await, "{known}");
-    let mut stream = open(&client, &format!("{changes}/stream?after={known}")).await;
-    let first = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
-    let first = first.unwrap().unwrap();
-    assert!(std::str::from_utf8(&first).unwrap().contains("event: history_removed"), "{first:?}");
+    text_until(&mut stream(&known).await, "event: history_removed").await;
+
+    // A redaction removes something, though a deletion has no content.
+    delete(&client, &tenant, "/other.md").await;
+    let whole = page("0").await;
+    let known = end_after("0").await;
+    let deletion = whole["data"].as_array().unwrap().last().unwrap()["memory_version_id"].as_str().unwrap();
+    let redaction = format!("/v1/memory_stores/{}/memory_versions/{deletion}/redact", tenant.store_id);
+    assert_eq!(client.post(&redaction, &json!({})).await.status, 200);
+    assert!(is_told(&known).await, "{known}");
 
     // An erasure removes changes that the reader has seen.
-    let known = page("0").await["next_after"].as_str().unwrap().to_owned();
-    let mut stream = open(&client, &format!("{changes}/stream?after={known}")).await;
+    let known = end_after(&known).await;
+    let mut open_before = stream(&known).await;
     let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": "/secret/"});
     let erased = client.post("/v1/erasures", &erasure).await;
     assert!(erased.status < 300, "{}", erased.text);
-    let mut text = String::new();
-    while !text.contains("event: history_removed") {
-        let part = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
-        text.push_str(std::str::from_utf8(&part.unwrap().unwrap()).unwrap());
-    }
+    text_until(&mut open_before, "event: history_removed").await;
     assert!(is_told(&known).await, "{known}");
-    let known = page(&known).await["next_after"].as_str().unwrap().to_owned();
+    let known = end_after(&known).await;
     assert!(!is_told(&known).await, "{known}");
+    let text = text_until(&mut stream("0").await, "/kept.md").await;
+    let (first, _) = text.split_once("\n\n").unwrap();
+    assert!(first.contains("event: history_removed") && !first.contains("id:"), "{text}");
+    let listed = page("0").await.to_string();
+    assert!(!text.contains("secret") && !listed.contains("secret"), "{text} {listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn change_on_another_replica_is_streamed() {
+async fn continued_stream_has_every_change_of_another_replica_once() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let (near, far) = (deployment.start().await, deployment.start().await);
-    let client = far.client(&tenant);
-    let mut events = follow(&near, &tenant).await;
-    for n in 0..5 {
-        create(&client, &tenant, &format!("/{n}.md")).await;
-        let committed = Instant::now();
-        let (name, change) = next(&mut events).await;
-        let took = committed.elapsed();
-        assert_eq!((name.as_str(), &change["path"]), ("memory_change", &json!(format!("/{n}.md"))));
-        println!("heard after {took:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn continued_stream_has_every_change_once() {
-    let from_environment = |name: &str, usual| {
-        let given = std::env::var(name).ok();
-        given.map_or(usual, |text| text.parse().unwrap())
-    };
-    let changes = from_environment("KEEPSAKE_TEST_CHANGES", CHANGES);
-    let kills = from_environment("KEEPSAKE_TEST_KILLS", KILLS);
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant_with(holding(changes)).await;
+    let tenant = tenant_with(&deployment, CHANGES).await;
     let writer = deployment.start().await;
     let mut read_from = deployment.start().await;
-    let mut events = follow(&read_from, &tenant).await;
+    let mut events = changes_after(&read_from, &tenant, None, None);
+    events.open().await.unwrap();
     let write = tokio::spawn({
         let (client, tenant) = (writer.client(&tenant), tenant.clone());
         async move {
-            for n in 0..changes {
+            for n in 0..CHANGES {
                 create(&client, &tenant, &format!("/{}/{n}.md", n % 50)).await;
             }
         }
     });
-    let mut heard = BTreeSet::new();
-    let mut last = 0;
-    let mut killed = 0;
-    while last < i64::try_from(changes).unwrap() {
+    let mut kills = 0;
+    for seq in 1..=CHANGES {
         let (name, change) = next(&mut events).await;
-        assert_eq!(name, "memory_change", "{change}");
-        let seq = change["seq"].as_i64().unwrap();
-        assert!(heard.insert(seq), "{seq} twice");
-        assert_eq!(seq, last + 1, "after {last}");
-        last = seq;
-        if killed < kills && heard.len() as u64 >= (killed + 1) * changes / (kills + 1) {
+        assert_eq!((name.as_str(), &change["seq"]), ("memory_change", &json!(seq)), "{change}");
+        if kills < KILLS && seq >= (kills + 1) * CHANGES / (KILLS + 1) {
             read_from.kill9().await;
             read_from.restart().await;
-            killed += 1;
+            kills += 1;
         }
     }
     write.await.unwrap();
-    assert_eq!((heard.len() as u64, killed), (changes, kills));
+    assert_eq!(kills, KILLS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_ends_with_its_key() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let made =
-        client.post("/v1/api_keys", &json!({"name": "reader", "scopes": ["memory:read"]})).await.json();
-    let reader = client.with_key(made["api_key"].as_str().unwrap());
-    crate::support::secrets::remember(made["api_key"].as_str().unwrap(), "an API key");
-    let mut stream = open(&reader, &format!("{}/stream", changes_of(&tenant))).await;
+    let (_deployment, _server, tenant, client) = on_sqlite().await;
+    let draft = json!({"name": "reader", "scopes": ["memory:read"]});
+    let made = client.post("/v1/api_keys", &draft).await.json();
+    let key = made["api_key"].as_str().unwrap();
+    secrets::remember(key, "an API key");
+    let mut stream = open(&client.with_key(key), &format!("{}/stream", changes_of(&tenant))).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert_eq!(stream.headers()["x-accel-buffering"], "no");
     let revoke = format!("/v1/api_keys/{}/revoke", made["id"].as_str().unwrap());
     assert_eq!(client.post(&revoke, &json!({})).await.status, 200);
-    let revoked = Instant::now();
-    let mut text = String::new();
-    while let Some(part) = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap().unwrap() {
-        text.push_str(std::str::from_utf8(&part).unwrap());
-    }
-    let took = revoked.elapsed();
-    assert!(text.contains("event: error") && text.contains("authentication_error"), "{text}");
-    assert!(took < ENDS_WITHIN, "{took:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn streams_are_refused_like_their_lists() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let (tenant, other) = (deployment.tenant().await, deployment.tenant().await);
-    let server = deployment.start().await;
-    let client = server.client(&other);
-    let session = json!({"agent": "a", "environment_id": "e", "resources": [
-        {"type": "memory_store", "memory_store_id": tenant.store_id}]});
-    let session = server.client(&tenant).post("/v1/sessions", &session).await.json();
-    let session = format!("/v1/sessions/{}/events/stream", session["id"].as_str().unwrap());
-    for path in [changes_of(&tenant), format!("{}/stream", changes_of(&tenant)), session] {
-        assert_eq!(send(client.request(Method::GET, &path)).await.status, 404, "{path}");
-        let bare = send(client.bare(Method::GET, &path)).await;
-        assert_eq!(bare.status, 401, "{path}");
-    }
-    let own = format!("{}/stream", changes_of(&other));
-    let misplaced = client.request(Method::GET, &own).header("last-event-id", "x");
-    let refused = send(misplaced).await;
-    assert_eq!(
-        (refused.status, refused.json()["error"]["message"].as_str().unwrap().to_owned()),
-        (400, "`last-event-id` must be the id of an event of this stream".to_owned())
-    );
+    let end = timeout(ENDS_WITHIN, async {
+        let end = text_until(&mut stream, "authentication_error").await;
+        while stream.chunk().await.unwrap().is_some() {}
+        end
+    });
+    let end = end.await.expect("the stream ends in time");
+    assert!(end.contains("event: error"), "{end}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_do_not_count_as_running_requests() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    // More than the tenant's share of running requests would allow.
+    let (_deployment, _server, tenant, client) = on_sqlite().await;
     let path = format!("{}/stream", changes_of(&tenant));
     let mut streams = Vec::new();
-    loop {
+    let refused = loop {
         let stream = open(&client, &path).await;
-        if stream.status() == 429 {
-            let refusal: Value = stream.json().await.unwrap();
-            let message = "the tenant has too many open streams on this server: close one";
-            assert_eq!(refusal["error"]["message"], message);
-            break;
+        if stream.status() != 200 {
+            break stream;
         }
-        assert_eq!(stream.status(), 200);
         streams.push(stream);
-    }
+    };
+    assert_eq!(refused.status(), 429);
+    // More than the tenant's share of running requests would allow.
     assert!(streams.len() >= 200, "{}", streams.len());
     create(&client, &tenant, "/a.md").await;
     for stream in &mut streams {
-        let part = tokio::time::timeout(WITHIN, stream.chunk()).await.unwrap();
-        let part = part.unwrap().unwrap();
-        assert!(std::str::from_utf8(&part).unwrap().contains("/a.md"));
+        text_until(stream, "/a.md").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_a_session_are_streamed() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
+    let (_deployment, server, tenant, client) = on_sqlite().await;
     let session = json!({"agent": "a", "environment_id": "e", "resources": [
         {"type": "memory_store", "memory_store_id": tenant.store_id}]});
     let session = client.post("/v1/sessions", &session).await.json();
@@ -348,9 +264,10 @@ async fn calls_of_a_session_are_streamed() {
         let called = client.post(&format!("/v1/sessions/{id}/tool_calls"), &input).await;
         assert_eq!(called.status, 200, "{}", called.text);
     };
+    let events_after =
+        |last| reader(&server, &tenant).events(&["sessions", id, "events", "stream"], &[], last);
     call("/mnt/memory/before").await;
-    let path = ["sessions", id, "events", "stream"];
-    let mut events = reader(&server, &tenant).events(&path, &[], None);
+    let mut events = events_after(None);
     events.open().await.unwrap();
     let mut told = Vec::new();
     for n in 0..3 {
@@ -363,12 +280,12 @@ async fn calls_of_a_session_are_streamed() {
     assert_eq!(listed["data"].as_array().unwrap()[1..], told);
     // After a break, the following ones come, and those of the 90 seconds before: other
     // replicas write theirs late.
-    let first = told[0]["id"].as_str().unwrap().to_owned();
-    let mut again = reader(&server, &tenant).events(&path, &[], Some(first.clone()));
+    let first = told[0]["id"].as_str().unwrap();
+    let mut again = events_after(Some(first.to_owned()));
     let mut ids = BTreeSet::new();
     while ids.len() < 3 {
         let (_, event) = next(&mut again).await;
-        assert_ne!(event["id"], first.as_str());
+        assert_ne!(event["id"], first);
         assert!(ids.insert(event["id"].as_str().unwrap().to_owned()));
     }
 }
@@ -376,11 +293,10 @@ async fn calls_of_a_session_are_streamed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_does_not_read_is_disconnected() {
     let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant_with(holding(UNREAD as u64)).await;
+    let tenant = tenant_with(&deployment, UNREAD).await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
-    let directory = "long".repeat(60);
-    let folder = [directory.as_str(); 4].join("/");
+    let folder = ["long".repeat(60).as_str(); 4].join("/");
     for first in (0..UNREAD).step_by(100) {
         let create = |n: usize| json!({"type": "create", "path": format!("/{folder}/{n}"), "content": ""});
         let operations: Vec<_> = (first..first + 100).map(create).collect();
@@ -391,19 +307,13 @@ async fn client_that_does_not_read_is_disconnected() {
     let socket = TcpSocket::new_v4().unwrap();
     // Otherwise the system takes all of it for the client.
     socket.set_recv_buffer_size(4 << 10).unwrap();
-    let address = ([127, 0, 0, 1], server.port()).into();
-    let mut socket = socket.connect(address).await.unwrap();
-    let request = format!(
-        "GET {}/stream?after=0 HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\n\r\n",
-        changes_of(&tenant),
-        tenant.key
-    );
+    let mut socket = socket.connect(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let (changes, key) = (changes_of(&tenant), &tenant.key);
+    let request = format!("GET {changes}/stream?after=0 HTTP/1.1\r\nHost: x\r\nx-api-key: {key}\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     socket.read_exact(&mut [0; 12]).await.unwrap();
     // Another reader gets all of it meanwhile.
-    let store = tenant.store_id.to_string();
-    let path = ["memory_stores", store.as_str(), "changes", "stream"];
-    let mut events = reader(&server, &tenant).events(&path, &[("after", Some("0"))], None);
+    let mut events = changes_after(&server, &tenant, Some("0"), None);
     for n in 1..=UNREAD {
         assert_eq!(next(&mut events).await.1["seq"], n);
     }

@@ -11,33 +11,25 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
-use crate::support::client::send;
+use crate::support::client::{ok, send};
 use crate::support::command::keepsake;
 use crate::support::deployment::ServerConfig;
 use crate::support::history::Database;
 use crate::support::script::{PG_DUMP, from_environment, run};
+use crate::support::server::started;
 use crate::support::{Client, Deployment, Pair, Server, repository, secrets};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn data_of_each_release_is_upgraded_on_postgres() {
-    upgrades_work(Pair::Postgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn data_of_each_release_is_upgraded_on_sqlite() {
-    upgrades_work(Pair::Sqlite).await;
+on_pairs! { upgrades_work:
+    data_of_each_release_is_upgraded_on_postgres on Postgres,
+    data_of_each_release_is_upgraded_on_sqlite on Sqlite,
 }
 
 #[test]
 fn each_release_has_its_data() {
-    let mut folders = BTreeSet::new();
-    for entry in std::fs::read_dir(releases_folder()).unwrap() {
-        let entry = entry.unwrap();
-        if entry.path().is_dir() {
-            folders.insert(entry.file_name().into_string().unwrap());
-        }
-    }
-    assert_eq!(folders, releases());
+    let entries = std::fs::read_dir(releases_folder()).unwrap().map(Result::unwrap);
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let folders = folders.map(|folder| folder.file_name().into_string().unwrap());
+    assert_eq!(folders.collect::<BTreeSet<_>>(), releases());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,64 +66,57 @@ fn releases_folder() -> PathBuf {
 }
 
 fn data_of(release: &str, pair: Pair) -> PathBuf {
-    let database = if pair.has_postgres() { "postgres" } else { "sqlite" };
-    releases_folder().join(release).join(database)
+    releases_folder().join(release).join(if pair.has_postgres() { "postgres" } else { "sqlite" })
 }
 
 /// Writes a small deployment of this build into a folder.
 async fn write_data(pair: Pair, folder: &Path) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start().await;
-    let client = server.client(&tenant);
+    let (deployment, tenant, mut server, client) = started(pair).await;
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     make_history(&client, &store).await;
     let facts = facts(&client, &store).await;
     server.end().await;
     let release = json!({"key": tenant.key, "store": store, "facts": facts});
-    write_json(&folder.join("release.json"), &release);
+    let release = serde_json::to_string_pretty(&release).unwrap();
+    std::fs::write(folder.join("release.json"), release).unwrap();
     write_index(&deployment, folder).await;
 }
 
 /// Every kind of version, a redacted one, an archived store and a deleted one.
 async fn make_history(client: &Client, store: &str) {
     let memories = format!("{store}/memories");
+    let post = async |path: &str, body: Value| ok(&client.post(path, &body).await);
+    let delete = async |path: &str| ok(&send(client.request(Method::DELETE, path)).await);
     let create = async |path: &str, content: &str| {
-        let memory = json!({"path": path, "content": content});
-        let made = ok(client.request(Method::POST, &memories).json(&memory)).await;
-        format!("{memories}/{}", made["id"].as_str().unwrap())
-    };
-    let update = async |memory: &str, edit: Value| {
-        ok(client.request(Method::POST, memory).json(&edit)).await;
+        let made = post(&memories, json!({"path": path, "content": content})).await;
+        format!("{memories}/{}", text(&made["id"]))
     };
     let today = create("/notes/today.md", "# Today\none\ntwo\nthree\n").await;
-    update(&today, json!({"content": "# Today\n1\ntwo\nthree\n"})).await;
-    update(&today, json!({"content": "# Today\n1\n2\nthree\n"})).await;
+    post(&today, json!({"content": "# Today\n1\ntwo\nthree\n"})).await;
+    post(&today, json!({"content": "# Today\n1\n2\nthree\n"})).await;
     let renamed = create("/old.md", "renamed\n").await;
-    update(&renamed, json!({"path": "/notes/new.md"})).await;
+    post(&renamed, json!({"path": "/notes/new.md"})).await;
     let deleted = create("/deleted.md", "deleted\n").await;
-    ok(client.request(Method::DELETE, &deleted)).await;
-    let secret = create("/secret.md", "a password").await;
-    update(&secret, json!({"content": "no password", "pinned": true})).await;
-    let of_secret = format!("{store}/memory_versions?memory_id={}", id_of(&secret));
-    let versions = get(client, &of_secret).await;
-    let first = format!("{store}/memory_versions/{}", text(&versions["data"][1]["id"]));
-    ok(client.request(Method::POST, &format!("{first}/redact")).json(&json!({}))).await;
+    delete(&deleted).await;
+    let secret = post(&memories, json!({"path": "/secret.md", "content": "a password"})).await;
+    let path = format!("{memories}/{}", text(&secret["id"]));
+    post(&path, json!({"content": "no password", "pinned": true})).await;
+    let first = format!("{store}/memory_versions/{}", text(&secret["memory_version_id"]));
+    post(&format!("{first}/redact"), json!({})).await;
     let once = json!({"path": "/once.md", "content": "once"});
-    let once = client.request(Method::POST, &memories).json(&once);
-    ok(once.header("idempotency-key", "once")).await;
-    for (name, method, action) in [("archived", Method::POST, "/archive"), ("deleted", Method::DELETE, "")] {
-        let new = json!({"name": name});
-        let made = ok(client.request(Method::POST, "/v1/memory_stores").json(&new)).await;
-        let path = format!("/v1/memory_stores/{}{action}", text(&made["id"]));
-        ok(client.request(method, &path)).await;
-    }
+    ok(&client.post_patiently(&memories, &once, "once").await);
+    let new_store = async |name: &str| {
+        let made = post("/v1/memory_stores", json!({"name": name})).await;
+        format!("/v1/memory_stores/{}", text(&made["id"]))
+    };
+    post(&format!("{}/archive", new_store("archived").await), json!({})).await;
+    delete(&new_store("deleted").await).await;
 }
 
 /// Fields that clients must still read after every later upgrade.
 async fn facts(client: &Client, store: &str) -> Value {
     let fields = async |path: &str, names: &[&str]| {
-        let listed = get(client, path).await;
+        let listed = ok(&client.get(path).await);
         let rows = listed["data"].as_array().unwrap().iter();
         let rows = rows.map(|row| names.iter().map(|&name| row[name].clone()).collect::<Vec<_>>());
         json!(rows.collect::<Vec<_>>())
@@ -175,7 +160,8 @@ async fn assert_is_upgraded(pair: Pair, folder: &Path) {
     keepsake(&["migrate", "--config", &file]).await.ok();
     assert_eq!(Schema::of(&deployment).await, migrated, "a second migration changed it");
 
-    let release = read_json(&folder.join("release.json"));
+    let release = std::fs::read_to_string(folder.join("release.json")).unwrap();
+    let release: Value = serde_json::from_str(&release).unwrap();
     secrets::remember(text(&release["key"]), "an API key");
     let mut server = Server::start(command).await;
     let client = Client::new(&server.url(), text(&release["key"]));
@@ -183,8 +169,7 @@ async fn assert_is_upgraded(pair: Pair, folder: &Path) {
     assert_eq!(facts(&client, store).await, release["facts"]);
     let edit = json!({"command": "str_replace", "path": "/memories/notes/today.md", "old_str": "2", "new_str": "two"});
     let edited = client.post(&format!("{store}/tool_calls"), &edit).await;
-    assert_eq!(edited.status, 200, "{}", edited.text);
-    assert!(!edited.tool_result().is_error, "{}", edited.text);
+    assert_eq!(ok(&edited)["is_error"], false, "{}", edited.text);
     server.end().await;
     keepsake(&["verify", "--config", &file]).await.ok();
 }
@@ -212,56 +197,43 @@ struct Schema {
     migrations: BTreeSet<String>,
 }
 
+/// Columns and functions, on Postgres and on SQLite.
+const USABLE: [&str; 2] = [
+    "SELECT concat(table_name, '.', column_name, ' ', data_type) \
+     FROM information_schema.columns WHERE table_schema = 'public' \
+     UNION ALL SELECT concat(oid::regprocedure, ' ', pg_get_function_result(oid)) \
+     FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+    "SELECT t.name || '.' || c.name || ' ' || c.type \
+     FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table'",
+];
+const REQUIRED: [&str; 2] = [
+    "SELECT concat(table_name, '.', column_name) FROM information_schema.columns \
+     WHERE table_schema = 'public' AND is_nullable = 'NO' AND column_default IS NULL AND is_identity = 'NO'",
+    "SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c \
+     WHERE t.type = 'table' AND c.\"notnull\" AND c.dflt_value IS NULL",
+];
+const MIGRATIONS: [&str; 2] = [
+    "SELECT concat(version, installed_on, checksum) FROM _sqlx_migrations",
+    "SELECT version || installed_on || hex(checksum) FROM _sqlx_migrations",
+];
+
 impl Schema {
     async fn of(deployment: &Deployment) -> Self {
         let database = deployment.database().await;
-        let schema = match &database {
-            Database::Postgres(pool) => {
-                let texts = async |query: &'static str| -> BTreeSet<String> {
-                    let rows: Vec<String> = sqlx::query_scalar(query).fetch_all(pool).await.unwrap();
-                    rows.into_iter().collect()
-                };
-                Self {
-                    usable: texts(
-                        "SELECT concat(table_name, '.', column_name, ' ', data_type) \
-                         FROM information_schema.columns WHERE table_schema = 'public' \
-                         UNION ALL SELECT concat(oid::regprocedure, ' ', pg_get_function_result(oid)) \
-                         FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
-                    )
-                    .await,
-                    required: texts(
-                        "SELECT concat(table_name, '.', column_name) FROM information_schema.columns \
-                         WHERE table_schema = 'public' AND is_nullable = 'NO' AND column_default IS NULL \
-                         AND is_identity = 'NO'",
-                    )
-                    .await,
-                    migrations: texts("SELECT concat(version, installed_on, checksum) FROM _sqlx_migrations")
-                        .await,
-                }
-            }
-            Database::Sqlite(pool) => {
-                let texts = async |query: &'static str| -> BTreeSet<String> {
-                    let rows: Vec<String> = sqlx::query_scalar(query).fetch_all(pool).await.unwrap();
-                    rows.into_iter().collect()
-                };
-                Self {
-                    usable: texts(
-                        "SELECT t.name || '.' || c.name || ' ' || c.type \
-                         FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table'",
-                    )
-                    .await,
-                    required: texts(
-                        "SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c \
-                         WHERE t.type = 'table' AND c.\"notnull\" AND c.dflt_value IS NULL",
-                    )
-                    .await,
-                    migrations: texts("SELECT version || installed_on || hex(checksum) FROM _sqlx_migrations")
-                        .await,
-                }
-            }
+        let texts = async |[on_postgres, on_sqlite]: [&'static str; 2]| -> BTreeSet<String> {
+            let texts: Vec<String> = match &database {
+                Database::Postgres(pool) => sqlx::query_scalar(on_postgres).fetch_all(pool).await.unwrap(),
+                Database::Sqlite(pool) => sqlx::query_scalar(on_sqlite).fetch_all(pool).await.unwrap(),
+            };
+            assert!(!texts.is_empty(), "{on_postgres}");
+            texts.into_iter().collect()
+        };
+        let schema = Self {
+            usable: texts(USABLE).await,
+            required: texts(REQUIRED).await,
+            migrations: texts(MIGRATIONS).await,
         };
         database.close().await;
-        assert!(!schema.usable.is_empty() && !schema.required.is_empty() && !schema.migrations.is_empty());
         schema
     }
 
@@ -277,28 +249,6 @@ impl Schema {
     }
 }
 
-fn write_json(file: &Path, value: &Value) {
-    std::fs::write(file, serde_json::to_string_pretty(value).unwrap()).unwrap();
-}
-
-fn read_json(file: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
-}
-
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
-}
-
-fn id_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap()
-}
-
-async fn ok(request: reqwest::RequestBuilder) -> Value {
-    let answer = send(request).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()
-}
-
-async fn get(client: &Client, path: &str) -> Value {
-    ok(client.request(Method::GET, path)).await
 }

@@ -20,13 +20,10 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn words_are_folded_and_counted() {
-    assert_eq!(
-        terms("Crème brûlée, 42 TIMES!"),
-        [("creme", 0), ("brulee", 1), ("42", 2), ("times", 3)].map(|(term, at)| (term.to_owned(), at))
-    );
+fn words_are_folded_and_compound_parts_share_one_position() {
+    let expected = [("creme", 0), ("42", 1), ("retry", 2), ("count", 2), ("retrycount", 2), ("now", 3)];
+    assert_eq!(terms("Crème, 42 retry_count now!"), expected.map(|(term, at)| (term.to_owned(), at)));
     assert_eq!(analyse("one two  three.", |_| {}), 3);
-    assert_eq!(words(" \u{200b}…!? "), Vec::<String>::new());
 }
 
 #[test]
@@ -45,22 +42,11 @@ fn identifiers_match_whole_and_by_parts() {
         ("3.14", &["3", "14", "3.14"]),
         ("src/main.rs", &["src", "main", "rs", "mainrs"]),
         ("std::fs", &["std", "fs"]),
+        (" \u{200b}…!? ", &[]),
+        ("Anna's we’ll don't O'Brien", &["anna", "we", "dont", "o", "brien", "obrien"]),
     ] {
         assert_eq!(words(text), expected, "{text}");
     }
-}
-
-#[test]
-fn compound_parts_share_one_position() {
-    assert_eq!(
-        terms("see retry_count now").into_iter().map(|(_, at)| at).collect::<Vec<_>>(),
-        [0, 1, 1, 1, 2]
-    );
-}
-
-#[test]
-fn contractions_and_possessives_are_removed() {
-    assert_eq!(words("Anna's we’ll don't O'Brien"), ["anna", "we", "dont", "o", "brien", "obrien"]);
 }
 
 #[test]
@@ -90,20 +76,7 @@ fn token_ranges_refer_to_the_text() {
 
 #[test]
 fn hostile_text_is_bounded() {
-    for unit in [
-        "a",
-        "a_",
-        "aB",
-        "a-",
-        "猫",
-        "a\u{301}",
-        "a.\u{301}",
-        "'",
-        "1a",
-        "\u{1112}\u{1161}",
-        "か\u{3099}",
-        "🇩",
-    ] {
+    for unit in "a a_ aB a- 猫 a\u{301} a.\u{301} ' 1a \u{1112}\u{1161} か\u{3099} 🇩".split(' ') {
         let text = unit.repeat(50_000);
         let mut count = 0;
         analyse(&text, |token| {

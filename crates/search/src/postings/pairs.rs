@@ -340,68 +340,8 @@ impl<'a> Rows<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::row::{Row, Terms};
-
-    proptest! {
-        /// Some texts have a character that runs cannot hold, and therefore have their
-        /// pairs among their terms. Others have more characters than a stride.
-        #[test]
-        fn pair_lists_equal_a_naive_model(texts in prop::collection::vec(
-            prop_oneof![
-                4 => "[一丁七万丈三 ]{0,40}",
-                1 => "[一丁七万 ]{300,600}",
-                1 => "[一丁七 ]{0,20}𠀀[一丁七 ]{0,20}",
-            ],
-            0..12,
-        )) {
-            let rows: Vec<Row> = texts.iter().map(|text| Row::of(text)).collect();
-            let mut expected: BTreeMap<Vec<u8>, Vec<(u32, usize)>> = BTreeMap::new();
-            let mut collected = PairsOf::default();
-            for (slot, row) in (0..).zip(&rows) {
-                let mut terms = Terms::of(row.as_bytes()).unwrap();
-                let mut expect = |text: &[u8], posting: Posting| {
-                    expected.entry(text.to_owned()).or_default().push((slot, posting.positions_at()));
-                };
-                if let Some(runs) = terms.runs() {
-                    collected.take(slot, runs).unwrap();
-                    runs.each_term(|_| true, |_| true, |text, _, at| {
-                        expect(text, Posting::of(slot, &at));
-                    }).unwrap();
-                }
-                while let Some(at) = terms.next().unwrap() {
-                    let posting = Posting::of(slot, &at);
-                    if let Some(pair) = pair_in(terms.term()) {
-                        collected.take_block_pair(pair, posting);
-                        expect(terms.term(), posting);
-                    }
-                }
-            }
-            let (pairs, lists) = collected.into_lists().unwrap();
-            prop_assert_eq!(pairs.len(), expected.len());
-            for (term, (text, list)) in (0..).zip(&expected) {
-                prop_assert_eq!(pairs.find(text), Some(term));
-                let read = pairs.text(term).unwrap();
-                prop_assert_eq!(&read[..], &text[..]);
-                let made: Vec<_> = lists.of_term(term).map(|posting| (posting.slot, posting.positions_at())).collect();
-                prop_assert_eq!(&made, list);
-            }
-            for letter in "一丁七万丈三".chars() {
-                let having = |position: usize| -> Vec<u32> {
-                    (0..).zip(expected.keys())
-                        .filter(|(_, text)| std::str::from_utf8(text).unwrap().chars().nth(position) == Some(letter))
-                        .map(|(term, _)| term)
-                        .collect()
-                };
-                prop_assert_eq!(pairs.with_first(letter).collect::<Vec<_>>(), having(0));
-                prop_assert_eq!(pairs.with_second(letter), having(1));
-            }
-        }
-    }
+    use crate::row::Terms;
 
     #[test]
     fn damaged_characters_form_no_pair() {

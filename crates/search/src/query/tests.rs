@@ -15,20 +15,15 @@ fn term(text: &str) -> Atom {
 }
 
 #[test]
-fn function_words_have_low_weight() {
-    assert_eq!(
-        ranked("What is the Retention?"),
-        [
-            (term("what"), FUNCTION_WEIGHT),
-            (term("is"), FUNCTION_WEIGHT),
-            (term("the"), FUNCTION_WEIGHT),
-            (term("retention"), 1.0)
-        ]
-    );
-    assert_eq!(
-        ranked("retry_count"),
-        [(term("retry"), PART_WEIGHT), (term("count"), PART_WEIGHT), (term("retrycount"), 1.0)]
-    );
+fn function_words_and_parts_have_low_weight() {
+    let of = |text: &str, weight| (term(text), weight);
+    assert_eq!(ranked("the Retention?"), [of("the", FUNCTION_WEIGHT), of("retention", 1.0)]);
+    let parts = [of("retry", PART_WEIGHT), of("count", PART_WEIGHT), of("retrycount", 1.0)];
+    assert_eq!(ranked("retry_count"), parts);
+    let weights = ranked("如何部署");
+    for weight in [of("如何", FUNCTION_WEIGHT), of("何部", EDGE_WEIGHT), of("部署", 1.0)] {
+        assert!(weights.contains(&weight), "{weight:?}");
+    }
 }
 
 #[test]
@@ -46,12 +41,13 @@ fn clauses_are_distinguished() {
 
 #[test]
 fn only_an_overlong_query_is_an_error() {
-    for text in [
-        "\"", "\"open", "-", "--", "- a", "*", "path:", "path:\"", "-\"", "a\"b", "“", "-*", "path:/",
-        "\u{0}",
-    ] {
+    for text in ["", "  ", "?!", "-excluded", "-path:a/", "\"…\""] {
+        assert!(parsed(text).is_empty(), "{text}");
+    }
+    for text in ["\"", "-", "--", "*", "path:", "path:\"", "-\"", "a\"b", "“", "-*", "path:/", "\u{0}"] {
         let _ = parsed(text);
     }
+    assert!(parsed("path:notes/").is_path_only());
     assert_eq!(ranked("\"open quote")[0].0, term("open"));
     assert_eq!(ranked("- item")[0].0, term("item"));
     assert_eq!(ranked("--force")[0].0, term("force"));
@@ -60,14 +56,6 @@ fn only_an_overlong_query_is_an_error() {
         Query::parse(&"é".repeat(MAX_QUERY_CHARS + 1)),
         Err(QueryTooLong { chars: MAX_QUERY_CHARS + 1 })
     );
-}
-
-#[test]
-fn query_without_terms_is_empty() {
-    for text in ["", "  ", "?!", "-excluded", "-path:a/", "\"…\""] {
-        assert!(parsed(text).is_empty(), "{text}");
-    }
-    assert!(parsed("path:notes/").is_path_only());
 }
 
 #[test]
@@ -80,14 +68,6 @@ fn path_filters_are_rooted_or_relative() {
         assert_eq!(anywhere.allows(path), is_anywhere, "{path}");
         assert_eq!(absolute.allows(path), is_at_root, "{path}");
     }
-}
-
-#[test]
-fn chinese_question_words_have_low_weight() {
-    let weights = ranked("如何部署");
-    assert!(weights.contains(&(term("如何"), FUNCTION_WEIGHT)));
-    assert!(weights.contains(&(term("何部"), EDGE_WEIGHT)));
-    assert!(weights.contains(&(term("部署"), 1.0)));
 }
 
 #[test]
@@ -107,14 +87,13 @@ fn clauses_are_deduplicated_and_limited() {
         numbers.map(|number| clause.replace('#', &number)).collect()
     };
     assert_eq!(parsed(&many("-ab# ")).excluded.len(), MAX_CLAUSES);
-    let is_prefix = |(atom, _): &(Atom, f64)| matches!(atom, Atom::Prefix(_));
-    assert_eq!(ranked(&many("ab#* ")).iter().filter(|one| is_prefix(one)).count(), MAX_PREFIXES);
-}
-
-#[test]
-fn one_letter_is_not_a_prefix() {
-    for (text, is_prefix) in [("a*", false), ("é*", false), ("ж*", false), ("ab*", true), ("猫*", true)] {
-        let has_prefix = ranked(text).iter().any(|(atom, _)| matches!(atom, Atom::Prefix(_)));
-        assert_eq!(has_prefix, is_prefix, "{text}");
+    let prefixes = |text: &str| {
+        let atoms = ranked(text).into_iter().map(|(atom, _)| atom);
+        atoms.filter(|atom| matches!(atom, Atom::Prefix(_))).count()
+    };
+    assert_eq!(prefixes(&many("ab#* ")), MAX_PREFIXES);
+    // One letter is no prefix, but one character of Chinese is.
+    for (text, count) in [("a*", 0), ("ж*", 0), ("ab*", 1), ("猫*", 1)] {
+        assert_eq!(prefixes(text), count, "{text}");
     }
 }

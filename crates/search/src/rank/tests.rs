@@ -6,6 +6,8 @@ use uuid::Uuid;
 use super::*;
 use crate::Row;
 
+mod quality;
+
 fn memory(number: u128) -> MemoryId {
     MemoryId::from_uuid(Uuid::from_u128(number))
 }
@@ -54,95 +56,50 @@ fn assert_equal_when_built<T: PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn path_counts_more_than_content() {
-    let index = store(&[
-        ("/a.md", "the deploy is on Monday"),
-        ("/deploy.md", "on Monday and Tuesday"),
-        ("/other.md", "nothing of it"),
-    ]);
-    assert_eq!(found(&index, "deploy"), ["deploy.md", "a.md"]);
-}
-
-#[test]
-fn equal_scores_are_in_the_order_of_paths() {
-    let index = store(&[("/b", "same text"), ("/a", "same text"), ("/c", "same text")]);
-    assert_eq!(found(&index, "text"), ["a", "b", "c"]);
-}
-
-#[test]
-fn exact_word_ranks_before_its_other_forms() {
-    let index = store(&[
-        ("/1", "we deployed it"),
-        ("/2", "we deploy it"),
-        ("/3", "they went home"),
-        ("/4", "mereka membaca buku"),
-    ]);
-    assert_eq!(found(&index, "deploy"), ["2", "1"]);
-    assert_eq!(found(&index, "going"), ["3"]);
-    assert_eq!(found(&index, "bacaan"), ["4"]);
-}
-
-#[test]
-fn phrases_are_exact_and_in_order() {
-    let index = store(&[
+fn hits_are_in_the_order_of_scores_and_then_of_paths() {
+    let deploys = [("/2", "we deploy it"), ("/1", "we deployed it"), ("/deploy.md", "nothing of it")];
+    let forms = [("/3", "they went home"), ("/4", "mereka membaca buku")];
+    let same = [("/b", "same text"), ("/a", "same text"), ("/c", "same text")];
+    let phrases = [
         ("/1", "a blue green deployment"),
         ("/2", "a green blue deployment"),
         ("/3", "blue-green"),
         ("/4", "blue and green"),
-        ("/blue/green", "nothing"),
         ("/6", "部署服务很快"),
         ("/7", "服务部署很快"),
-    ]);
-    let mut hits = found(&index, "\"blue green\"");
-    hits.sort();
-    assert_eq!(hits, ["1", "3", "blue/green"]);
-    assert_eq!(found(&index, "\"部署服务\""), ["6"]);
-    // The parts of a compound share one position.
-    assert_eq!(found(&index, "\"green blue\" -deployment"), ["3"]);
-}
-
-#[test]
-fn exclusions_prefixes_and_path_filters_apply() {
-    let index = store(&[
+    ];
+    let notes = [
         ("/notes/1", "retry the upload"),
         ("/notes/2", "retry the download"),
         ("/work/3", "retrying uploads"),
-    ]);
-    assert_eq!(found(&index, "retry -download path:notes/"), ["notes/1"]);
-    assert_eq!(found(&index, "uplo* -path:/notes/"), ["work/3"]);
-    assert_eq!(found(&index, "path:notes/"), ["notes/1", "notes/2"]);
-    assert_eq!(found(&index, "-retry"), Vec::<String>::new());
-    let query = Query::parse("retry").unwrap();
-    let below = index.search(&query, Some(&path("/work").as_dir()), 10, |_, _| true);
-    assert_eq!(below.count, 1);
-}
-
-#[test]
-fn single_characters_match_alone_and_in_pairs() {
-    let index = store(&[("/1", "我的猫很好"), ("/2", "猫"), ("/3", "狗")]);
-    let mut hits = found(&index, "猫");
-    hits.sort();
-    assert_eq!(hits, ["1", "2"]);
-    assert_eq!(found(&index, "很好 -猫"), Vec::<String>::new());
-}
-
-#[test]
-fn adjacent_words_rank_before_scattered_ones() {
+    ];
+    let cats = [("/1", "我的猫很好"), ("/3", "狗")];
     let filler = "lorem ipsum dolor sit amet ".repeat(12);
-    let together = format!("{filler} budget meeting {filler}");
-    let scattered = format!("budget {filler} {filler} meeting");
-    let index = store(&[("/a", &scattered), ("/b", &together)]);
-    assert_eq!(found(&index, "budget meeting"), ["b", "a"]);
-}
-
-#[test]
-fn damaged_rows_are_found_by_their_path() {
-    let mut index = store(&[("/a", "alpha")]);
-    assert!(index.set(memory(7), path("/beta.md"), Some([0xff].into())).is_err());
-    assert_eq!(found(&index, "beta"), ["beta.md"]);
-    assert_eq!(found(&index, "alpha"), ["a"]);
-    index.remove(memory(7));
-    assert_eq!(found(&index, "beta"), Vec::<String>::new());
+    let (near, far) = (format!("{filler} budget meeting"), format!("budget {filler} meeting"));
+    let near_and_far = [("/a", far.as_str()), ("/b", near.as_str())];
+    for (memories, query, expected) in [
+        // The path counts more than the content, and the exact word more than its forms.
+        (&deploys[..], "deploy", "deploy.md 2 1"),
+        (&forms, "going", "3"),
+        (&forms, "bacaan", "4"),
+        (&same, "text", "a b c"),
+        (&phrases, "\"blue green\" -deployment", "3"),
+        (&phrases, "\"部署服务\"", "6"),
+        // The parts of a compound share one position.
+        (&phrases, "\"green blue\" -deployment", "3"),
+        (&notes, "retry -download path:notes/", "notes/1"),
+        (&notes, "uplo* -path:/notes/", "work/3"),
+        (&notes, "path:notes/", "notes/1 notes/2"),
+        (&notes, "-retry", ""),
+        (&cats, "猫", "1"),
+        (&cats, "很好 -猫", ""),
+        (&near_and_far, "budget meeting", "b a"),
+    ] {
+        assert_eq!(found(&store(memories), query).join(" "), expected, "{query}");
+    }
+    let below =
+        store(&notes).search(&Query::parse("retry").unwrap(), Some(&path("/work").as_dir()), 10, |_, _| true);
+    assert_eq!(below.count, 1);
 }
 
 #[test]
@@ -188,36 +145,22 @@ fn too_broad_query_differs_from_one_without_hits() {
     assert!(!search(&index, "zebra").is_too_broad);
 }
 
-/// Only pairs in contents make a character too frequent to look up; pairs in paths
-/// do not.
 #[test]
-fn frequent_characters_of_paths_are_still_found() {
-    let mut index = Postings::default();
-    put(&mut index, 1, "/丁七1", "丁三，丁七");
-    for number in 2..=4 {
-        put(&mut index, number, &format!("/丁七{number}"), "one");
+fn characters_pairs_and_words_of_two_letters_are_found_before_and_after_the_build() {
+    for (memories, query, count) in [
+        // Only pairs in contents make a character too frequent to look up; pairs in paths do not.
+        (&[("/丁七1", "丁三，丁七"), ("/丁七2", "one"), ("/丁七3", "one"), ("/丁七4", "one")][..], "丁万", 4),
+        // Joined signs match like the equal pair.
+        (&[("/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七"), ("/b", "㊀-㊁ 一二三")], "二", 2),
+        (&[("/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七"), ("/b", "㊀-㊁ 一二三")], "\"一二三\"", 1),
+        // One text has its pairs among its terms, like its words.
+        (&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")], "და", 3),
+        (&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")], "丁丁", 2),
+    ] {
+        let mut index = store(memories);
+        let hits = assert_equal_when_built(&mut index, |index| search(index, query).found);
+        assert_eq!(hits.len(), count, "{query}");
     }
-    let hits = assert_equal_when_built(&mut index, |index| search(index, "丁万").found);
-    assert_eq!(hits.len(), 4);
-}
-
-#[test]
-fn joined_signs_match_like_the_equal_pair() {
-    let mut index = Postings::default();
-    put(&mut index, 1, "/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七");
-    put(&mut index, 2, "/b", "㊀-㊁ 一二三");
-    let hits = assert_equal_when_built(&mut index, |index| {
-        ["二", "\"一二三\"", "一二"].map(|query| search(index, query).found)
-    });
-    assert_eq!(hits.map(|hits| hits.len()), [2, 1, 2]);
-}
-
-/// One text has its pairs among its terms, like its words.
-#[test]
-fn two_letter_words_are_not_pairs() {
-    let mut index = store(&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")]);
-    let hits = assert_equal_when_built(&mut index, |index| ["და", "丁丁"].map(|query| found(index, query)));
-    assert_eq!(hits.map(|hits| hits.len()), [3, 2]);
 }
 
 /// A row whose header says that it has no pairs, and a row with runs of another
@@ -230,12 +173,14 @@ fn damaged_row_does_not_affect_other_memories() {
     let mut index = store(&[("/a", "一丁"), ("/b", "აბ")]);
     let _ = index.set(memory(7), path("/c"), Some(changed.into()));
     let _ = index.set(memory(8), path("/d"), Some(georgian.into()));
-    let ask = |index: &Postings| ["一丁", "აბ", "丁", "ბ"].map(|query| found(index, query));
+    assert!(index.set(memory(9), path("/beta.md"), Some([0xff].into())).is_err());
+    assert_eq!(found(&index, "beta"), ["beta.md"]);
+    let ask = |index: &Postings| ["一丁", "აბ", "丁", "ბ", "beta"].map(|query| found(index, query));
     assert_equal_when_built(&mut index, ask);
-    for damaged in [7, 8] {
+    for damaged in [7, 8, 9] {
         index.remove(memory(damaged));
     }
-    assert_eq!(ask(&index).map(|found| found.join(" ")), ["a", "b", "a", ""]);
+    assert_eq!(ask(&index).map(|found| found.join(" ")), ["a", "b", "a", "", ""]);
 }
 
 /// The row contains the position of a pair that is far after the end of the text.
@@ -287,18 +232,8 @@ enum Change {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let words = prop::sample::select(vec![
-        "deploy",
-        "deployed",
-        "server",
-        "retry_count",
-        "the",
-        "went",
-        "部署服务",
-        "서버를",
-        "キャッシュ",
-        "membaca",
-    ]);
+    let words = "deploy deployed server retry_count the went 部署服务 서버를 キャッシュ membaca";
+    let words = prop::sample::select(words.split(' ').collect::<Vec<_>>());
     let text = prop::collection::vec(words, 0..12).prop_map(|words| words.join(" "));
     let change = prop_oneof![
         4 => (0_u128..12, "[a-c]/(deploy|notes|server)", text)

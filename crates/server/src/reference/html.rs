@@ -66,21 +66,3 @@ impl HtmlSafe for Html {}
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_escaped_and_code_marked() {
-        let prose = Html::prose("a `<b>` & c");
-        assert_eq!(prose.to_string(), "a <code>&lt;b&gt;</code> &amp; c");
-    }
-
-    #[test]
-    fn joined_html_is_escaped_once() {
-        let both = [Html::code("<"), Html::link("A", "a")];
-        let joined = Html::join(&both, " & ").after("> ").before(" <");
-        assert_eq!(joined.to_string(), "&gt; <code>&lt;</code> &amp; <a href=\"#schema-A\">a</a> &lt;");
-    }
-}

@@ -133,33 +133,3 @@ pub(super) fn is_identifier(name: &str) -> bool {
     name.starts_with(is_letter)
         && name.chars().all(|character| is_letter(character) || character.is_ascii_digit())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn value() -> Literal {
-        let json = r#"{"path": "/a", "ok": true, "of": null, "in": {"x-y": 1, "z": ["\n"]}}"#;
-        serde_json::from_str(json).unwrap()
-    }
-
-    #[test]
-    fn json_keeps_the_order_of_fields() {
-        let written = "{\n  \"path\": \"/a\",\n  \"ok\": true,\n  \"of\": null,\n  \"in\": {\"x-y\": 1, \"z\": [\"\\n\"]}\n}";
-        assert_eq!(value().written(&JSON, ""), written);
-        assert_eq!(serde_json::from_str::<Literal>(written).unwrap(), value());
-    }
-
-    #[test]
-    fn python_has_its_own_words() {
-        let written = value().written(&PYTHON, "");
-        assert!(written.contains("\"ok\": True,\n    \"of\": None,"), "{written}");
-    }
-
-    #[test]
-    fn typescript_quotes_only_names_that_need_it() {
-        let written = value().written(&TYPESCRIPT, "");
-        assert!(written.contains("path: \"/a\","), "{written}");
-        assert!(written.ends_with("in: { \"x-y\": 1, z: [\"\\n\"] },\n}"), "{written}");
-    }
-}

@@ -104,37 +104,3 @@ fn object(document: &Document, schema: &Schema, wanted: Fields, depth: usize) ->
     }
     Ordered(fields)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::literal::JSON;
-    use super::*;
-
-    fn document() -> Document {
-        serde_json::from_str(crate::openapi::text()).unwrap()
-    }
-
-    fn component(name: &str, of: fn(&Document, &Schema) -> Literal) -> String {
-        let document = document();
-        let schema = document.components.schemas.get(name).unwrap();
-        of(&document, schema).written(&JSON, "")
-    }
-
-    #[test]
-    fn request_has_only_what_it_needs() {
-        let body = component("CreateMemory", request);
-        assert_eq!(
-            body,
-            "{\n  \"path\": \"/projects/keepsake.md\",\n  \"content\": \"Ship on Tuesdays.\\n\"\n}"
-        );
-        assert_eq!(component("UpdateResource", request), "{\n  \"access\": \"read_write\"\n}");
-    }
-
-    #[test]
-    fn answer_has_every_field() {
-        let answer = component("MemoryStore", answer);
-        for field in ["\"id\": \"memstore_", "\"type\": \"memory_store\"", "\"archived_at\": null"] {
-            assert!(answer.contains(field), "{answer}");
-        }
-    }
-}

@@ -168,10 +168,8 @@ mod tests {
             Auditor::Operator,
             Auditor::OperatorCli,
             Auditor::Job,
-            Auditor::Credential(Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7)))),
             Auditor::Credential(Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))),
             Auditor::Credential(Actor::User("a:b".to_owned())),
-            Auditor::Credential(Actor::ServiceAccount("ci".to_owned())),
         ] {
             assert_eq!(auditor.to_string().parse(), Ok(auditor));
         }

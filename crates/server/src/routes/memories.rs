@@ -403,15 +403,4 @@ mod tests {
             assert!(!replaces(&headers, true), "{headers:?}");
         }
     }
-
-    #[test]
-    fn content_is_required_for_a_new_memory() {
-        for body in [r#"{"path":"/a"}"#, r#"{"path":"/a","content":null}"#] {
-            let mut json = serde_json::Deserializer::from_str(body);
-            let error = serde_path_to_error::deserialize::<_, CreateMemory>(&mut json).unwrap_err();
-            assert!(error.to_string().contains("content"), "{error}");
-        }
-        let body = r#"{"content":null,"path":null,"pinned":null,"expires_at":null,"precondition":null}"#;
-        assert!(serde_json::from_str::<UpdateMemory>(body).is_ok());
-    }
 }

@@ -320,37 +320,3 @@ pub(crate) async fn restore(
     let memory = engine.memories.restore(&principal, store_id, version_id, restoration).await?;
     Ok(Json(memory.into()))
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn actors_are_shown_by_type_and_id() {
-        let uuid = Uuid::from_u128(1);
-        for (actor, expected) in [
-            (
-                Actor::ApiKey(ApiKeyId::from_uuid(uuid)),
-                json!({"type": "api_actor", "api_key_id": "apikey_00000000000000000000000001"}),
-            ),
-            (
-                Actor::Session(SessionId::from_uuid(uuid)),
-                json!({"type": "session_actor", "session_id": "sesn_00000000000000000000000001"}),
-            ),
-            (Actor::User("ada".to_owned()), json!({"type": "user_actor", "user_id": "ada"})),
-            (
-                Actor::ServiceAccount("ci".to_owned()),
-                json!({"type": "service_account_actor", "service_account_id": "ci"}),
-            ),
-            (
-                Actor::Imported(ActorKind::ApiKey, "key of another server".to_owned()),
-                json!({"type": "api_actor", "api_key_id": "key of another server", "imported": true}),
-            ),
-        ] {
-            assert_eq!(serde_json::to_value(VersionActor::from(actor)).unwrap(), expected);
-        }
-    }
-}

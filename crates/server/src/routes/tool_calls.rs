@@ -161,35 +161,3 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
     let call = ToolCall { tool_use_id, input, idempotency: None };
     Ok((name, call))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn body(value: &Value) -> Map<String, Value> {
-        value.as_object().cloned().unwrap()
-    }
-
-    #[test]
-    fn block_and_bare_input_are_distinguished() {
-        let input = json!({"command": "view", "path": "/memories"});
-        let (name, call) =
-            parse(body(&json!({"type": "tool_use", "id": "t", "name": "x", "input": input}))).unwrap();
-        assert_eq!((name.as_str(), call.tool_use_id.as_deref()), ("x", Some("t")));
-        assert_eq!(Value::Object(call.input), input);
-        let (name, call) = parse(body(&input)).unwrap();
-        assert_eq!((name.as_str(), call.tool_use_id), (MEMORY_TOOL, None));
-        assert_eq!(Value::Object(call.input), input);
-    }
-
-    #[test]
-    fn invalid_tool_call_error_names_the_field() {
-        let refused = |value: Value| parse(body(&value)).unwrap_err().message;
-        assert!(refused(json!({})).contains("not a tool call"));
-        assert!(refused(json!({"type": "tool_use", "name": "memory"})).contains("`input`"));
-        assert!(refused(json!({"type": "tool_use", "input": {}})).contains("`name`"));
-        assert!(
-            refused(json!({"type": "tool_use", "id": 3, "name": "memory", "input": {}})).contains("`id`")
-        );
-    }
-}

@@ -53,9 +53,7 @@ impl<'a> Checker<'a> {
         let mut contents: HashMap<&str, &str> = HashMap::new();
         let mut named: HashMap<&str, Vec<&Call>> = HashMap::new();
         for call in &history.calls {
-            let Outcome::Done { version_id: Some(version_id) } = &call.outcome else {
-                continue;
-            };
+            let Outcome::Done { version_id: Some(version_id) } = &call.outcome else { continue };
             named.entry(version_id).or_default().push(call);
             if let Change::Create { content, .. } | Change::Update { content, .. } = &call.change {
                 contents.insert(version_id, content);
@@ -114,9 +112,7 @@ impl<'a> Checker<'a> {
         let is_restore = |call: &Call| matches!(call.change, Change::Restore { .. });
         let named_writer = named.iter().find(|call| !is_restore(call) && new.contains(&call.number));
         let by_tag = || {
-            let [number] = *new.iter().copied().collect::<Vec<_>>() else {
-                return None;
-            };
+            let [number] = *new.iter().copied().collect::<Vec<_>>() else { return None };
             self.calls.get(&number).filter(|_| !self.landed.contains_key(&number))
         };
         // A restore that finds everything as it was names a version of another call.
@@ -206,9 +202,7 @@ impl<'a> Checker<'a> {
                 self.timeline.record(Target::Path(path), position, State::Absent);
             }
         }
-        let Some(path) = after.path.clone().filter(|_| after.is_live) else {
-            return;
-        };
+        let Some(path) = after.path.clone().filter(|_| after.is_live) else { return };
         if let Some(other) = self.live_paths.insert(path.clone(), &version.memory_id) {
             let detail = format!("{} while {other} is there", describe(version));
             self.report(Rule::PathIsUnique, detail);
@@ -304,9 +298,7 @@ impl<'a> Checker<'a> {
     fn check_redactions(&mut self) {
         let mut requested = BTreeSet::new();
         for call in &self.history.calls {
-            let Change::Redact { version_id } = &call.change else {
-                continue;
-            };
+            let Change::Redact { version_id } = &call.change else { continue };
             if call.outcome != Outcome::Refused {
                 requested.insert(&**version_id);
             }

@@ -17,16 +17,12 @@ const BUCKET: &str = "keepsake-tests-versioned";
 /// A prefix for one test in a bucket with versioning.
 #[derive(Debug)]
 pub struct VersionedPlace {
-    /// How to reach it.
     pub options: S3Options,
     client: Client,
 }
 
 impl VersionedPlace {
     /// Versions and delete markers of all objects of the place.
-    ///
-    /// # Panics
-    /// When the server does not answer, or has more than it lists at once.
     pub async fn versions(&self) -> usize {
         let listing = self.client.list_object_versions().bucket(BUCKET).prefix(&self.options.prefix);
         let listed = listing.send().await.expect("the server lists versions");
@@ -37,9 +33,6 @@ impl VersionedPlace {
 
 /// A fresh place in a bucket that keeps versions; `None`: the server's buckets
 /// keep none.
-///
-/// # Panics
-/// When the server cannot be reached or refuses what it should not.
 pub async fn versioned_s3() -> Option<VersionedPlace> {
     let client = raw_s3_client();
     if let Err(refused) = client.create_bucket().bucket(BUCKET).send().await {
@@ -59,9 +52,6 @@ pub async fn versioned_s3() -> Option<VersionedPlace> {
 }
 
 /// A client of the test server without Keepsake's code.
-///
-/// # Panics
-/// When no server is configured.
 pub fn raw_s3_client() -> Client {
     let settings = s3_options("").settings;
     let credentials = settings.credentials.expect("the tests have fixed keys");

@@ -5,11 +5,11 @@ use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, Tok
 use serde_json::{Value, json};
 
 use crate::fixture::{
-    AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting, trusting_all, valid, verify,
+    AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting_all, trusting_as, valid, verify,
 };
 
 async fn answer(changes: Value) -> Result<Identity, TokenError> {
-    let token = KEYS.ed25519.token("ed", &changed(changes));
+    let token = KEYS.ed25519.token("ed", &changed(&changes));
     verify(&trusting_all(), &token).await
 }
 
@@ -21,44 +21,33 @@ async fn identity_comes_from_the_claims() {
     assert_eq!(identity.scopes, ["memory:read", "memory:write"]);
     assert_eq!(identity.expires_at, at(NOW_SECS + 300));
     assert_eq!(identity.refused_from, at(NOW_SECS + 300 + 60));
-}
-
-#[tokio::test]
-async fn issuer_and_audience_are_compared_exactly() {
-    for other in ["https://id.example.com", "https://ID.example.com/", "https://id.example.com/x", ""] {
-        assert_eq!(answer(json!({"iss": other})).await, Err(TokenError::Issuer));
-    }
-    assert_eq!(answer(json!({"iss": null})).await, Err(TokenError::Issuer));
-    assert_eq!(answer(json!({"iss": [ISSUER]})).await, Err(TokenError::Claim));
-    for other in [
-        json!("other"),
-        json!(["other"]),
-        json!([]),
-        json!(null),
-        json!({AUDIENCE: 1}),
-        json!(1),
-        json!([[AUDIENCE]]),
-        json!("KEEPSAKE.example.com"),
-    ] {
-        assert_eq!(answer(json!({"aud": other})).await, Err(TokenError::Audience), "{other}");
-    }
     answer(json!({"aud": ["other", AUDIENCE]})).await.unwrap();
+    for (scope, expected) in [
+        (json!(null), vec![]),
+        (json!([]), vec![]),
+        (json!(" memory:read  x "), vec!["memory:read", "x"]),
+        (json!(["memory:read", "x"]), vec!["memory:read", "x"]),
+    ] {
+        assert_eq!(answer(json!({"scope": scope})).await.unwrap().scopes, expected);
+    }
 }
 
 #[tokio::test]
-async fn similar_audience_is_refused() {
+async fn claim_of_another_value_or_type_is_refused() {
     let shorter = &AUDIENCE[..AUDIENCE.len() - 1];
-    for near in [
-        shorter.to_owned(),
-        String::new(),
-        format!("{AUDIENCE}.evil.org"),
-        format!("{AUDIENCE}/"),
-        format!("{AUDIENCE} "),
-        format!("x{AUDIENCE}"),
-        AUDIENCE.to_uppercase(),
+    let longer = format!("{AUDIENCE}.evil.org");
+    for (name, error, values) in [
+        ("iss", TokenError::Issuer, json!([null, "", "https://id.example.com", "https://ID.example.com/"])),
+        ("iss", TokenError::Claim, json!([[ISSUER]])),
+        ("aud", TokenError::Audience, json!([null, "", 1, [], ["other"], {AUDIENCE: 1}, [[AUDIENCE]]])),
+        ("aud", TokenError::Audience, json!([shorter, longer, [longer], AUDIENCE.to_uppercase()])),
+        ("sub", TokenError::Subject, json!([null, "", "  ", 7, "a\nb", "x".repeat(256)])),
+        ("tenant", TokenError::MissingTenant, json!([null, "", " "])),
+        ("tenant", TokenError::Claim, json!([7, ["acme"], {"id": "acme"}])),
+        ("scope", TokenError::Claim, json!([1, [1], {"memory:read": true}])),
     ] {
-        for audience in [json!(near), json!([near]), json!(["other", near])] {
-            assert_eq!(answer(json!({"aud": audience})).await, Err(TokenError::Audience), "{audience}");
+        for value in values.as_array().unwrap() {
+            assert_eq!(answer(json!({name: value})).await, Err(error), "{name}: {value}");
         }
     }
 }
@@ -68,7 +57,6 @@ async fn times_hold_with_a_minute_of_leeway() {
     for (changes, expected) in [
         (json!({"exp": NOW_SECS - 59}), Ok(())),
         (json!({"exp": NOW_SECS - 60}), Err(TokenError::Expired)),
-        (json!({"exp": 0}), Err(TokenError::Expired)),
         (json!({"exp": null}), Err(TokenError::MissingExpiry)),
         (json!({"exp": "1900000000"}), Err(TokenError::Claim)),
         (json!({"exp": -1}), Err(TokenError::Claim)),
@@ -84,120 +72,56 @@ async fn times_hold_with_a_minute_of_leeway() {
         let result = answer(changes.clone()).await.map(|_| ());
         assert_eq!(result, expected, "{changes}");
     }
-}
-
-#[tokio::test]
-async fn verification_uses_the_given_time() {
-    let token = KEYS.ed25519.token("ed", &valid());
-    let issuers = trusting_all();
-    let parsed = Untrusted::parse(&token).unwrap();
-    let late = issuers.verify(&parsed, at(NOW_SECS + 360)).await;
-    assert_eq!(late, Err(TokenError::Expired));
-    let early = issuers.verify(&parsed, at(NOW_SECS - 71)).await;
-    assert_eq!(early, Err(TokenError::NotYetValid));
-    // Far from the machine's time in both directions.
+    // The given time counts, however far it is from the machine's.
     for seconds in [4_000_000_000, 1_000_000_000] {
-        let claims = changed(json!({"iat": seconds, "exp": seconds + 10}));
+        let claims = changed(&json!({"iat": seconds, "exp": seconds + 10}));
         let token = KEYS.ed25519.token("ed", &claims);
-        let parsed = Untrusted::parse(&token).unwrap();
-        issuers.verify(&parsed, at(seconds)).await.unwrap();
+        trusting_all().verify(&Untrusted::parse(&token).unwrap(), at(seconds)).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn subject_and_tenant_are_required() {
-    for bad in [json!(null), json!(""), json!("  "), json!(7), json!("a\nb"), json!("x".repeat(256))] {
-        assert_eq!(answer(json!({"sub": bad})).await, Err(TokenError::Subject), "{bad}");
-    }
-    for bad in [json!(null), json!(""), json!(" ")] {
-        assert_eq!(answer(json!({"tenant": bad})).await, Err(TokenError::MissingTenant));
-    }
-    for bad in [json!(7), json!(["acme"]), json!({"id": "acme"})] {
-        assert_eq!(answer(json!({"tenant": bad})).await, Err(TokenError::Claim));
-    }
-}
-
-#[tokio::test]
-async fn scopes_are_text_or_list_and_none_means_no_permission() {
-    for (scope, expected) in [
-        (json!(null), vec![]),
-        (json!(""), vec![]),
-        (json!([]), vec![]),
-        (json!(" memory:read  x "), vec!["memory:read", "x"]),
-        (json!(["memory:read", "x"]), vec!["memory:read", "x"]),
-    ] {
-        assert_eq!(answer(json!({"scope": scope})).await.unwrap().scopes, expected);
-    }
-    for bad in [json!(1), json!([1]), json!({"memory:read": true})] {
-        assert_eq!(answer(json!({"scope": bad})).await, Err(TokenError::Claim));
-    }
-}
-
-#[tokio::test]
-async fn repeated_claim_is_refused() {
-    let once = valid().to_string();
-    let twice = once.replacen('{', r#"{"tenant":"other","#, 1);
-    let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
-    let issuers = trusting_all();
-    verify(&issuers, &KEYS.ed25519.token_with(header, &once)).await.unwrap();
-    let refused = verify(&issuers, &KEYS.ed25519.token_with(header, &twice)).await;
-    assert_eq!(refused, Err(TokenError::Malformed));
-}
-
-#[tokio::test]
-async fn payload_that_is_no_object_is_refused() {
-    let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
+async fn payload_is_one_object_that_has_each_name_once() {
+    let twice = valid().to_string().replacen('{', r#"{"tenant":"other","#, 1);
     let nested = format!(r#"{{"x":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
-    for payload in ["", "[]", "null", "\"x\"", "{", "{}x", "\u{feff}{}", &nested] {
-        let refused = verify(&trusting_all(), &KEYS.ed25519.token_with(header, payload)).await;
-        assert_eq!(refused, Err(TokenError::Malformed), "{payload}");
+    for payload in ["", "[]", "null", "{", "{}x", "\u{feff}{}", &nested, &twice] {
+        let token = KEYS.ed25519.token_with(r#"{"alg":"EdDSA","kid":"ed"}"#, payload);
+        assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Malformed), "{payload}");
     }
 }
 
 #[tokio::test]
-async fn issuer_cannot_name_tenants_outside_its_list() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("key.pem");
-    std::fs::write(&file, KEYS.ed25519.pem()).unwrap();
-    let bound = IssuerSettings {
-        tenants: Some(vec!["globex".to_owned(), "initech".to_owned()]),
-        actor: Subject::ServiceAccount,
-        ..settings(KeySource::File(file))
+async fn one_issuer_may_have_several_audiences_each_with_its_own_actor_and_tenants() {
+    let issuers = trusting_as(&KEYS.ed25519.pem(), |people| {
+        let workloads = IssuerSettings {
+            audience: "workloads".to_owned(),
+            actor: Subject::ServiceAccount,
+            tenant_claim: "https://acme.example/tenant".to_owned(),
+            tenants: Some(vec!["globex".to_owned(), "initech".to_owned()]),
+            ..people.clone()
+        };
+        vec![people, workloads]
+    });
+    let of_workload = |tenant: &str| {
+        let claims = changed(&json!({"aud": "workloads", "https://acme.example/tenant": tenant}));
+        KEYS.ed25519.token("ed", &claims)
     };
-    let issuers = Issuers::new(vec![bound]).unwrap();
-    let token = |tenant: &str| KEYS.ed25519.token("ed", &changed(json!({"tenant": tenant})));
-    for foreign in ["acme", "GLOBEX", "globex ", "glob"] {
-        assert_eq!(verify(&issuers, &token(foreign)).await, Err(TokenError::ForeignTenant), "{foreign}");
-    }
-    let identity = verify(&issuers, &token("globex")).await.unwrap();
-    assert_eq!(identity.actor, Actor::ServiceAccount("ada".to_owned()));
-}
-
-#[tokio::test]
-async fn one_issuer_may_have_several_audiences_with_separate_actors() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("key.pem");
-    std::fs::write(&file, KEYS.ed25519.pem()).unwrap();
-    let workloads = IssuerSettings {
-        audience: "workloads".to_owned(),
-        actor: Subject::ServiceAccount,
-        tenant_claim: "https://acme.example/tenant".to_owned(),
-        ..settings(KeySource::File(file.clone()))
-    };
-    let issuers = Issuers::new(vec![settings(KeySource::File(file)), workloads]).unwrap();
-    let claims = changed(json!({"aud": "workloads", "https://acme.example/tenant": "globex"}));
-    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &claims)).await.unwrap();
+    let identity = verify(&issuers, &of_workload("globex")).await.unwrap();
     assert_eq!(identity.actor, Actor::ServiceAccount("ada".to_owned()));
     assert_eq!(identity.tenant, "globex");
+    for foreign in ["acme", "GLOBEX", "globex ", "glob"] {
+        let refused = verify(&issuers, &of_workload(foreign)).await;
+        assert_eq!(refused, Err(TokenError::ForeignTenant), "{foreign}");
+    }
     let identity = verify(&issuers, &KEYS.ed25519.token("ed", &valid())).await.unwrap();
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
 }
 
-#[test]
-fn invalid_settings_are_reported_by_position_and_field() {
+#[tokio::test]
+async fn invalid_settings_are_reported_by_position_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text: &str| {
-        let path = folder.path().join(format!("{}", text.len()));
+        let path = folder.path().join(text.len().to_string());
         std::fs::write(&path, text).unwrap();
         KeySource::File(path)
     };
@@ -206,7 +130,6 @@ fn invalid_settings_are_reported_by_position_and_field() {
     let private = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (keys, field, rule) in [
         (KeySource::File(folder.path().join("none")), "key_file", "cannot be read"),
-        (file(""), "key_file", "neither"),
         (file(private), "key_file", "neither"),
         (file("-----BEGIN PUBLIC KEY-----\nAAAA"), "key_file", "has no"),
         (file(r#"{"keys": []}"#), "key_file", "has no key"),
@@ -215,18 +138,15 @@ fn invalid_settings_are_reported_by_position_and_field() {
         (url("http://127.0.0.1.example.com/", false), "jwks_url", "https://"),
         (url("file:///etc/passwd", true), "jwks_url", "https://"),
         (url("https://a:b@id.example.com/", false), "jwks_url", "credentials"),
-        (url("nonsense", false), "jwks_url", "https://"),
     ] {
-        let problems =
-            Issuers::new(vec![trusted(), IssuerSettings { issuer: "other".to_owned(), ..settings(keys) }])
-                .unwrap_err();
+        let other = IssuerSettings { issuer: "other".to_owned(), ..settings(keys) };
+        let problems = Issuers::new(vec![trusted(), other]).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!((problems[0].position, problems[0].field), (1, field), "{problems:?}");
         assert!(problems[0].rule.contains(rule), "{problems:?}");
     }
     for keys in [
         url("https://id.example.com/jwks", false),
-        url("http://127.0.0.1:80/jwks", false),
         url("http://[::1]/jwks", false),
         url("http://localhost/jwks", false),
         url("http://id.internal/jwks", true),
@@ -236,14 +156,7 @@ fn invalid_settings_are_reported_by_position_and_field() {
     let own = IssuerSettings { issuer: "keepsake".to_owned(), ..trusted() };
     assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");
     assert_eq!(Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position, 1);
-}
-
-#[tokio::test]
-async fn no_issuer_is_trusted_by_default() {
     let token = KEYS.ed25519.token("ed", &valid());
-    let parsed = Untrusted::parse(&token).unwrap();
-    let refused = Issuers::default().verify(&parsed, now()).await;
-    assert_eq!(refused, Err(TokenError::Issuer));
-    assert!(Issuers::default().is_empty());
-    verify(&trusting(&KEYS.ed25519.pem()), &token).await.unwrap();
+    let nobody = Issuers::default().verify(&Untrusted::parse(&token).unwrap(), now()).await;
+    assert_eq!(nobody, Err(TokenError::Issuer), "nobody is trusted by default");
 }

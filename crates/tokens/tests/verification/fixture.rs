@@ -35,7 +35,6 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
 }
 
-/// Valid claims.
 pub(crate) fn valid() -> Value {
     json!({
         "iss": ISSUER,
@@ -49,19 +48,17 @@ pub(crate) fn valid() -> Value {
 }
 
 /// The valid claims with changes; null removes a claim.
-pub(crate) fn changed(changes: Value) -> Value {
+pub(crate) fn changed(changes: &Value) -> Value {
     let mut claims = valid();
-    let Value::Object(changes) = changes else {
-        panic!("the changes must be an object");
-    };
-    for (name, value) in changes {
-        if value.is_null() {
-            claims.as_object_mut().unwrap().remove(&name);
-        } else {
-            claims[name] = value;
-        }
-    }
+    let claims_by_name = claims.as_object_mut().unwrap();
+    claims_by_name.extend(changes.as_object().unwrap().clone());
+    claims_by_name.retain(|_, value| !value.is_null());
     claims
+}
+
+/// A token of valid claims with any header.
+pub(crate) fn signed(key: &IssuerKey, header: &Value) -> String {
+    key.token_with(&header.to_string(), &valid().to_string())
 }
 
 pub(crate) fn settings(keys: KeySource) -> IssuerSettings {
@@ -79,10 +76,15 @@ pub(crate) fn settings(keys: KeySource) -> IssuerSettings {
 
 /// Trusts the issuer with keys from a file with this text.
 pub(crate) fn trusting(text: &str) -> Issuers {
+    trusting_as(text, |settings| vec![settings])
+}
+
+/// Trusts an issuer with these keys by settings made from the usual ones.
+pub(crate) fn trusting_as(text: &str, make: impl Fn(IssuerSettings) -> Vec<IssuerSettings>) -> Issuers {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys");
     std::fs::write(&file, text).unwrap();
-    Issuers::new(vec![settings(KeySource::File(file))]).unwrap()
+    Issuers::new(make(settings(KeySource::File(file)))).unwrap()
 }
 
 /// Trusts all three keys by their names.

@@ -2,7 +2,6 @@
 
 use keepsake_testkit::issuer::{encode, unsigned};
 use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, Untrusted};
-use proptest::prelude::*;
 
 use crate::fixture::{KEYS, valid};
 
@@ -15,21 +14,15 @@ fn with_header(header: &str) -> String {
 }
 
 #[test]
-fn token_has_three_parts() {
-    for token in ["", ".", "..", "...", "a", "a.b", "a.b.c.d", "a..c", ".b.c"] {
-        assert_eq!(refusal(token), TokenError::Malformed, "{token}");
-    }
+fn token_has_three_parts_of_which_the_first_is_a_json_object() {
     let header = encode(br#"{"alg":"RS256"}"#);
-    assert_eq!(refusal(&format!("{header}..AA")), TokenError::Malformed);
-    assert_eq!(refusal(&format!("{header}.e30.AA.AA")), TokenError::Malformed);
     assert_eq!(refusal(&format!("{header}.e30.")), TokenError::Signature);
-}
-
-#[test]
-fn header_is_one_json_object_in_base64url() {
-    for header in [
+    let no_text = encode(b"{\"alg\":\"RS256\",\"x\":\"\xff\"}");
+    let parts = [format!("{header}..AA"), format!("{header}.e30.AA.AA"), format!("{no_text}.e30.AA")];
+    let others = ["", ".", "..", "a", "a.b", "a..c", ".b.c"].map(str::to_owned);
+    let alphabets = ["eyJhbGciOiJSUzI1NiJ9=.e30.AA", "eyJ+bGciOiJSUzI1NiJ9.e30.AA"].map(str::to_owned);
+    let headers = [
         "",
-        "[]",
         r#"["RS256",null,null,null]"#,
         "null",
         r#"{"alg":1}"#,
@@ -37,38 +30,25 @@ fn header_is_one_json_object_in_base64url() {
         r#"{"alg":"RS256","kid":1}"#,
         r#"{"kid":"a"}"#,
         r#"{"alg":"RS256"} x"#,
-        "{",
-    ] {
-        assert_eq!(refusal(&with_header(header)), TokenError::Malformed, "{header}");
-    }
-    let no_text = encode(b"{\"alg\":\"RS256\",\"x\":\"\xff\"}");
-    assert_eq!(refusal(&format!("{no_text}.e30.AA")), TokenError::Malformed);
-    assert_eq!(refusal("eyJhbGciOiJSUzI1NiJ9=.e30.AA"), TokenError::Malformed);
-    assert_eq!(refusal("eyJ+bGciOiJSUzI1NiJ9.e30.AA"), TokenError::Malformed);
-}
-
-#[test]
-fn critical_header_extension_is_refused() {
-    for header in [
-        r#"{"alg":"RS256","crit":["b64"],"b64":false}"#,
-        r#"{"alg":"RS256","crit":[]}"#,
-        r#"{"alg":"RS256","crit":"exp"}"#,
-    ] {
-        assert_eq!(refusal(&with_header(header)), TokenError::Critical, "{header}");
+    ];
+    for token in headers.map(with_header).into_iter().chain(parts).chain(others).chain(alphabets) {
+        assert_eq!(refusal(&token), TokenError::Malformed, "{token}");
     }
 }
 
 #[test]
-fn token_of_another_type_is_refused() {
-    for typ in ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", "Application/JWT"] {
-        let header = format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#);
-        let token = with_header(&header);
-        let parsed = Untrusted::parse(&token).unwrap();
-        assert!(!parsed.is_own(), "{typ}");
+fn critical_extension_or_another_type_is_refused() {
+    for crit in [r#"["b64"],"b64":false"#, "[]", "\"exp\""] {
+        let header = format!(r#"{{"alg":"RS256","crit":{crit}}}"#);
+        assert_eq!(refusal(&with_header(&header)), TokenError::Critical, "{header}");
     }
-    for typ in ["logout+jwt", "dpop+jwt", "secevent+jwt", "", "Keepsake+JWT", "application/", "ЯWT"] {
-        let header = format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#);
-        assert_eq!(refusal(&with_header(&header)), TokenError::Type, "{typ}");
+    let of_type = |typ: &str| with_header(&format!(r#"{{"alg":"RS256","typ":"{typ}"}}"#));
+    for typ in ["JWT", "jwt", "AT+JWT", "application/at+jwt", "Application/JWT"] {
+        let token = of_type(typ);
+        assert!(!Untrusted::parse(&token).unwrap().is_own(), "{typ}");
+    }
+    for typ in ["logout+jwt", "dpop+jwt", "", "Keepsake+JWT", "application/", "ЯWT"] {
+        assert_eq!(refusal(&of_type(typ)), TokenError::Type, "{typ}");
     }
 }
 
@@ -76,31 +56,8 @@ fn token_of_another_type_is_refused() {
 fn token_over_8_kib_is_refused_unparsed() {
     let token = KEYS.ed25519.token("ed", &valid());
     let longest = format!("{token}{}", "A".repeat(MAX_TOKEN_BYTES - token.len()));
-    assert!(Untrusted::parse(&longest).is_ok());
+    let parsed = Untrusted::parse(&longest).unwrap();
+    assert_eq!(format!("{parsed:?}"), "Untrusted { algorithm: EdDSA, is_own: false, .. }");
     assert_eq!(refusal(&format!("{longest}A")), TokenError::TooLong);
     assert_eq!(refusal(&".".repeat(1 << 20)), TokenError::TooLong);
-}
-
-#[test]
-fn nothing_shows_the_token() {
-    let token = KEYS.ed25519.token("ed", &valid());
-    let shown = format!("{:?}", Untrusted::parse(&token).unwrap());
-    assert_eq!(shown, "Untrusted { algorithm: EdDSA, is_own: false, .. }");
-    for error in [TokenError::Malformed, TokenError::Signature, TokenError::UnknownKey] {
-        assert!(!error.is_transient());
-        assert!(error.to_string().starts_with("the token"));
-    }
-    assert!(TokenError::KeysUnavailable.is_transient());
-}
-
-proptest! {
-    #[test]
-    fn no_text_panics(token in "\\PC{0,200}") {
-        let _ = Untrusted::parse(&token);
-    }
-
-    #[test]
-    fn no_header_panics(header in "\\{\"(alg|kid|typ|crit)\":\\PC{0,40}\\}", signature in "[A-Za-z0-9_=-]{0,20}") {
-        let _ = Untrusted::parse(&format!("{}.{signature}", unsigned(&header, "{}")));
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use keepsake_core::id::SessionId;
 use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
 use keepsake_testkit::issuer::{encode, unsigned};
@@ -52,27 +53,16 @@ fn issued_token_has_its_claims() {
 }
 
 #[test]
-fn token_lives_a_day_at_most() {
+fn token_lives_a_day_at_most_and_ends() {
     let day = Duration::from_hours(24);
-    for (life, is_issued) in [
-        (Duration::ZERO, false),
-        (Duration::from_secs(1), true),
-        (day, true),
-        (day + Duration::from_secs(1), false),
-    ] {
+    let second = Duration::from_secs(1);
+    for (life, is_issued) in [(Duration::ZERO, false), (second, true), (day, true), (day + second, false)] {
         let claims = OwnClaims { expires_at: now().plus(life), ..claims() };
         assert_eq!(ring().issue(&claims, now()).is_ok(), is_issued, "{life:?}");
     }
-    let nobody = KeyRing::default();
-    assert_eq!(nobody.issue(&claims(), now()), Err(TokenError::Unissuable));
-}
-
-#[test]
-fn token_ends() {
     let token = ring().issue(&claims(), now()).unwrap();
-    let last = now().plus(HOUR + Duration::from_secs(59));
-    verified(&ring(), &token, last).unwrap();
-    let over = last.plus(Duration::from_secs(1));
+    let over = now().plus(HOUR + Duration::from_mins(1));
+    verified(&ring(), &token, over.minus(second)).unwrap();
     assert_eq!(verified(&ring(), &token, over), Err(TokenError::Expired));
 }
 
@@ -80,18 +70,14 @@ fn token_ends() {
 fn key_signs_after_its_start_and_verifies_around_it() {
     let keys =
         || KeyRing::new(vec![key("token-2", 2, now().plus(HOUR), None), key("token-1", 1, now(), None)]);
-    let kid_at = |time| {
+    let just_before = now().plus(HOUR).minus(Duration::from_micros(1));
+    // A first key signs even before its start by this clock.
+    for (time, is_of_first) in [(at(0), true), (now(), true), (just_before, true), (now().plus(HOUR), false)]
+    {
         let token = keys().issue(&claims(), time).unwrap();
         verified(&keys(), &token, now()).unwrap();
-        let only_first = verified(&ring(), &token, now());
-        only_first.map(|_| "token-1")
-    };
-    assert_eq!(kid_at(now()), Ok("token-1"));
-    let just_before = now().plus(HOUR).minus(Duration::from_micros(1));
-    assert_eq!(kid_at(just_before), Ok("token-1"));
-    assert_eq!(kid_at(now().plus(HOUR)), Err(TokenError::UnknownKey));
-    // A first key signs even before its start by this clock.
-    assert_eq!(kid_at(at(0)), Ok("token-1"));
+        assert_eq!(verified(&ring(), &token, now()).is_ok(), is_of_first, "{time:?}");
+    }
 }
 
 #[test]
@@ -106,26 +92,23 @@ fn retired_key_neither_signs_nor_verifies() {
 
 #[test]
 fn token_of_another_ring_is_refused() {
-    let other = KeyRing::new(vec![key("token-1", 9, now(), None)]);
-    let token = other.issue(&claims(), now()).unwrap();
-    assert_eq!(verified(&ring(), &token, now()), Err(TokenError::Signature));
-    let unknown = KeyRing::new(vec![key("token-9", 1, now(), None)]);
-    let token = unknown.issue(&claims(), now()).unwrap();
-    assert_eq!(verified(&ring(), &token, now()), Err(TokenError::UnknownKey));
+    for (kid, byte, error) in [("token-1", 9, TokenError::Signature), ("token-9", 1, TokenError::UnknownKey)]
+    {
+        let other = KeyRing::new(vec![key(kid, byte, now(), None)]);
+        let token = other.issue(&claims(), now()).unwrap();
+        assert_eq!(verified(&ring(), &token, now()), Err(error));
+    }
 }
 
 /// A correctly signed token whose payload differs from a valid one.
 fn forged(changes: &Value) -> String {
-    use aws_lc_rs::signature::Ed25519KeyPair;
     let mut payload = json!({
         "iss": "keepsake", "aud": "keepsake", "sub": "ada", "actor": "user_actor",
         "tenant": TenantId::from_uuid(Uuid::from_u128(1)), "scopes": [], "stores": null,
         "iat": now().as_micros() / 1_000_000, "exp": now().as_micros() / 1_000_000 + 60,
         "jti": Uuid::from_u128(4).to_string(),
     });
-    for (name, value) in changes.as_object().unwrap() {
-        payload[name] = value.clone();
-    }
+    payload.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let header = r#"{"alg":"EdDSA","typ":"keepsake+jwt","kid":"token-1"}"#;
     let signed = unsigned(header, &payload.to_string());
     let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
@@ -142,7 +125,6 @@ fn foreign_claim_in_an_own_token_is_refused() {
         (json!({"actor": "session_actor"}), TokenError::Claim),
         (json!({"tenant": "acme"}), TokenError::Claim),
         (json!({"stores": ["x"]}), TokenError::Claim),
-        (json!({"stores": "memstore_x"}), TokenError::Claim),
         (json!({"sub": null}), TokenError::Subject),
         (json!({"exp": null}), TokenError::MissingExpiry),
         (json!({"jti": 1}), TokenError::Claim),

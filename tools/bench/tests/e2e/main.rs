@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use support::{Blobs, Deployment, Index, Run, run};
+use support::{Deployment, Pair, Run, run};
 
 /// As little as shows that everything works, and long enough for each round to
 /// have a request on a busy machine; the numbers mean nothing.
@@ -29,16 +29,18 @@ fn results(json: &Path) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_and_floor_are_measured_on_postgres_and_s3() {
-    server_and_floor_are_measured(Index::Postgres, Blobs::S3).await;
+    let found = server_and_floor_are_measured(Pair::PostgresS3, ["postgres", "s3"]).await;
+    assert_costs_of_s3(&found);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_and_floor_are_measured_on_sqlite() {
-    server_and_floor_are_measured(Index::Sqlite, Blobs::Index).await;
+    server_and_floor_are_measured(Pair::Sqlite, ["sqlite", "content in the index"]).await;
 }
 
-async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
-    let deployment = Deployment::new(index, blobs).await;
+/// The results, which have everything that was asked for.
+async fn server_and_floor_are_measured(pair: Pair, [index, blobs]: [&str; 2]) -> Vec<Value> {
+    let deployment = Deployment::new(pair).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let names = ["view", "list", "str_replace", "create", "mix", "agent", "cold"];
     let scenarios = &format!("--scenarios={}", names.join(","));
@@ -51,30 +53,23 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
         assert!(scanned["megabytes_per_second"].as_f64().unwrap() > 0.0, "{scanned}");
         assert!(table.contains("MB/s on one core"), "{table}");
     }
-    assert_eq!(report["setup"]["index"], index.name());
-    assert_eq!(report["setup"]["blobs"], blobs.name());
+    assert_eq!((&report["setup"]["index"], &report["setup"]["blobs"]), (&json!(index), &json!(blobs)));
     let found = report["results"].as_array().unwrap();
-    let measured: Vec<_> = found
-        .iter()
-        .map(|result| (&result["scenario"], &result["layout"], &result["stores"], &result["bar"]))
-        .collect();
+    let fields = ["scenario", "layout", "stores", "bar"];
+    let measured: Vec<_> = found.iter().map(|result| fields.map(|field| result[field].clone())).collect();
     let mut expected = Vec::new();
-    let bars = [json!(0.9), Value::Null, json!(0.8), json!(0.8), Value::Null, json!(0.8), Value::Null];
-    let layouts = [("spread", 64), ("tenant", 64), ("store", 1)];
+    let bars = [Some(0.9), None, Some(0.8), Some(0.8), None, Some(0.8), None];
     for (scenario, bar) in names.into_iter().zip(bars) {
-        for (layout, stores) in layouts {
-            let bar = if layout == "spread" { bar.clone() } else { Value::Null };
-            expected.push((json!(scenario), json!(layout), json!(stores), bar));
+        for (layout, stores) in [("spread", 64), ("tenant", 64), ("store", 1)] {
+            let bar = bar.filter(|_| layout == "spread");
+            expected.push([json!(scenario), json!(layout), json!(stores), json!(bar)]);
         }
     }
-    let expected: Vec<_> = expected.iter().map(|(a, b, c, d)| (a, b, c, d)).collect();
     assert_eq!(measured, expected);
     for result in found {
         assert_both_sides(result);
     }
-    if matches!(blobs, Blobs::S3) {
-        assert_costs_of_s3(found);
-    }
+    found.clone()
 }
 
 /// A creation is one PUT, a cold read is one GET, and each process's CPU time is known.
@@ -127,7 +122,7 @@ async fn one_command_measures_everything_and_writes_the_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fairness_is_measured_with_and_without_an_aggressor() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
     let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json).await.ok();
@@ -146,7 +141,7 @@ async fn fairness_is_measured_with_and_without_an_aggressor() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_and_retrievals_are_measured_together() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let table = bench(&[config.as_str(), "--search"], &json).await.ok();
     assert!(table.contains("warm p99"), "{table}");
@@ -164,7 +159,7 @@ async fn searches_and_retrievals_are_measured_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_with_the_floor() {
-    let deployment = Deployment::new(Index::Postgres, Blobs::Index).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     deployment.keepsake(&["migrate"]).await.ok();
     let server = deployment.command().start().await;
@@ -197,7 +192,7 @@ fn assert_both_sides(result: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_with_given_keys() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let (key, store_id) = deployment.key_and_store().await;
     let server = deployment.command().start().await;
     let json = deployment.results_file();

@@ -1,14 +1,14 @@
 //! A configured index and blob store, and runs of the two binaries.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use keepsake_testkit::keepsake_server::built_program;
-use keepsake_testkit::{ServerCommand, TestDatabase, fresh_database, s3, s3_options};
+use keepsake_testkit::{
+    ServerCommand, TestDatabase, bare_command, fresh_database, s3, s3_options, s3_section,
+};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
 
 /// The benchmark under test.
 pub(crate) fn bench() -> &'static Path {
@@ -32,13 +32,7 @@ impl Run {
 
 /// Runs a binary without any of Keepsake's variables.
 pub(crate) async fn run(binary: &Path, arguments: &[&str]) -> Run {
-    let mut command = Command::new(binary);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("KEEPSAKE_") {
-            command.env_remove(name);
-        }
-    }
-    let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
+    let output = bare_command(binary).args(arguments).output().await.unwrap();
     let run = Run {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -54,36 +48,14 @@ pub(crate) async fn run(binary: &Path, arguments: &[&str]) -> Run {
     run
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Index {
+/// Which index, and where its content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pair {
+    PostgresS3,
+    /// With content in the index.
     Postgres,
+    /// With content in the index.
     Sqlite,
-}
-
-impl Index {
-    /// Its name in the results.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Postgres => "postgres",
-            Self::Sqlite => "sqlite",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Blobs {
-    S3,
-    Index,
-}
-
-impl Blobs {
-    /// Its name in the results.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Index => "content in the index",
-        }
-    }
 }
 
 /// A configuration of an empty index and an empty blob store.
@@ -94,19 +66,16 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    pub(crate) async fn new(index: Index, blobs: Blobs) -> Self {
+    pub(crate) async fn new(pair: Pair) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let database = match index {
-            Index::Postgres => Some(fresh_database().await),
-            Index::Sqlite => None,
-        };
+        let database = if pair == Pair::Sqlite { None } else { Some(fresh_database().await) };
         let index_url = match &database {
             Some(database) => database.url(),
             None => format!("sqlite://{}/index.db", folder.path().display()),
         };
-        let blobs = match blobs {
-            Blobs::S3 => s3_section(),
-            Blobs::Index => "url = \"index:\"".to_owned(),
+        let blobs = match pair {
+            Pair::PostgresS3 => s3_section(s3_options(&s3::unique_prefix())),
+            Pair::Postgres | Pair::Sqlite => "url = \"index:\"".to_owned(),
         };
         let config = format!(
             "server = {{ listen = \"127.0.0.1:{{port}}\", drain_seconds = 0 }}\n\
@@ -116,7 +85,6 @@ impl Deployment {
         Self { command: ServerCommand::new(&built_program(), &config), _database: database, _folder: folder }
     }
 
-    /// The command of a server.
     pub(crate) fn command(&self) -> &ServerCommand {
         &self.command
     }
@@ -130,7 +98,6 @@ impl Deployment {
         self.command.config_file().with_file_name("results.json")
     }
 
-    /// Runs a command of the product.
     pub(crate) async fn keepsake(&self, arguments: &[&str]) -> Run {
         run(&built_program(), &[arguments, &[&self.config_flag()]].concat()).await
     }
@@ -148,23 +115,4 @@ impl Deployment {
         let store_id = made(&["store", "create", &tenant, "n", "-o", "json"], "id").await;
         (key, store_id)
     }
-}
-
-/// The keys of `[blobs]` for an unused prefix in the test's bucket.
-fn s3_section() -> String {
-    let options = s3_options(&s3::unique_prefix());
-    let credentials = options.settings.credentials.unwrap();
-    let ca_file =
-        options.settings.ca_file.map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
-    format!(
-        "url = \"s3://{}/{}\"\nendpoint = \"{}\"\nregion = \"{}\"\npath_style = true\n\
-         access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",
-        options.bucket,
-        options.prefix,
-        options.settings.endpoint.unwrap_or_default(),
-        options.settings.region.unwrap_or_default(),
-        credentials.access_key_id,
-        credentials.secret_access_key.expose_secret(),
-        ca_file.unwrap_or_default(),
-    )
 }

@@ -21,23 +21,17 @@ fn path_resolves_to_its_mount() {
     assert_eq!(file.memory(), Some(&path("/a/b.md")));
     assert_eq!(file.display_of(&path("/c.md")), "/memories/team-2/c.md");
     assert!(!file.is_root() && !file.is_mounts());
-    let mounted = parsed("/mnt/memory/team-2/a/b.md/");
-    assert_eq!(mounted.display(), "/mnt/memory/team-2/a/b.md");
-    assert_eq!((mounted.mount(), mounted.memory()), (file.mount(), file.memory()));
-    assert_eq!(mounted.display_of(&path("/c.md")), "/mnt/memory/team-2/c.md");
-}
-
-#[test]
-fn root_and_mounts_are_distinguished() {
+    let mount = parsed("/memories/notes/");
+    assert!(mount.is_root() && !mount.is_mounts());
+    assert_eq!((mount.mount(), mount.dir()), (Some(0), DirPath::root()));
     for text in ["/memories", "/memories/", "/mnt/memory"] {
         let place = parsed(text);
         assert!(place.is_mounts() && place.is_root() && place.mount().is_none(), "{text}");
     }
-    for text in ["/memories/notes", "/memories/notes/"] {
-        let place = parsed(text);
-        assert!(place.is_root() && !place.is_mounts(), "{text}");
-        assert_eq!((place.mount(), place.dir()), (Some(0), DirPath::root()));
-    }
+    let mounted = parsed("/mnt/memory/team-2/a/b.md/");
+    assert_eq!(mounted.display(), "/mnt/memory/team-2/a/b.md");
+    assert_eq!((mounted.mount(), mounted.memory()), (file.mount(), file.memory()));
+    assert_eq!(mounted.display_of(&path("/c.md")), "/mnt/memory/team-2/c.md");
 }
 
 #[test]

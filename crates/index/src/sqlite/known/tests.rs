@@ -1,7 +1,5 @@
 //! The rules by which answers are kept and forgotten.
 
-use std::ops::Range;
-
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
@@ -105,22 +103,6 @@ fn make(known: &KnownAnswers, changes: Changes) {
 }
 
 #[test]
-fn oldest_answers_are_forgotten_first() {
-    let known = KnownAnswers::default();
-    let look_up_all = |numbers: Range<usize>| {
-        for number in numbers {
-            look_up(&known, &numbered(number), Target::Missing);
-        }
-    };
-    look_up_all(0..2 * MAX_ENTRIES);
-    assert!(known.target(&numbered(0)).is_some());
-    look_up_all(2 * MAX_ENTRIES..2 * MAX_ENTRIES + 1);
-    assert!(known.target(&numbered(MAX_ENTRIES - 1)).is_none());
-    assert!(known.target(&numbered(MAX_ENTRIES)).is_some());
-    assert!(known.target(&numbered(2 * MAX_ENTRIES)).is_some());
-}
-
-#[test]
 fn changes_of_anything_forget_all_answers() {
     let known = KnownAnswers::default();
     let all = || (0..=MAX_ENTRIES).map(numbered);
@@ -189,47 +171,35 @@ fn nothing_is_kept_beyond_the_limits() {
     assert!(known.target(&numbered(room)).is_some());
     assert!(known.target(&numbered(0)).is_some());
 
+    (room..=2 * MAX_ENTRIES).for_each(|number| look_up(&known, &numbered(number), Target::Missing));
+    assert!(known.target(&numbered(1)).is_none(), "the oldest are forgotten first");
+    assert!(known.target(&numbered(2 * MAX_ENTRIES)).is_some());
+
     let listing = |max_entries| HeadAt { max_entries, ..at("/d") };
     for max_entries in 0..9 {
         look_up(&known, &listing(max_entries), directory());
     }
     assert!((0..5).all(|max_entries| known.target(&listing(max_entries)).is_none()));
     assert!((5..9).all(|max_entries| known.target(&listing(max_entries)).is_some()));
+
+    // Items of pages count.
+    let known = KnownAnswers::default();
+    let pages = ["/0", "/1", "/2"].map(|directory| first_page(directory, Depth::All, 1));
+    for asked in &pages {
+        known.keep_page(known.moment(), asked, &page(MAX_ENTRIES));
+    }
+    assert_eq!(known.page(&pages[0]), None);
+    assert!(known.page(&pages[2]).is_some());
 }
 
 /// A page of the directories below `/d`.
 fn page(number_of_items: usize) -> MemoryPage {
-    let item = || MemoryItem::Prefix(DirPath::root());
-    MemoryPage {
-        store: STORE,
-        expiry: Expiry::default(),
-        items: (0..number_of_items).map(|_| item()).collect(),
-    }
+    let items = vec![MemoryItem::Prefix(DirPath::root()); number_of_items];
+    MemoryPage { store: STORE, expiry: Expiry::default(), items }
 }
 
 fn first_page(path: &str, depth: Depth, limit: u32) -> PageAt {
     PageAt { place: at(path).place, depth, limit }
-}
-
-#[test]
-fn pages_are_known_by_their_depth_and_limit() {
-    let known = KnownAnswers::default();
-    let asked = first_page("/d", Depth::All, 7);
-    known.keep_page(known.moment(), &asked, &page(7));
-    look_up(&known, &at("/d"), directory());
-    assert_eq!(known.page(&asked), Some(page(7)));
-    for other in [
-        first_page("/d", Depth::Children, 7),
-        first_page("/d", Depth::All, 8),
-        first_page("/", Depth::All, 7),
-    ] {
-        assert_eq!(known.page(&other), None, "{other:?}");
-    }
-    for limit in 8..12 {
-        known.keep_page(known.moment(), &first_page("/d", Depth::All, limit), &page(0));
-    }
-    assert_eq!(known.page(&asked), None);
-    assert!(known.target(&at("/d")).is_some());
 }
 
 #[test]
@@ -255,31 +225,7 @@ fn pages_of_changed_directories_are_forgotten() {
 }
 
 #[test]
-fn items_of_pages_count() {
-    let known = KnownAnswers::default();
-    for number in 0..3 {
-        let asked = first_page(&format!("/{number}"), Depth::All, 1);
-        known.keep_page(known.moment(), &asked, &page(MAX_ENTRIES));
-    }
-    assert_eq!(known.page(&first_page("/0", Depth::All, 1)), None);
-    assert!(known.page(&first_page("/2", Depth::All, 1)).is_some());
-}
-
-#[test]
-fn new_heads_are_known() {
-    let known = KnownAnswers::default();
-    make(&known, put(None, "/new.md"));
-    let new = answer(Target::Memory(head("/new.md", 2, None)));
-    assert_eq!(known.target(&at("/new.md")), Some(new.clone()));
-    let listing = HeadAt { max_entries: 10, ..at("/new.md") };
-    assert_eq!(known.target(&listing), Some(new));
-    known.committing(put(None, "/failed.md"));
-    known.ended(false);
-    assert_eq!(known.target(&at("/failed.md")), None);
-}
-
-#[test]
-fn new_head_has_the_claim_of_another_replica() {
+fn new_head_is_known_with_the_claim_of_another_replica() {
     let known = KnownAnswers::default();
     for (replica, kept) in [(1, None), (2, Some(claim_of(2)))] {
         let before = head("/old.md", 1, Some(claim_of(replica)));
@@ -289,6 +235,9 @@ fn new_head_has_the_claim_of_another_replica() {
         assert_eq!(known.target(&at("/renamed.md")), Some(renamed));
         assert_eq!(known.target(&at("/old.md")), None);
     }
+    known.committing(put(None, "/failed.md"));
+    known.ended(false);
+    assert_eq!(known.target(&at("/failed.md")), None);
     make(&known, put(Some(head("/unknown.md", 1, None)), "/other.md"));
     assert_eq!(known.target(&at("/other.md")), None);
 }

@@ -160,8 +160,7 @@ mod tests {
         let long = format!("/{}.md", "é".repeat(126));
         let kept_as = kept(&long, &long, &[]);
         assert!(kept_as.len() - 1 <= MAX_NAME_BYTES && kept_as.ends_with(".conflict-T.md"), "{kept_as}");
-        let deep = format!("{}/n.md", format!("/{}", "d".repeat(199)).repeat(5));
-        let deep = format!("{}{deep}", "/0123456789012345");
+        let deep = format!("/0123456789012345{}/n.md", format!("/{}", "d".repeat(199)).repeat(5));
         assert_eq!(kept(&deep, &deep, &[]), "/n.conflict-T.md");
     }
 

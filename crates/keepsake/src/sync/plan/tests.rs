@@ -1,13 +1,13 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::{ContentHash, MemoryPath};
 use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use proptest::test_runner::Config;
+use proptest::test_runner::{Config, TestCaseResult};
 
 use super::model::Model;
-use super::{Action, Emptied, Known, Local, Settings, Side};
+use super::{Action, Emptied, Local, Settings, Side};
 
 fn path(text: &str) -> MemoryPath {
     MemoryPath::parse(text).unwrap()
@@ -28,34 +28,11 @@ fn synchronised(files: &[(&str, &str)]) -> Model {
     model
 }
 
-fn actions(model: &mut Model) -> Vec<Action> {
-    model.plan(false).actions
-}
-
-#[test]
-fn no_change_means_no_action() {
-    assert_eq!(actions(&mut synchronised(&[("/a", "1"), ("/b", "2")])), []);
-}
-
-#[test]
-fn change_of_one_side_is_carried_over() {
-    let mut model = synchronised(&[("/a", "1"), ("/b", "1"), ("/c", "1"), ("/d", "1")]);
-    model.folder.insert(path("/a"), hash("2"));
-    model.put(&path("/b"), hash("2"));
-    model.folder.remove(&path("/c"));
-    model.store.remove(&path("/d"));
-    let planned = actions(&mut model);
-    let kinds: Vec<_> = planned
-        .iter()
-        .map(|action| match action {
-            Action::DeleteRemote { .. } => "delete remote",
-            Action::DeleteLocal { .. } => "delete local",
-            Action::Download { .. } => "download",
-            Action::Replace { .. } => "replace",
-            _ => "another",
-        })
-        .collect();
-    assert_eq!(kinds, ["delete remote", "delete local", "download", "replace"]);
+/// Carries a whole plan out, after which the sides are equal.
+fn synchronise(model: &mut Model) {
+    let plan = model.plan(false);
+    model.carry_out(&plan, usize::MAX);
+    assert!(model.is_equal(), "{model:?}");
 }
 
 #[test]
@@ -65,23 +42,9 @@ fn change_wins_over_deletion() {
     model.store.remove(&path("/a"));
     model.put(&path("/b"), hash("3"));
     model.folder.remove(&path("/b"));
-    let plan = model.plan(false);
-    model.carry_out(&plan, usize::MAX);
-    assert!(model.is_equal());
+    synchronise(&mut model);
     assert_eq!(model.folder[&path("/a")], hash("2"));
     assert_eq!(model.folder[&path("/b")], hash("3"));
-}
-
-#[test]
-fn change_of_both_sides_keeps_both() {
-    let mut model = synchronised(&[("/n.md", "1")]);
-    model.folder.insert(path("/n.md"), hash("mine"));
-    model.put(&path("/n.md"), hash("theirs"));
-    let plan = model.plan(false);
-    model.carry_out(&plan, usize::MAX);
-    assert!(model.is_equal());
-    assert_eq!(model.folder[&path("/n.md")], hash("theirs"));
-    assert_eq!(model.folder[&path("/n.conflict-T1.md")], hash("mine"));
 }
 
 #[test]
@@ -90,7 +53,7 @@ fn memory_created_again_is_not_deleted() {
     model.folder.remove(&path("/a"));
     model.store.remove(&path("/a"));
     model.put(&path("/a"), hash("1"));
-    assert!(matches!(actions(&mut model).as_slice(), [Action::Download { .. }]));
+    assert!(matches!(model.plan(false).actions.as_slice(), [Action::Download { .. }]));
 }
 
 #[test]
@@ -105,13 +68,8 @@ fn renames_are_followed_on_both_sides() {
     model.store.insert(path("/e"), b);
     model.store.insert(path("/b"), c);
     let plan = model.plan(false);
-    assert!(
-        plan.actions
-            .iter()
-            .all(|action| matches!(action, Action::MoveLocal { .. } | Action::MoveRemote { .. })),
-        "{:?}",
-        plan.actions
-    );
+    let is_move = |action: &Action| matches!(action, Action::MoveLocal { .. } | Action::MoveRemote { .. });
+    assert!(plan.actions.iter().all(is_move), "{:?}", plan.actions);
     model.carry_out(&plan, usize::MAX);
     assert!(model.is_equal());
 }
@@ -122,9 +80,7 @@ fn edit_follows_the_rename_of_the_other_side() {
     let known = model.store.remove(&path("/a")).unwrap();
     model.store.insert(path("/b"), known);
     model.folder.insert(path("/a"), hash("2"));
-    let plan = model.plan(false);
-    model.carry_out(&plan, usize::MAX);
-    assert!(model.is_equal());
+    synchronise(&mut model);
     assert_eq!(model.store[&path("/b")].memory_id, known.memory_id);
     assert_eq!(model.store[&path("/b")].hash, hash("2"));
 }
@@ -134,10 +90,9 @@ fn ambiguous_rename_is_a_deletion_and_a_creation() {
     let mut model = synchronised(&[("/a", "1"), ("/b", "1")]);
     model.folder.clear();
     model.folder.insert(path("/c"), hash("1"));
-    let plan = model.plan(false);
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::MoveRemote { .. })));
-    model.carry_out(&plan, usize::MAX);
-    assert!(model.is_equal());
+    let is_move = |action: &Action| matches!(action, Action::MoveRemote { .. });
+    assert!(!model.plan(false).actions.iter().any(is_move));
+    synchronise(&mut model);
 }
 
 #[test]
@@ -148,9 +103,7 @@ fn file_in_the_place_of_a_directory_moves_away() {
         let mut model = Model::default();
         model.folder.insert(path(mine), hash("mine"));
         model.put(&path(theirs), hash("theirs"));
-        let plan = model.plan(false);
-        model.carry_out(&plan, usize::MAX);
-        assert!(model.is_equal());
+        synchronise(&mut model);
         assert_eq!(model.folder[&path(kept)], hash("mine"));
         assert_eq!(model.folder[&path(theirs)], hash("theirs"));
     }
@@ -161,18 +114,14 @@ fn emptied_side_is_detected() {
     let all: Vec<_> = (0..12).map(|number| format!("/{number}")).collect();
     let files: Vec<_> = all.iter().map(|name| (name.as_str(), name.as_str())).collect();
     for (gone, is_emptied) in [(6, false), (7, true), (12, true)] {
-        let mut model = synchronised(&files);
+        let [mut in_folder, mut in_store] = [synchronised(&files), synchronised(&files)];
         for name in &all[..gone] {
-            model.folder.remove(&path(name));
+            in_folder.folder.remove(&path(name));
+            in_store.store.remove(&path(name));
         }
-        let expected = is_emptied.then_some(Emptied::Folder);
-        assert_eq!(model.plan(false).emptied, expected, "{gone}");
-        let mut model = synchronised(&files);
-        for name in &all[..gone] {
-            model.store.remove(&path(name));
-        }
-        let expected = is_emptied.then_some(Emptied::Store);
-        assert_eq!(model.plan(false).emptied, expected, "{gone}");
+        let found = [in_folder.plan(false).emptied, in_store.plan(false).emptied];
+        let expected = [Emptied::Folder, Emptied::Store].map(|side| is_emptied.then_some(side));
+        assert_eq!(found, expected, "{gone}");
     }
     let mut small = synchronised(&[("/a", "1"), ("/b", "2")]);
     small.folder.remove(&path("/a"));
@@ -239,84 +188,70 @@ fn fits<'a>(mut paths: impl Iterator<Item = &'a MemoryPath>, new: &MemoryPath) -
 
 impl Edit {
     fn in_folder(&self, model: &mut Model) {
-        match self {
-            Self::Write(to, content) => {
-                let to = path(to);
-                if fits(model.folder.keys(), &to) {
-                    model.folder.insert(to, ContentHash::of(&[*content]));
-                }
-            }
-            Self::Delete(which) => {
-                if let Some(path) = nth(*which, model.folder.keys()) {
-                    model.folder.remove(&path);
-                }
-            }
-            Self::Rename(which, to) => {
-                let Some(from) = nth(*which, model.folder.keys()) else {
-                    return;
-                };
-                let to = path(to);
-                let content = model.folder.remove(&from).unwrap();
-                // As `mv` does, the rename replaces a file.
-                let to = if fits(model.folder.keys(), &to) { to } else { from };
-                model.folder.insert(to, content);
-            }
-        }
+        let write = |model: &mut Model, path: MemoryPath, content: u8| {
+            model.folder.insert(path, ContentHash::of(&[content]));
+        };
+        // As `mv` does, a rename replaces a file.
+        self.make(model, |model| &mut model.folder, write, |_, _| true);
     }
 
     fn in_store(&self, model: &mut Model) {
+        let write = |model: &mut Model, path: MemoryPath, content: u8| {
+            model.put(&path, ContentHash::of(&[content + 3]));
+        };
+        self.make(model, |model| &mut model.store, write, |store, to| !store.contains_key(to));
+    }
+
+    /// Makes the edit in a side, if the side can have the path.
+    fn make<V>(
+        &self,
+        model: &mut Model,
+        side: fn(&mut Model) -> &mut BTreeMap<MemoryPath, V>,
+        write: fn(&mut Model, MemoryPath, u8),
+        may_replace: fn(&BTreeMap<MemoryPath, V>, &MemoryPath) -> bool,
+    ) {
+        let paths: Vec<_> = side(model).keys().cloned().collect();
         match self {
             Self::Write(to, content) => {
                 let to = path(to);
-                if fits(model.store.keys(), &to) {
-                    model.put(&to, ContentHash::of(&[*content + 3]));
+                if fits(paths.iter(), &to) {
+                    write(model, to, *content);
                 }
             }
+            Self::Delete(_) | Self::Rename(..) if paths.is_empty() => {}
             Self::Delete(which) => {
-                if let Some(path) = nth(*which, model.store.keys()) {
-                    model.store.remove(&path);
-                }
+                side(model).remove(which.get(&paths));
             }
             Self::Rename(which, to) => {
-                let Some(from) = nth(*which, model.store.keys()) else {
-                    return;
-                };
-                let to = path(to);
-                let known: Known = model.store.remove(&from).unwrap();
-                let is_free = fits(model.store.keys(), &to) && !model.store.contains_key(&to);
-                model.store.insert(if is_free { to } else { from }, known);
+                let (from, to) = (which.get(&paths).clone(), path(to));
+                let side = side(model);
+                let content = side.remove(&from).unwrap();
+                let is_free = fits(side.keys(), &to) && may_replace(side, &to);
+                side.insert(if is_free { to } else { from }, content);
             }
         }
     }
 }
 
-fn nth<'a>(which: Index, paths: impl ExactSizeIterator<Item = &'a MemoryPath>) -> Option<MemoryPath> {
-    let paths: Vec<_> = paths.collect();
-    (!paths.is_empty()).then(|| (*which.get(&paths)).clone())
+/// Checks a property; a failure prints the seed that repeats it.
+fn for_any<S: Strategy>(cases: u32, values: &S, check: impl Fn(S::Value) -> TestCaseResult) {
+    let seed = Seed::new();
+    let done = seed.runner(Config::with_cases(cases)).run(values, check);
+    if let Err(error) = done {
+        panic!("{error}");
+    }
 }
 
 #[test]
 fn both_sides_become_equal_and_no_edit_is_lost() {
-    let seed = Seed::new();
-    let mut runner = seed.runner(Config::with_cases(4_000));
-    let rounds = prop::collection::vec(
-        (
-            prop::collection::vec(any_edit(), 0..6),
-            prop::collection::vec(any_edit(), 0..6),
-            // Steps after which the run is killed.
-            0..12_usize,
-        ),
-        1..5,
-    );
-    let done = runner.run(&rounds, |rounds| {
+    let edits = || prop::collection::vec(any_edit(), 0..6);
+    // The last number: steps after which the run is killed.
+    let rounds = prop::collection::vec((edits(), edits(), 0..12_usize), 1..5);
+    for_any(4_000, &rounds, |rounds| {
         let mut model = Model::default();
         for (folder, store, steps) in rounds {
-            for edit in &folder {
-                edit.in_folder(&mut model);
-            }
-            for edit in &store {
-                edit.in_store(&mut model);
-            }
+            folder.iter().for_each(|edit| edit.in_folder(&mut model));
+            store.iter().for_each(|edit| edit.in_store(&mut model));
             // Contents of the folder that the store never had.
             let edited: BTreeSet<_> = model
                 .folder
@@ -326,55 +261,32 @@ fn both_sides_become_equal_and_no_edit_is_lost() {
                 .collect();
             let plan = model.plan(false);
             model.carry_out(&plan, steps);
-            let plan = model.plan(false);
-            model.carry_out(&plan, usize::MAX);
-            prop_assert!(model.is_equal(), "{model:?}");
+            synchronise(&mut model);
             prop_assert!(edited.iter().all(|hash| model.history.contains(hash)));
             prop_assert_eq!(model.plan(false).actions, vec![]);
         }
         Ok(())
     });
-    if let Err(error) = done {
-        panic!("{error}");
-    }
 }
 
 #[test]
 fn new_content_of_either_side_stays_current() {
-    let seed = Seed::new();
-    let mut runner = seed.runner(Config::with_cases(2_000));
-    let edits = (
-        prop::collection::vec(any_edit(), 1..8),
-        prop::collection::vec(any_edit(), 1..8),
-        prop::collection::vec(any_edit(), 1..8),
-    );
-    let done = runner.run(&edits, |(before, folder, store)| {
+    let edits = || prop::collection::vec(any_edit(), 1..8);
+    for_any(2_000, &(edits(), edits(), edits()), |(before, folder, store)| {
         let mut model = Model::default();
-        for edit in &before {
-            edit.in_store(&mut model);
-        }
-        let plan = model.plan(false);
-        model.carry_out(&plan, usize::MAX);
-        let known: BTreeSet<_> = model.folder.values().map(|hash| *hash.as_bytes()).collect();
-        for edit in &folder {
-            edit.in_folder(&mut model);
-        }
-        for edit in &store {
-            edit.in_store(&mut model);
-        }
+        before.iter().for_each(|edit| edit.in_store(&mut model));
+        synchronise(&mut model);
         let contents = |model: &Model| -> BTreeSet<[u8; 32]> {
             let store = model.store.values().map(|known| known.hash);
             let all = model.folder.values().copied().chain(store);
             all.map(|hash| *hash.as_bytes()).collect()
         };
+        let known = contents(&model);
+        folder.iter().for_each(|edit| edit.in_folder(&mut model));
+        store.iter().for_each(|edit| edit.in_store(&mut model));
         let new: BTreeSet<_> = contents(&model).difference(&known).copied().collect();
-        let plan = model.plan(false);
-        model.carry_out(&plan, usize::MAX);
-        prop_assert!(model.is_equal(), "{model:?}");
+        synchronise(&mut model);
         prop_assert!(contents(&model).is_superset(&new));
         Ok(())
     });
-    if let Err(error) = done {
-        panic!("{error}");
-    }
 }

@@ -1,21 +1,21 @@
 //! A simple model of a store: a list of memories and a list of versions, changed by
 //! one call after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::ContentHash;
 use keepsake_core::path::is_visible;
 use keepsake_core::tool::{ToolPath, format_size, insert, str_replace};
 
 /// A memory, live or deleted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     pub(crate) path: String,
     pub(crate) content: String,
     pub(crate) is_live: bool,
     pub(crate) is_pinned: bool,
     /// The version whose blob holds the content.
-    pub(crate) blob: usize,
+    blob: usize,
 }
 
 /// One change.
@@ -54,43 +54,26 @@ pub(crate) enum Precondition {
     NotExists,
 }
 
-/// A call; memories and versions are named by their places in the model.
+/// What an update names.
+#[derive(Debug, Clone)]
+pub(crate) struct Edit {
+    pub(crate) content: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) pinned: Option<bool>,
+}
+
+/// A call; memories and versions are named by their places in the model. An erasure is
+/// waited for. In a batch, another operation follows that makes the memory `beside`.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
-    Create {
-        path: String,
-        content: String,
-        mode: Mode,
-    },
-    Update {
-        memory: usize,
-        content: Option<String>,
-        path: Option<String>,
-        pinned: Option<bool>,
-        precondition: Option<Precondition>,
-    },
-    Delete {
-        memory: usize,
-        expected: Option<String>,
-    },
-    Redact {
-        version: usize,
-    },
-    Restore {
-        version: usize,
-        precondition: Option<Precondition>,
-    },
+    Create { path: String, content: String, mode: Mode },
+    Update { memory: usize, edit: Edit, precondition: Option<Precondition> },
+    Delete { memory: usize, expected: Option<String> },
+    Redact(usize),
+    Restore { version: usize, precondition: Option<Precondition> },
     Tool(Tool),
-    /// An erasure, which is waited for.
-    Erase {
-        prefix: String,
-    },
-    /// The call as an operation of a batch, before another that makes a memory.
-    Batched {
-        call: Box<Call>,
-        is_atomic: bool,
-        beside: String,
-    },
+    Erase { prefix: String },
+    Batched { call: Box<Call>, is_atomic: bool, beside: String },
 }
 
 /// A call of the memory tool, or of an agent tool; paths are those of the store.
@@ -107,22 +90,17 @@ pub(crate) enum Tool {
 /// The expected answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The memory as it is now.
+    // The memory as it is now.
     Memory(usize),
     Deleted(usize),
-    /// The version, and other versions with the same content.
+    // The version, and other versions with the same content.
     Redacted(usize, Option<Vec<usize>>),
-    Tool {
-        is_error: bool,
-    },
-    Erased {
-        memories: usize,
-        versions: usize,
-    },
+    Tool { is_error: bool },
+    Erased { memories: usize, versions: usize },
     NotFound,
-    /// A content precondition does not hold: the memory, and what it holds.
+    // A content precondition does not hold: the memory, and what it holds.
     PreconditionFailed(usize, Option<String>),
-    /// This memory is in the way.
+    // This memory is in the way.
     PathConflict(usize),
     Conflict,
 }
@@ -142,6 +120,10 @@ pub(crate) fn sha256(content: &str) -> String {
 /// The directory of a memory, without a slash at the end.
 fn directory_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+fn whole_lines(text: &str) -> String {
+    format!("{}\n", text.trim_end_matches('\n'))
 }
 
 impl Model {
@@ -164,13 +146,10 @@ impl Model {
     /// Live memories below a directory, in the order of their paths.
     fn live_below(&self, directory: &str) -> Vec<usize> {
         let prefix = format!("{}/", directory.trim_end_matches('/'));
-        let mut below: Vec<_> = (0..self.memories.len())
-            .filter(|&memory| {
-                self.memories[memory].is_live && self.memories[memory].path.starts_with(&prefix)
-            })
-            .collect();
-        below.sort_by(|a, b| self.memories[*a].path.cmp(&self.memories[*b].path));
-        below
+        let memories = self.memories.iter().enumerate();
+        let below = memories.filter(|(_, memory)| memory.is_live && memory.path.starts_with(&prefix));
+        let below: BTreeMap<_, _> = below.map(|(number, memory)| (&memory.path, number)).collect();
+        below.into_values().collect()
     }
 
     /// How many memories are live, and their bytes.
@@ -258,40 +237,24 @@ impl Model {
     }
 
     fn write(&mut self, operation: &'static str, memory: usize, content: Option<(String, usize)>, by: usize) {
-        self.versions.push(Version {
-            memory,
-            operation,
-            path: Some(self.memories[memory].path.clone()),
-            content,
-            by,
-            is_redacted: false,
-            is_erased: false,
-        });
+        let path = Some(self.memories[memory].path.clone());
+        let (is_redacted, is_erased) = (false, false);
+        self.versions.push(Version { memory, operation, path, content, by, is_redacted, is_erased });
     }
 
     fn create(&mut self, path: &str, content: &str, by: usize) -> usize {
         let memory = self.memories.len();
-        let blob = self.versions.len();
-        self.memories.push(Memory {
-            path: path.to_owned(),
-            content: content.to_owned(),
-            is_live: true,
-            is_pinned: false,
-            blob,
-        });
-        self.write("created", memory, Some((content.to_owned(), blob)), by);
+        self.memories.push(Memory::default());
+        self.modify(memory, path, content, self.versions.len(), by);
         memory
     }
 
     /// Sets content (with the blob that holds it) and path in one version.
     fn modify(&mut self, memory: usize, path: &str, content: &str, blob: usize, by: usize) {
-        let was_live = self.memories[memory].is_live;
-        let it = &mut self.memories[memory];
-        path.clone_into(&mut it.path);
-        content.clone_into(&mut it.content);
-        it.blob = blob;
-        it.is_live = true;
-        let operation = if was_live { "modified" } else { "created" };
+        let was = &self.memories[memory];
+        let operation = if was.is_live { "modified" } else { "created" };
+        let (path, text) = (path.to_owned(), content.to_owned());
+        self.memories[memory] = Memory { path, content: text, is_live: true, is_pinned: was.is_pinned, blob };
         self.write(operation, memory, Some((content.to_owned(), blob)), by);
     }
 
@@ -304,9 +267,11 @@ impl Model {
     pub(crate) fn apply(&mut self, call: &Call, by: usize) -> Answer {
         match call {
             Call::Create { path, content, mode } => self.apply_create(path, content, *mode, by),
-            Call::Update { .. } => self.apply_update(call, by),
+            Call::Update { memory, edit, precondition } => {
+                self.apply_update(*memory, edit, precondition.as_ref(), by)
+            }
             Call::Delete { memory, expected } => self.apply_delete(*memory, expected.as_deref(), by),
-            Call::Redact { version } => self.apply_redact(*version),
+            Call::Redact(version) => self.apply_redact(*version),
             Call::Restore { version, precondition } => {
                 self.apply_restore(*version, precondition.as_ref(), by)
             }
@@ -325,14 +290,10 @@ impl Model {
 
     /// Forgets all memories that ever had a path below the prefix, as far as it is known.
     fn apply_erase(&mut self, prefix: &str) -> Answer {
-        let is_below = |version: &&Version| {
-            let path = version.path.as_deref();
-            path.is_some_and(|path| path.starts_with(prefix))
-        };
+        let is_below =
+            |version: &&Version| version.path.as_ref().is_some_and(|path| path.starts_with(prefix));
         let below = self.versions.iter().filter(is_below);
-        let mut memories: Vec<_> = below.map(|version| version.memory).collect();
-        memories.sort_unstable();
-        memories.dedup();
+        let memories: BTreeSet<_> = below.map(|version| version.memory).collect();
         let mut versions = 0;
         for version in &mut self.versions {
             if memories.contains(&version.memory) {
@@ -363,11 +324,14 @@ impl Model {
         }
     }
 
-    fn apply_update(&mut self, call: &Call, by: usize) -> Answer {
-        let Call::Update { memory, content, path, pinned, precondition } = call else {
-            unreachable!("only updates come here");
-        };
-        let memory = *memory;
+    fn apply_update(
+        &mut self,
+        memory: usize,
+        edit: &Edit,
+        precondition: Option<&Precondition>,
+        by: usize,
+    ) -> Answer {
+        let Edit { content, path, pinned } = edit;
         let was = self.memories[memory].clone();
         if !was.is_live {
             return Answer::NotFound;
@@ -379,25 +343,20 @@ impl Model {
         let is_applied = is_there
             && (asked_path || content.is_some())
             && pinned.is_none_or(|pinned| pinned == was.is_pinned);
+        let not_exists = precondition == Some(&Precondition::NotExists);
         if let Some(Precondition::Sha256(expected)) = precondition
             && *expected != sha256(&was.content)
             && !is_applied
         {
             return Answer::PreconditionFailed(memory, Some(was.content));
         }
-        if *precondition == Some(Precondition::NotExists) && path == was.path {
+        if not_exists && path == was.path {
             return Answer::Memory(memory);
         }
-        if path != was.path {
-            match self.obstacle(&path) {
-                Some(Obstacle::Taken { .. }) if *precondition == Some(Precondition::NotExists) => {
-                    return Answer::Memory(memory);
-                }
-                Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => {
-                    return Answer::PathConflict(memory);
-                }
-                None => {}
-            }
+        if path != was.path
+            && let Some(answer) = self.answer_instead_of_a_move(memory, &path, not_exists)
+        {
+            return answer;
         }
         if let Some(pinned) = pinned {
             self.memories[memory].is_pinned = *pinned;
@@ -408,6 +367,13 @@ impl Model {
             self.modify(memory, &path, &new_content, blob, by);
         }
         Answer::Memory(memory)
+    }
+
+    fn answer_instead_of_a_move(&self, memory: usize, path: &str, not_exists: bool) -> Option<Answer> {
+        match self.obstacle(path)? {
+            Obstacle::Taken { .. } if not_exists => Some(Answer::Memory(memory)),
+            Obstacle::Taken { memory, .. } | Obstacle::Above(memory) => Some(Answer::PathConflict(memory)),
+        }
     }
 
     fn apply_delete(&mut self, memory: usize, expected: Option<&str>, by: usize) -> Answer {
@@ -437,12 +403,12 @@ impl Model {
         let redacted = &mut self.versions[version];
         redacted.is_redacted = true;
         (redacted.path, redacted.content) = (None, None);
-        let same = |other: &&usize| match (&self.versions[**other].content, &it.content) {
+        let newest_first = (0..self.versions.len()).rev();
+        let also_in = newest_first.filter(|other| match (&self.versions[*other].content, &it.content) {
             (Some((other, _)), Some((content, _))) => other == content,
             _ => false,
-        };
-        let newest_first: Vec<_> = (0..self.versions.len()).rev().collect();
-        Answer::Redacted(version, Some(newest_first.iter().filter(same).copied().collect()))
+        });
+        Answer::Redacted(version, Some(also_in.collect()))
     }
 
     fn apply_restore(&mut self, version: usize, precondition: Option<&Precondition>, by: usize) -> Answer {
@@ -462,18 +428,11 @@ impl Model {
         {
             return Answer::PreconditionFailed(it.memory, was.is_live.then_some(was.content));
         }
-        if !was.is_live || was.path != path {
-            match self.obstacle(&path) {
-                Some(Obstacle::Taken { .. })
-                    if was.is_live && precondition == Some(&Precondition::NotExists) =>
-                {
-                    return Answer::Memory(it.memory);
-                }
-                Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => {
-                    return Answer::PathConflict(memory);
-                }
-                None => {}
-            }
+        let not_exists = was.is_live && precondition == Some(&Precondition::NotExists);
+        if (!was.is_live || was.path != path)
+            && let Some(answer) = self.answer_instead_of_a_move(it.memory, &path, not_exists)
+        {
+            return answer;
         }
         self.modify(it.memory, &path, &content, blob, by);
         Answer::Memory(it.memory)
@@ -495,19 +454,13 @@ impl Model {
                 self.edit(path, by, |_, content| Some(insert(content, *line, text).ok()?.content))?;
             }
             Tool::Append(path, text) => {
-                let lines = format!("{}\n", text.trim_end_matches('\n'));
-                match self.live_at(path) {
-                    Some(memory) => {
-                        let before = self.memories[memory].content.clone();
-                        let between = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-                        let content = format!("{before}{between}{lines}");
-                        self.modify(memory, path, &content, self.versions.len(), by);
-                    }
-                    None if self.obstacle(path).is_some() => return None,
-                    None => {
-                        self.create(path, &lines, by);
-                    }
-                }
+                let Some(memory) = self.live_at(path) else {
+                    return self.apply_tool(&Tool::Create(path.clone(), whole_lines(text)), by);
+                };
+                let before = &self.memories[memory].content;
+                let between = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+                let content = format!("{before}{between}{}", whole_lines(text));
+                self.modify(memory, path, &content, self.versions.len(), by);
             }
             Tool::Delete(path) => {
                 let gone = self.at_or_below(path)?;

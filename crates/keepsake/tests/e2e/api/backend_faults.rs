@@ -11,11 +11,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::support::{Store, ok, page_of, refused, strings, text};
+use super::support::{STORES, Store, delete, invalid, ok, page_of, refused, strings, text};
 use crate::support::client::send;
 use crate::support::command::keepsake;
 use crate::support::deployment::ServerConfig;
-use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
 /// Within which everything works again once a fault is over.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
@@ -73,36 +73,52 @@ fn behind(proxy: &FaultProxy) -> ServerConfig {
     ServerConfig { endpoint: Some(format!("http://{}", proxy.address())), ..ServerConfig::default() }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn refused_credentials_are_named_and_work_without_a_restart_once_corrected() {
-    let named = "credentials are refused by its object store";
-    corrected_without_a_restart("403 Forbidden", "SignatureDoesNotMatch", "access_denied", named).await;
+/// A server with a tenant, and the tenant's store.
+struct Subject {
+    server: Server,
+    store: Store,
+    tenant: Tenant,
+    deployment: Deployment,
+}
+
+impl Subject {
+    async fn new(pair: Pair, config: &ServerConfig) -> Self {
+        let deployment = Deployment::new(pair).await;
+        let tenant = deployment.tenant().await;
+        let server = deployment.start_with(config).await;
+        let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+        Self { server, store, tenant, deployment }
+    }
+
+    /// A write is taken soon, and then all is well.
+    async fn recovers(&self) {
+        let is_taken = async || self.store.try_create("/back", "x").await.status == 200;
+        eventually("a write is taken", BACK_WITHIN, is_taken).await;
+        says(&self.store.client, "ok", "ok").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_bucket_is_named_and_works_without_a_restart_once_made() {
-    let named = "settings do not fit its object store";
-    corrected_without_a_restart("404 Not Found", "NoSuchBucket", "misconfigured", named).await;
+async fn wrong_settings_of_s3_are_named_and_corrected_without_a_restart() {
+    let credentials = "credentials are refused by its object store";
+    let settings = "settings do not fit its object store";
+    tokio::join!(
+        corrected_without_a_restart("403 Forbidden", "SignatureDoesNotMatch", "access_denied", credentials),
+        corrected_without_a_restart("404 Not Found", "NoSuchBucket", "misconfigured", settings),
+    );
 }
 
 async fn corrected_without_a_restart(status: &'static str, code: &'static str, word: &str, named: &str) {
     let proxy = FaultProxy::start(&s3_that_refuses(status, code).await).await;
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start_with(&behind(&proxy)).await;
-    let client = server.client(&tenant);
-    let store = Store::new(&client, &tenant.store_id.to_string());
-
+    let subject = Subject::new(Pair::PostgresS3, &behind(&proxy)).await;
+    let Subject { server, store, .. } = &subject;
     let is_logged = async || {
         let output = server.output();
         output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
     };
     eventually("the log says so", Duration::from_secs(10), is_logged).await;
-    let probe = ready(&client).await;
-    assert_eq!(probe.status, 200);
-    let said = json!({"index": "ok", "blobs": word, "upkeep": "ok"});
-    assert_eq!(probe.json(), said);
-    for answer in create_both_ways(&store, "a", "one").await {
+    says(&store.client, "ok", word).await;
+    for answer in create_both_ways(store, "a", "one").await {
         let error = refused(&answer, 503, "overloaded_error");
         for part in [named, "the server's operator"] {
             assert!(text(&error["message"]).contains(part), "{error}");
@@ -113,54 +129,70 @@ async fn corrected_without_a_restart(status: &'static str, code: &'static str, w
 
     proxy.set_upstream(&real_s3());
     proxy.reset_connections();
-    eventually("a write is taken", BACK_WITHIN, async || store.try_create("/a", "one").await.status == 200)
-        .await;
-    says(&client, "ok", "ok").await;
+    subject.recovers().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_object_store_fails_uncached_calls_with_503_soon() {
+async fn silent_object_store_fails_only_calls_that_need_it_and_soon() {
     let proxy = FaultProxy::start(&real_s3()).await;
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start_with(&behind(&proxy)).await;
-    let other = deployment.start().await;
-    let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+    let subject = Subject::new(Pair::PostgresS3, &behind(&proxy)).await;
+    let Subject { deployment, tenant, store, .. } = &subject;
     let client = &store.client;
     let cached = store.create("/cached", "one word").await;
-    let elsewhere = store.seen_by(&other.client(&tenant));
-    let uncached = elsewhere.create("/uncached", "two").await;
-    let uncached_path = store.memory(&uncached);
     let search = format!("{}/search?query=word", store.path);
     ok(&client.get(&search).await);
+    // What another server wrote is in no cache of this one.
+    let other = deployment.start().await;
+    let elsewhere = store.seen_by(&other.client(tenant));
+    let memory = elsewhere.create("/a", "one").await;
+    let edited = elsewhere.update(&memory, &json!({"content": "two"})).await;
+    let doomed = elsewhere.create("/doomed", "three").await;
+    let (at, version) = (store.memory(&memory), store.version(&memory["memory_version_id"]));
 
     proxy.silence_all();
     let began_at = Instant::now();
-    let (reads, writes) = tokio::join!(
-        futures::future::join_all((0..4).map(|_| client.get(&uncached_path))),
-        futures::future::join_all(["/w1", "/w2", "/w3", "/w4"].map(|path| store.try_create(path, "x"))),
+    let answers = tokio::join!(
+        client.get(&at),
+        client.get(&version),
+        store.try_create("/w1", "x"),
+        store.try_create("/w2", "x"),
+        store.try_create("/w3", "x"),
     );
     // 5 seconds, and some for a machine that is busy.
     let took = began_at.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
-    for answer in reads.into_iter().chain(writes) {
-        refused(&answer, 503, "overloaded_error");
-        retry_after(&answer);
+    let view = json!({"command": "view", "path": "/memories/a"});
+    let [memories, versions] = [store.memories(), store.versions()].map(|list| format!("{list}?view=full"));
+    let content = json!({"content": "four"});
+    let more = tokio::join!(
+        client.get(&memories),
+        client.get(&versions),
+        store.try_update(&memory, &content),
+        client.call(&store.id, &view),
+    );
+    for answer in <[Answer; 5]>::from(answers).iter().chain(&<[Answer; 4]>::from(more)) {
+        refused(answer, 503, "overloaded_error");
+        retry_after(answer);
     }
+    // Other refusals come first.
+    invalid(&store.try_create("/bad//path", "x").await, "path");
+    says(client, "ok", "unavailable").await;
+
     assert_eq!(store.read(&cached).await["content"], "one word");
-    assert_eq!(store.paths().await, ["/cached", "/uncached"]);
+    assert_eq!(store.basic(&memory).await["content_sha256"], edited["content_sha256"]);
     ok(&client.get(&search).await);
-    let probe = ready(client).await;
-    let said = json!({"index": "ok", "blobs": "unavailable", "upkeep": "ok"});
-    assert_eq!((probe.status, probe.json()), (200, said));
+    let made = ok(&client.post(STORES, &json!({"name": "made"})).await);
+    ok(&delete(client, &format!("{STORES}/{}", text(&made["id"]))).await);
+    store.update(&memory, &json!({"path": "/moved"})).await;
+    store.delete(&doomed).await;
+    // The blob goes when the object store can be reached.
+    let redacted = store.redact(&memory["memory_version_id"]).await;
+    assert!(redacted["content_sha256"].is_null(), "{redacted}");
+    assert_eq!(store.paths().await, ["/cached", "/moved"]);
 
     proxy.heal().await;
-    eventually("a write is taken", BACK_WITHIN, async || store.try_create("/new", "x").await.status == 200)
-        .await;
-    for number in 0..20 {
-        store.create(&format!("/many/{number}"), "x").await;
-    }
-    assert_eq!(store.read(&uncached).await["content"], "two");
+    subject.recovers().await;
+    assert_eq!(store.read(&memory).await["content"], "two");
 }
 
 /// Limits the size of files that a process may write, as a full disk would; files
@@ -174,32 +206,25 @@ async fn limit_files(server: &Server, max_bytes: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_is_507_for_writes_and_reads_continue() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let store = Store::new(&client, &tenant.store_id.to_string());
+    let subject = Subject::new(Pair::Sqlite, &ServerConfig::default()).await;
+    let Subject { server, store, .. } = &subject;
     let memory = store.create("/a", "one word").await;
-
-    limit_files(&server, "2000").await;
-    let outcome = "may or may not have been made";
+    limit_files(server, "2000").await;
     for content in ["x".repeat(3_000), "x".to_owned()] {
-        for answer in create_both_ways(&store, "b", &content).await {
+        for answer in create_both_ways(store, "b", &content).await {
             let error = refused(&answer, 507, "overloaded_error");
-            assert!(text(&error["message"]).contains(outcome), "{error}");
-            assert_eq!(answer.header("x-should-retry"), "false");
+            assert!(text(&error["message"]).contains("may or may not have been made"), "{error}");
         }
     }
     assert_eq!(store.read(&memory).await["content"], "one word");
     assert_eq!(store.paths().await, ["/a"]);
-    ok(&client.get(&format!("{}/search?query=word", store.path)).await);
-    says(&client, "disk_full", "ok").await;
+    ok(&store.client.get(&format!("{}/search?query=word", store.path)).await);
+    says(&store.client, "disk_full", "ok").await;
 
-    limit_files(&server, "unlimited").await;
+    limit_files(server, "unlimited").await;
     let made = store.create("/b", &"x".repeat(3_000)).await;
     assert_eq!(store.read(&made).await["content"], "x".repeat(3_000));
-    says(&client, "ok", "ok").await;
-    assert_eq!(store.paths().await, ["/a", "/b"]);
+    subject.recovers().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,19 +238,19 @@ async fn damaged_or_missing_content_is_never_served_on_sqlite() {
 }
 
 async fn damaged_or_missing_content_is_never_served(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start().await;
-    let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+    let Subject { deployment, tenant, mut server, store } =
+        Subject::new(pair, &ServerConfig::default()).await;
     let damaged = store.create("/damaged", "zebra one").await;
     let missing = store.create("/missing", "zebra three").await;
     store.create("/whole", "zebra eleven").await;
     server.end().await;
     let blobs = deployment.blobs().await;
     let listed = blobs.list(Some(tenant.id), None, 10).await.unwrap();
-    let of_size = |size: u64| listed.iter().find(|blob| blob.size_bytes == size).unwrap().key;
-    let changed = of_size(damaged["content_size_bytes"].as_u64().unwrap());
-    for key in [changed, of_size(missing["content_size_bytes"].as_u64().unwrap())] {
+    let [changed, removed] = [&damaged, &missing].map(|memory| {
+        let mut blobs = listed.iter();
+        blobs.find(|blob| memory["content_size_bytes"] == blob.size_bytes).unwrap().key
+    });
+    for key in [changed, removed] {
         blobs.delete(&key).await.unwrap();
     }
     blobs.put(&changed, Bytes::from_static(b"zebra 0ne")).await.unwrap();
@@ -235,13 +260,12 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     server.restart().await;
     let store = store.seen_by(&server.client(&tenant));
     for memory in [&damaged, &missing] {
-        let path = format!("/memories{}", text(&memory["path"]));
+        let (at, path) = (store.memory(memory), format!("/memories{}", text(&memory["path"])));
         let insert = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"});
-        let view = json!({"command": "view", "path": path});
         for answer in [
-            store.client.get(&store.memory(memory)).await,
-            store.client.get(&store.memory(memory)).await,
-            store.client.call(&store.id, &view).await,
+            store.client.get(&at).await,
+            store.client.get(&at).await,
+            store.client.call(&store.id, &json!({"command": "view", "path": path})).await,
             store.client.call(&store.id, &insert).await,
         ] {
             refused(&answer, 500, "api_error");
@@ -252,44 +276,31 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     for limit in [1, 10] {
         let search = format!("{}/search?query=zebra&limit={limit}", store.path);
         let (hits, next) = page_of(&store.client.get(&search).await);
-        assert_eq!(strings(&hits, "path"), ["/whole"]);
-        assert_eq!(next, None);
+        assert_eq!((strings(&hits, "path"), next), (vec!["/whole".to_owned()], None));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_of_postgres_is_507_for_writes_and_reads_continue() {
-    let deployment = Deployment::new(Pair::Postgres).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
-    let store = Store::new(&client, &tenant.store_id.to_string());
+    let subject = Subject::new(Pair::Postgres, &ServerConfig::default()).await;
+    let store = &subject.store;
     let memory = store.create("/a", "one word").await;
     // What Postgres answers when it cannot extend a table's file.
     let fill = "CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
         RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
         CREATE TRIGGER disk_is_full BEFORE INSERT ON version EXECUTE FUNCTION disk_is_full(); \
         CREATE TRIGGER disk_is_full BEFORE INSERT ON replica EXECUTE FUNCTION disk_is_full()";
-    let database = deployment.database().await;
+    let database = subject.deployment.database().await;
     database.execute(fill.to_owned()).await;
-
     let error = refused(&store.try_create("/b", "x").await, 507, "overloaded_error");
     assert!(text(&error["message"]).contains("nothing was changed"), "{error}");
     assert_eq!(store.read(&memory).await["content"], "one word");
-    assert_eq!(store.paths().await, ["/a"]);
-    says(&client, "disk_full", "ok").await;
+    says(&store.client, "disk_full", "ok").await;
 
     database.execute("DROP FUNCTION disk_is_full CASCADE".to_owned()).await;
     database.close().await;
-    store.create("/b", "x").await;
-    says(&client, "ok", "ok").await;
-}
-
-/// What `keepsake config check --connect` says of each step.
-fn steps(stdout: &str) -> Vec<String> {
-    let is_step = |line: &&str| line.starts_with("index.url  ") || line.starts_with("blobs.url  ");
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    stdout.lines().filter(is_step).map(words).collect()
+    subject.recovers().await;
+    assert_eq!(store.paths().await, ["/a", "/back"]);
 }
 
 const ALL_OK: [&str; 6] = [
@@ -301,59 +312,45 @@ const ALL_OK: [&str; 6] = [
     "blobs.url delete ok -",
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn config_check_connects_on_postgres_and_s3() {
-    config_check_connects(Pair::PostgresS3).await;
+/// How `keepsake config check --connect` ends, and what it says of each step.
+async fn check(config: &str) -> (Option<i32>, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keepsake.toml");
+    std::fs::write(&file, config.replace("{port}", "0")).unwrap();
+    let file = file.display().to_string();
+    let run = keepsake(&["config", "check", "--connect", "--config", &file]).await;
+    for printed in [&run.stdout, &run.stderr] {
+        secrets::assert_none_in(printed, "keepsake config check --connect");
+    }
+    let is_step = |line: &&str| line.starts_with("index.url  ") || line.starts_with("blobs.url  ");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    (run.code, run.stdout.lines().filter(is_step).map(words).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn config_check_connects_on_sqlite() {
-    config_check_connects(Pair::Sqlite).await;
-}
-
-async fn config_check_connects(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let check = async |config: &str| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("keepsake.toml");
-        std::fs::write(&file, config.replace("{port}", "0")).unwrap();
-        let file = file.display().to_string();
-        let run = keepsake(&["config", "check", "--connect", "--config", &file]).await;
-        secrets::assert_none_in(&run.stdout, "keepsake config check --connect");
-        secrets::assert_none_in(&run.stderr, "keepsake config check --connect");
-        run
-    };
+async fn config_check_names_the_step_that_fails() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
     let config = deployment.config(&ServerConfig::default());
-    let all_ok = if pair.has_s3() { &ALL_OK[..] } else { &ALL_OK[..1] };
-    let run = check(&config).await;
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert_eq!(steps(&run.stdout), all_ok);
-    // Beside a server too, and nothing is left behind.
+    // Beside a server, and nothing is left behind.
     let mut server = deployment.start().await;
-    assert_eq!(check(&config).await.code, Some(0));
+    assert_eq!(check(&config).await, (Some(0), ALL_OK.map(str::to_owned).to_vec()));
     server.end().await;
     assert_eq!(deployment.blobs().await.list(None, None, 10).await.unwrap(), []);
 
-    if pair.has_s3() {
-        let broken = config.replace("secret_access_key = \"", "secret_access_key = \"not-it-");
-        let run = check(&broken).await;
-        assert_eq!(run.code, Some(1));
-        let said = steps(&run.stdout);
-        assert_eq!(said[0], ALL_OK[0]);
-        assert!(said[1].starts_with("blobs.url connect failed "), "{said:?}");
-        let is_well = |step: &String| step.starts_with("blobs.url") && step.ends_with(" ok -");
-        assert!(!said.iter().any(is_well), "{said:?}");
-    }
+    let broken = config.replace("secret_access_key = \"", "secret_access_key = \"not-it-");
+    let (code, said) = check(&broken).await;
+    assert_eq!((code, said[0].as_str()), (Some(1), ALL_OK[0]));
+    assert!(said[1].starts_with("blobs.url connect failed "), "{said:?}");
+    assert!(!said[1..].iter().any(|step| step.ends_with(" ok -")), "{said:?}");
+    let broken = config.replace(&deployment.index_url(), "postgres://u:p@127.0.0.1:1/none");
+    let (code, said) = check(&broken).await;
+    assert!(code == Some(1) && said[0].starts_with("index.url connect failed "), "{said:?}");
+    assert_eq!(said[1..], ALL_OK[1..]);
 
-    let broken = if pair.has_postgres() {
-        config.replace(&deployment.index_url(), "postgres://u:p@127.0.0.1:1/none")
-    } else {
-        std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
-        config.clone()
-    };
-    let run = check(&broken).await;
-    assert_eq!(run.code, Some(1));
-    let said = steps(&run.stdout);
-    assert!(said[0].starts_with("index.url connect failed "), "{said:?}");
-    assert_eq!(said[1..], all_ok[1..]);
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let config = deployment.config(&ServerConfig::default());
+    assert_eq!(check(&config).await, (Some(0), vec![ALL_OK[0].to_owned()]));
+    std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
+    let (code, said) = check(&config).await;
+    assert!(code == Some(1) && said[0].starts_with("index.url connect failed "), "{said:?}");
 }

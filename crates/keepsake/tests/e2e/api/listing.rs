@@ -1,29 +1,15 @@
 //! Lists of memories: order, prefixes, depth, pages.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
-use super::support::{Place, Store, all, invalid, ok, page_of, shows, strings};
+use super::support::{Place, STORES, Store, all, invalid, ok, page_of, shows, strings};
 
-/// With names that sort otherwise by letters, by segments or by case.
-const PATHS: &str = "/ space|/%41|/.hidden|/.hidden-dir/x|/0|/A|/Z/a|/a b/c|/a!/c|/a-|/a-b/x|/a.b|/a/a/1|/a/a/2|\
-    /a/a-/3|/a/á|/aa|/b|/node_modules/y|/z|/~|/é";
-
-fn paths() -> Vec<String> {
-    let mut paths: Vec<_> = PATHS.split('|').map(str::to_owned).collect();
-    paths.sort();
-    paths
-}
-
-async fn filled(place: &Place) -> (Store, Vec<String>) {
-    let store = place.store();
-    let paths = paths();
-    // Made in another order than they are listed.
-    let (odd, even) = (paths.iter().skip(1).step_by(2), paths.iter().step_by(2));
-    for path in odd.chain(even.rev()) {
-        store.create(path, path).await;
-    }
-    (store, paths)
-}
+/// With names that sort otherwise by letters, by segments or by case, and with the signs
+/// of patterns.
+const PATHS: &str = "/ space|/%41|/.hidden|/.hidden-dir/x|/A|/Z/a|/a b/c|/a!/c|/a%/1|/a*/1|/a-|/a-b/x|/a.b|/aXb/1|\
+    /a[b]/1|/a\\b/1|/a_b/1|/a/a/1|/a/a/2|/a/a-/3|/a/á|/aa|/ab/1|/b|/node_modules/y|/z|/~|/é/1";
 
 async fn listed(store: &Store, query: &str) -> Vec<Value> {
     all(&store.client, &format!("{}?{query}", store.memories())).await
@@ -33,100 +19,63 @@ async fn listed_paths(store: &Store, query: &str) -> Vec<String> {
     strings(&listed(store, query).await, "path")
 }
 
-fn below(paths: &[String], prefix: &str) -> Vec<String> {
-    let below = paths.iter().filter(|path| path.starts_with(prefix));
-    below.cloned().collect()
+fn encoded(prefix: &str) -> String {
+    let mut encoded = String::new();
+    for byte in prefix.bytes() {
+        write!(encoded, "%{byte:02X}").unwrap();
+    }
+    encoded
 }
 
 /// The files directly in a directory, and its subdirectories.
-fn children(paths: &[String], prefix: &str) -> Vec<String> {
-    let mut children: Vec<_> = below(paths, prefix)
-        .iter()
-        .map(|path| match path[prefix.len()..].split_once('/') {
-            Some((directory, _)) => format!("{prefix}{directory}/"),
-            None => path.clone(),
-        })
-        .collect();
+fn children(below: &[String], directory: &str) -> Vec<String> {
+    let child = |path: &String| match path[directory.len()..].split_once('/') {
+        Some((name, _)) => format!("{directory}{name}/"),
+        None => path.clone(),
+    };
+    let mut children: Vec<_> = below.iter().map(child).collect();
     children.sort();
     children.dedup();
     children
 }
 
-fn encoded(prefix: &str) -> String {
-    prefix
-        .bytes()
-        .map(|byte| {
-            if byte.is_ascii_alphanumeric() || byte == b'/' {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect()
-}
-
-pub(super) async fn memories_are_listed_in_byte_order_of_their_paths(place: Place) {
-    let (store, paths) = filled(&place).await;
+pub(super) async fn directories_are_listed_in_byte_order(place: Place) {
+    let store = place.store();
+    let mut paths: Vec<_> = PATHS.split('|').map(str::to_owned).collect();
+    paths.sort();
+    // Made in another order than they are listed.
+    let (odd, even) = (paths.iter().skip(1).step_by(2), paths.iter().step_by(2));
+    for path in odd.chain(even.rev()) {
+        store.create(path, path).await;
+    }
     assert_eq!(listed_paths(&store, "limit=100").await, paths);
-    assert_eq!(listed_paths(&store, "depth=0").await, paths);
-    assert_eq!(listed_paths(&store, "path_prefix=/").await, paths);
     for item in listed(&store, "limit=7").await {
-        assert_eq!(item["type"], "memory");
-        assert!(item["content"].is_null());
         assert_eq!(item, store.basic(&item).await);
     }
-}
-
-pub(super) async fn prefix_matches_whole_segments(place: Place) {
-    let (store, paths) = filled(&place).await;
-    for prefix in ["/", "/a/", "/a/a/", "/a-b/", "/a b/", "/.hidden-dir/", "/Z/", "/node_modules/"] {
-        let expected = below(&paths, prefix);
-        assert!(!expected.is_empty());
+    for item in listed(&store, "depth=1").await {
+        if item["id"].is_null() {
+            assert_eq!(item, json!({"type": "memory_prefix", "path": item["path"]}));
+        } else {
+            assert_eq!(item["type"], "memory");
+        }
+    }
+    // A prefix is a directory: whole segments, no pattern, and case matters.
+    let directories =
+        "/|/a/|/a/a/|/a-b/|/a b/|/a%/|/a*/|/a[b]/|/a\\b/|/a_b/|/.hidden-dir/|/Z/|/node_modules/|/é/";
+    let empty = "/b/|/A/|/z/a/|/a/á/|/a/a/1/|/nothing/at/all/|/%41/";
+    for directory in directories.split('|').chain(empty.split('|')) {
+        let below = paths.iter().filter(|path| path.starts_with(directory));
+        let below: Vec<_> = below.cloned().collect();
         for limit in [1, 3, 100] {
-            let query = format!("path_prefix={}&limit={limit}", encoded(prefix));
-            assert_eq!(listed_paths(&store, &query).await, expected, "{query}");
-            let (query, expected) = (format!("{query}&depth=1"), children(&paths, prefix));
-            assert_eq!(listed_paths(&store, &query).await, expected, "{query}");
-        }
-    }
-    // Files are no directories, case matters, nothing is somewhere.
-    for prefix in "/b/ /A/ /z/a/ /a/á/ /a/a/1/ /nothing/at/all/ /%41/".split(' ') {
-        for depth in [0, 1] {
-            let query = format!("path_prefix={}&depth={depth}", encoded(prefix));
-            assert_eq!(listed_paths(&store, &query).await, [""; 0], "{query}");
+            let query = format!("path_prefix={}&limit={limit}", encoded(directory));
+            assert_eq!(listed_paths(&store, &query).await, below, "{query}");
+            let query = format!("{query}&depth=1");
+            assert_eq!(listed_paths(&store, &query).await, children(&below, directory), "{query}");
         }
     }
 }
 
-pub(super) async fn prefix_is_not_a_pattern(place: Place) {
-    let store = place.store();
-    let paths = ["/a%/1", "/a*/1", "/aXb/1", "/a[b]/1", "/a\\b/1", "/a_b/1", "/ab/1", "/é/1"];
-    for path in paths {
-        store.create(path, "x").await;
-    }
-    for path in paths {
-        let prefix = encoded(path.trim_end_matches('1'));
-        for depth in [0, 1] {
-            let query = format!("path_prefix={prefix}&depth={depth}");
-            assert_eq!(listed_paths(&store, &query).await, [path], "{query}");
-        }
-    }
-}
-
-pub(super) async fn bad_prefixes_are_refused(place: Place) {
-    let store = place.store();
-    store.create("/a/b", "x").await;
-    let prefixes = "|a|a/|/a|/a/b|//|/a//|//a/|/./|/a/../|/a\0/|/a\u{200b}/|/e\u{301}/";
-    for prefix in prefixes.split('|') {
-        for depth in ["", "&depth=1"] {
-            let query = format!("path_prefix={}{depth}", encoded(prefix));
-            let list = format!("{}?{query}", store.memories());
-            invalid(&place.client.get(&list).await, "path_prefix");
-        }
-    }
-}
-
-pub(super) async fn listing_of_a_path_has_the_memory_there_or_nothing(place: Place) {
+pub(super) async fn list_of_a_path_has_the_memory_there_or_nothing(place: Place) {
     let store = place.store();
     store.create("/a/b.md", "text").await;
     let found = listed(&store, "path=/a/b.md&view=full").await;
@@ -135,63 +84,45 @@ pub(super) async fn listing_of_a_path_has_the_memory_there_or_nothing(place: Pla
     };
     shows(memory, &json!({"path": "/a/b.md", "content": "text"}));
     for nothing in ["/a", "/a/c.md", "/b.md"] {
-        let query = format!("path={nothing}");
-        assert_eq!(listed_paths(&store, &query).await, [""; 0], "{query}");
+        assert_eq!(listed_paths(&store, &format!("path={nothing}")).await, [""; 0], "{nothing}");
     }
-    for query in ["path=/a/b.md&depth=1", "path=a/b.md"] {
+    let refused = async |query: &str, named: &str| {
         let list = format!("{}?{query}", store.memories());
-        invalid(&place.client.get(&list).await, "path");
+        invalid(&place.client.get(&list).await, named);
+    };
+    refused("path=/a/b.md&depth=1", "path").await;
+    refused("path=a/b.md", "path").await;
+    for prefix in "|a/|/a|//|/a//|/a/../|/a\0/|/a\u{200b}/|/e\u{301}/".split('|') {
+        refused(&format!("path_prefix={}", encoded(prefix)), "path_prefix").await;
     }
 }
 
-pub(super) async fn depth_one_rolls_up_what_is_deeper(place: Place) {
-    let (store, paths) = filled(&place).await;
-    let items = listed(&store, "depth=1&limit=100").await;
-    assert_eq!(strings(&items, "path"), children(&paths, "/"));
-    for item in &items {
-        let path = item["path"].as_str().unwrap();
-        if path.ends_with('/') {
-            assert_eq!(*item, json!({"type": "memory_prefix", "path": path}));
-        } else {
-            assert_eq!(item["type"], "memory");
-            assert!(item["id"].is_string());
-        }
-    }
-    // `-` and `.` come before `/`: so do their names before the directory.
-    let of_a: Vec<_> = strings(&items, "path").into_iter().filter(|path| path.starts_with("/a")).collect();
-    assert_eq!(of_a, ["/a b/", "/a!/", "/a-", "/a-b/", "/a.b", "/a/", "/aa"]);
-}
-
-pub(super) async fn page_with_content_has_at_most_20(place: Place) {
+pub(super) async fn page_has_20_items_or_up_to_100_without_content(place: Place) {
     let store = place.store();
     for n in 0..21 {
-        store.create(&format!("/{n:02}"), &format!("content {n}")).await;
-        store.create(&format!("/d/{n:02}/x"), "deep").await;
+        store.create(&format!("/d/{n:02}/x"), &format!("{n}")).await;
+        place.new_store("filler").await;
     }
     let (memories, versions) = (store.memories(), store.versions());
-    for (list, whole) in [
-        (format!("{memories}?path_prefix=/&view=full"), 42),
-        (format!("{memories}?path_prefix=/d/&depth=1&view=full"), 21),
-        (format!("{versions}?view=full"), 42),
+    for (list, most) in [
+        (format!("{STORES}?"), 22),
+        (format!("{memories}?"), 21),
+        (format!("{memories}?depth=1&path_prefix=/d/&view=full"), 20),
+        (format!("{versions}?"), 21),
+        (format!("{versions}?view=full"), 20),
     ] {
-        for limit in ["", "&limit=20", "&limit=21", "&limit=100"] {
+        for (limit, expected) in [("", 20), ("&limit=19", 19), ("&limit=100", most)] {
             let (items, next) = page_of(&place.client.get(&format!("{list}{limit}")).await);
-            assert_eq!(items.len(), 20, "{list}{limit}");
-            assert!(next.is_some());
+            assert_eq!(items.len(), expected, "{list}{limit}");
+            assert_eq!(next.is_none(), expected > 20, "{list}{limit}");
         }
-        let (items, _) = page_of(&place.client.get(&format!("{list}&limit=19")).await);
-        assert_eq!(items.len(), 19, "{list}");
-        let all = all(&place.client, &format!("{list}&limit=100")).await;
-        assert_eq!(all.len(), whole);
-        invalid(&place.client.get(&format!("{list}&limit=101")).await, "limit");
+        assert!(all(&place.client, &format!("{list}&limit=100")).await.len() > 20);
+        for limit in ["0", "101", "abc", "-1", "1.5", "18446744073709551616"] {
+            invalid(&place.client.get(&format!("{list}&limit={limit}")).await, "limit");
+        }
     }
-    for item in listed(&store, "view=full").await {
-        let path = item["path"].as_str().unwrap();
-        let expected = match path[1..].parse::<usize>() {
-            Ok(n) => format!("content {n}"),
-            Err(_) => "deep".to_owned(),
-        };
-        assert_eq!(item["content"], expected, "{path}");
+    for (number, item) in listed(&store, "view=full").await.iter().enumerate() {
+        assert_eq!(item["content"], format!("{number}"));
     }
 }
 
@@ -199,8 +130,7 @@ pub(super) async fn page_with_content_has_at_most_20(place: Place) {
 async fn assert_first_pages(store: &Store, memory: &Value) {
     for _ in 0..2 {
         for query in ["", "path_prefix=/d/", "path_prefix=/d/&depth=1"] {
-            let listed = listed(store, query).await;
-            assert_eq!(listed, [store.basic(memory).await], "{query}");
+            assert_eq!(listed(store, query).await, [store.basic(memory).await], "{query}");
         }
     }
 }

@@ -21,6 +21,10 @@ pub(super) fn attached(store: &Store, access: &str) -> Value {
     json!({"type": "memory_store", "memory_store_id": store.id, "access": access})
 }
 
+pub(super) fn view(path: &str) -> Value {
+    json!({"command": "view", "path": path})
+}
+
 /// A session and a client with its token.
 pub(super) async fn open(client: &Client, resources: &[Value]) -> (Value, String, Client) {
     let session = new_session(client, &attaching(resources)).await;
@@ -32,6 +36,11 @@ pub(super) async fn open(client: &Client, resources: &[Value]) -> (Value, String
 pub(super) async fn call(client: &Client, session: &str, input: &Value) -> (String, bool) {
     let answer = ok(&client.post(&format!("{session}/tool_calls"), input).await);
     (text(&answer["content"]).to_owned(), answer["is_error"] == true)
+}
+
+/// One field of each store that is attached to a session.
+pub(super) fn of_resources(session: &Value, field: &str) -> Vec<String> {
+    strings(session["resources"].as_array().unwrap(), field)
 }
 
 /// Calls that change a session that a store is attached to, and answer with what it is then.
@@ -47,18 +56,17 @@ pub(super) fn changes(session: &str, store: &Store, other: &Store) -> [(String, 
 }
 
 pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
-    let store = place.new_store("Team Rules").await;
+    let (client, store) = (&place.client, place.new_store("Team Rules").await);
     let whole = json!({
         "agent": {"type": "agent_with_overrides", "id": "agent_1", "version": 3, "model": "m", "system": "Be kind."},
         "environment_id": "env_1", "title": "Fix it", "metadata": {"a": "b"}, "vault_ids": ["vlt_1"],
         "resources": [{"type": "memory_store", "memory_store_id": store.id, "access": "read_only", "prompt": "Read."}],
         "initial_events": [], "budget": null,
     });
-    let made = new_session(&place.client, &whole).await;
+    let made = new_session(client, &whole).await;
     assert_fields(&made, &format!("{FIELDS} token"));
     assert_id(&made["id"], "sesn_");
     assert_time(&made["created_at"]);
-    assert_time(&made["updated_at"]);
     let expected = json!({
         "type": "session", "title": "Fix it", "metadata": {"a": "b"}, "vault_ids": ["vlt_1"],
         "environment_id": "env_1", "status": "idle", "archived_at": null, "budget": null, "deployment_id": null,
@@ -72,73 +80,58 @@ pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
     shows(&made, &expected);
     let resource = &made["resources"][0];
     assert_id(&resource["id"], "sesrsc_");
-    assert_time(&resource["created_at"]);
     let expected = json!({
         "id": resource["id"], "type": "memory_store", "memory_store_id": store.id, "access": "read_only",
         "instructions": "Read.", "name": "Team Rules", "description": "", "mount_path": "/mnt/memory/team-rules",
         "created_at": resource["created_at"], "updated_at": resource["updated_at"],
     });
     assert_eq!(*resource, expected);
-    let prompt = text(&made["system_prompt"]);
-    assert!(prompt.contains("/memories/team-rules") && prompt.contains("Read."), "{prompt}");
 
     // The attachment keeps the store's first name and description.
-    let renamed = json!({"name": "Other", "description": "Other."});
-    ok(&place.client.post(&store.path, &renamed).await);
+    ok(&client.post(&store.path, &json!({"name": "Other", "description": "Other."})).await);
     // Later reads return everything except the token.
     let mut shown = made.clone();
     shown.as_object_mut().unwrap().remove("token");
     let path = format!("{SESSIONS}/{}", text(&made["id"]));
-    assert_eq!(ok(&place.client.get(&path).await), shown);
-    assert_eq!(all(&place.client, &format!("{SESSIONS}?limit=1")).await, [shown.clone()]);
+    assert_eq!(ok(&client.get(&path).await), shown);
+    assert_eq!(all(client, &format!("{SESSIONS}?limit=1")).await, [shown]);
     for id in [text(&resource["id"]), &store.id] {
-        let at = format!("{path}/resources/{id}");
-        assert_eq!(&ok(&place.client.get(&at).await), resource);
+        assert_eq!(&ok(&client.get(&format!("{path}/resources/{id}")).await), resource);
     }
-    let archived = ok(&place.client.post(&format!("{path}/archive"), &json!({})).await);
+    let archived = ok(&client.post(&format!("{path}/archive"), &json!({})).await);
+    assert_fields(&archived, FIELDS);
     assert_eq!(archived["status"], "terminated");
     assert_time(&archived["archived_at"]);
-    assert_fields(&archived, FIELDS);
-    let gone = ok(&delete(&place.client, &path).await);
+    let gone = ok(&delete(client, &path).await);
     assert_eq!(gone, json!({"id": made["id"], "type": "session_deleted"}));
-    not_found(&place.client.get(&path).await);
+    not_found(&client.get(&path).await);
 }
 
 pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place) {
     let (client, store) = (&place.client, place.store());
-    let file = json!({"type": "file", "file_id": "file_1"});
-    let repository = json!({"type": "github_repository", "url": "https://x", "authorization_token": "t"});
-    let both =
-        json!({"type": "memory_store", "memory_store_id": store.id, "prompt": "a", "instructions": "b"});
-    let (first, many) = (attached(&store, "read_only"), vec![attached(&store, "read_only"); 9]);
-    let mut wrong = vec![
-        (attaching(&[file]), "resources[0]"),
-        (attaching(&[first.clone(), repository]), "resources[1]"),
-        (attaching(&[both]), "`prompt`"),
-        (attaching(&[first.clone(), first.clone()]), "`resources`"),
-        (attaching(&many), "`resources`"),
-        (attaching(&[attached(&store, "write")]), "`access`"),
-        (attaching(&[json!({"type": "memory_store", "memory_store_id": "x"})]), "memstore_"),
-        (attaching(&[json!({"type": "memory_store"})]), "memory_store_id"),
-        (json!({"environment_id": "e"}), "agent"),
-        (json!({"agent": "a"}), "environment_id"),
-        (json!({"agent": "a", "environment_id": ""}), "`environment_id`"),
-        (json!({"agent": {"id": "a"}, "environment_id": "e"}), "`agent.type`"),
-    ];
-    for (field, value) in [
-        ("budget", json!({"max_list_cost": "1"})),
-        ("initial_events", json!([{"type": "user.message"}])),
-        ("metadata", json!({"a": 1})),
-        ("vault_ids", json!([""])),
-        ("title", json!("x".repeat(1025))),
-        ("unknown", json!(1)),
-    ] {
+    let first = attached(&store, "read_only");
+    let with = |field: &str, value: Value| {
         let mut body = attaching(&[]);
         body[field] = value;
-        wrong.push((body, field));
-    }
-    for (body, named) in &wrong {
-        invalid(&client.post(SESSIONS, body).await, named);
+        body
+    };
+    let prompts =
+        json!({"type": "memory_store", "memory_store_id": store.id, "prompt": "a", "instructions": "b"});
+    for (body, named) in [
+        (attaching(&[first.clone(), json!({"type": "file", "file_id": "file_1"})]), "resources[1]"),
+        (attaching(&[prompts]), "`prompt`"),
+        (attaching(&[first.clone(), first.clone()]), "`resources`"),
+        (attaching(&vec![first.clone(); 9]), "`resources`"),
+        (attaching(&[attached(&store, "write")]), "`access`"),
+        (json!({"environment_id": "e"}), "agent"),
+        (json!({"agent": "a"}), "environment_id"),
+        (with("budget", json!({"max_list_cost": "1"})), "budget"),
+        (with("initial_events", json!([{"type": "user.message"}])), "initial_events"),
+        (with("metadata", json!({"a": 1})), "metadata"),
+        (with("vault_ids", json!([""])), "vault_ids"),
+        (with("title", json!("x".repeat(1025))), "title"),
+    ] {
+        invalid(&client.post(SESSIONS, &body).await, named);
     }
     let archived = place.new_store("archived").await;
     archived.archive().await;
@@ -149,19 +142,17 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
     not_found(&client.post(SESSIONS, &of_nowhere).await);
     assert_eq!(all(client, &format!("{SESSIONS}?limit=100&include_archived=true")).await, [] as [Value; 0]);
 
-    let (_, path, _) = open(client, &[first]).await;
+    let (_, path, _) = open(client, std::slice::from_ref(&first)).await;
     for field in ["agent", "vault_ids", "budget"] {
         invalid(&client.post(&path, &json!({field: {}})).await, field);
         ok(&client.post(&path, &json!({field: null})).await);
     }
     let resources = format!("{path}/resources");
     let resource = format!("{resources}/{}", store.id);
-    let long = "x".repeat(4097);
     for (at, body, named) in [
-        (&resources, json!({"type": "file", "file_id": "f"}), "`type`"),
-        (&resources, attached(&store, "read_only"), "`memory_store_id`"),
+        (&resources, first, "`memory_store_id`"),
         (&resource, json!({"access": "write"}), "`access`"),
-        (&resource, json!({"instructions": long}), "`instructions`"),
+        (&resource, json!({"instructions": "x".repeat(4097)}), "`instructions`"),
         (&resource, json!({"authorization_token": "x"}), "authorization_token"),
     ] {
         invalid(&client.post(at, &body).await, named);
@@ -178,35 +169,26 @@ pub(super) async fn sessions_are_listed_with_every_filter(place: Place) {
     ] {
         let mut body = attaching(&[attached(of, "read_only")]);
         body["agent"] = agent;
-        sessions.push(ok(&client.post(SESSIONS, &body).await));
+        sessions.push(new_session(client, &body).await);
     }
-    let (second, third) = (&sessions[1], &sessions[2]);
-    ok(&client.post(&format!("{SESSIONS}/{}/archive", text(&second["id"])), &json!({})).await);
     let made = strings(&sessions, "id");
+    ok(&client.post(&format!("{SESSIONS}/{}/archive", made[1]), &json!({})).await);
     let position = |id: &String| made.iter().position(|made| made == id).unwrap();
-    let (at, newest) = (text(&second["created_at"]), text(&third["created_at"]));
-    let store_filter = format!("memory_store_id={}", other.id);
+    let at = text(&sessions[1]["created_at"]);
+    let of_store = format!("memory_store_id={}", other.id);
     for (query, expected) in [
-        (String::new(), vec![2, 0]),
-        ("include_archived=true".to_owned(), vec![2, 1, 0]),
-        ("include_archived=true&order=asc".to_owned(), vec![0, 1, 2]),
-        ("statuses[]=terminated".to_owned(), vec![1]),
-        ("statuses[]=idle".to_owned(), vec![2, 0]),
-        ("statuses%5B%5D=idle&statuses%5B%5D=terminated".to_owned(), vec![2, 1, 0]),
-        ("statuses=running".to_owned(), vec![]),
-        ("statuses[]=terminated&include_archived=false".to_owned(), vec![]),
-        (store_filter.clone(), vec![2]),
-        (format!("{store_filter}&include_archived=true"), vec![2, 1]),
-        ("agent_id=a&include_archived=true".to_owned(), vec![1, 0]),
-        ("agent_id=a&agent_version=2&include_archived=true".to_owned(), vec![1]),
-        ("agent_version=2".to_owned(), vec![2, 0]),
-        ("agent_id=nobody".to_owned(), vec![]),
-        ("deployment_id=depl_1".to_owned(), vec![]),
-        (format!("created_at[gte]={at}&include_archived=true"), vec![2, 1]),
-        (format!("created_at[gt]={at}&include_archived=true"), vec![2]),
-        (format!("created_at[lte]={at}&include_archived=true"), vec![1, 0]),
-        (format!("created_at_lt={at}&include_archived=true"), vec![0]),
-        (format!("created_at[gt]={at}&created_at[lt]={newest}"), vec![]),
+        ("", vec![2, 0]),
+        ("include_archived=true", vec![2, 1, 0]),
+        ("include_archived=true&order=asc", vec![0, 1, 2]),
+        ("statuses[]=terminated", vec![1]),
+        ("statuses%5B%5D=idle&statuses%5B%5D=terminated", vec![2, 1, 0]),
+        ("statuses=running", vec![]),
+        ("statuses[]=terminated&include_archived=false", vec![]),
+        (&format!("{of_store}&include_archived=true"), vec![2, 1]),
+        ("agent_id=a&agent_version=2&include_archived=true", vec![1]),
+        (&format!("created_at[gte]={at}&include_archived=true"), vec![2, 1]),
+        (&format!("created_at[gt]={at}&include_archived=true"), vec![2]),
+        (&format!("created_at_lt={at}&include_archived=true"), vec![0]),
     ] {
         for limit in [1, 100] {
             let listed = all(client, &format!("{SESSIONS}?limit={limit}&{query}")).await;
@@ -214,23 +196,16 @@ pub(super) async fn sessions_are_listed_with_every_filter(place: Place) {
             assert_eq!(listed, expected, "{query}");
         }
     }
-    for (query, named) in [
-        ("statuses[]=ended", "`statuses`"),
-        ("order=up", "`order`"),
-        ("memory_store_id=x", "`memory_store_id`"),
-        ("agent_version=x", "`agent_version`"),
-        ("limit=101", "`limit`"),
-    ] {
-        invalid(&client.get(&format!("{SESSIONS}?{query}")).await, named);
+    for (name, value) in [("statuses", "ended"), ("order", "up"), ("limit", "101")] {
+        invalid(&client.get(&format!("{SESSIONS}?{name}={value}")).await, name);
     }
     // A cursor is of its query.
     let one = format!("{SESSIONS}?limit=1");
     let (_, next) = page_of(&client.get(&format!("{one}&include_archived=true")).await);
-    let next = next.unwrap();
-    invalid(&client.get(&format!("{one}&page={next}")).await, "`page`");
+    invalid(&client.get(&format!("{one}&page={}", next.unwrap())).await, "`page`");
     // A deleted store is attached to none.
     ok(&delete(client, &other.path).await);
-    let of_deleted = format!("{SESSIONS}?limit=100&{store_filter}&include_archived=true");
+    let of_deleted = format!("{SESSIONS}?limit=100&{of_store}&include_archived=true");
     assert_eq!(all(client, &of_deleted).await, [] as [Value; 0]);
 }
 
@@ -241,28 +216,26 @@ pub(super) async fn sessions_with_large_agents_are_listed_once(place: Place) {
     let new = json!({"agent": agent, "environment_id": "e", "resources": []});
     let mut made = Vec::new();
     for _ in 0..AGENTS {
-        let session = new_session(&place.client, &new).await;
-        made.push(text(&session["id"]).to_owned());
+        made.push(text(&new_session(&place.client, &new).await["id"]).to_owned());
     }
     for order in ["asc", "desc"] {
         let list = format!("{SESSIONS}?limit=100&order={order}");
         let (first, next) = page_of(&place.client.get(&list).await);
         assert!(next.is_some() && first.len() < AGENTS, "{}", first.len());
-        let listed = all(&place.client, &list).await;
-        assert_eq!(strings(&listed, "id"), made, "{order}");
+        assert_eq!(strings(&all(&place.client, &list).await, "id"), made, "{order}");
         made.reverse();
     }
 }
 
 pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let shared = place.new_store("shared").await;
-    shared.create("/rules.md", "Be kind.\n").await;
+    let (client, store, shared) = (&place.client, place.store(), place.new_store("shared").await);
     let resources = [attached(&store, "read_write"), attached(&shared, "read_only")];
     let (session, path, holder) = open(client, &resources).await;
-    let mount = text(&session["resources"][0]["mount_path"]).to_owned();
-    let block = json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input":
-        {"command": "create", "path": format!("{mount}/a.md"), "file_text": "one\n"}});
+    let mount = text(&session["resources"][0]["mount_path"]);
+    let create =
+        |name: &str| json!({"command": "create", "path": format!("{mount}/{name}"), "file_text": "one\n"});
+    // Sent twice, it is one call.
+    let block = json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": create("a.md")});
     for _ in 0..2 {
         let answer = ok(&holder.post(&format!("{path}/tool_calls"), &block).await);
         assert_eq!(answer["tool_use_id"], "toolu_1");
@@ -271,137 +244,123 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     let held = store.seen_by(&holder);
     let made = held.create("/b.md", "two").await;
     held.update(&made, &json!({"content": "three"})).await;
-    let by_key = json!({"command": "create", "path": format!("{mount}/c.md"), "file_text": "x"});
-    assert!(!call(client, &path, &by_key).await.1);
+    assert!(!call(client, &path, &create("c.md")).await.1);
     let id = text(&session["id"]);
-    let actor = json!({"type": "session_actor", "session_id": id});
     let history = all(client, &format!("{}?session_id={id}&limit=1", store.versions())).await;
     assert_eq!(strings(&history, "path"), ["/b.md", "/b.md", "/a.md"]);
+    let actor = json!({"type": "session_actor", "session_id": id});
     assert!(history.iter().all(|version| version["created_by"] == actor), "{history:?}");
-    let everything = store.history().await;
-    assert_eq!(everything[0]["path"], "/c.md");
-    assert_eq!(everything[0]["created_by"]["type"], "api_actor");
-    let new = json!({"path": "/x", "content": "x"});
-    let refusal = holder.post(&shared.memories(), &new).await;
+    let newest = &store.history().await[0];
+    shows(newest, &json!({"path": "/c.md"}));
+    assert_eq!(newest["created_by"]["type"], "api_actor");
+    let refusal = shared.seen_by(&holder).try_create("/x", "x").await;
     let error = refused(&refusal, 403, "permission_error");
     assert!(text(&error["message"]).contains("for reading alone"), "{error}");
-    assert_eq!(shared.version_count().await, 1);
 }
 
 pub(super) async fn events_record_each_call_without_content(place: Place) {
     let (client, store) = (&place.client, place.store());
-    let (session, path, holder) = open(client, &[attached(&store, "read_write")]).await;
-    let mount = text(&session["resources"][0]["mount_path"]).replace("/mnt/memory", "/memories");
-    let at = |name: &str| format!("{mount}/{name}");
-    let inputs = [
-        json!({"command": "create", "path": at("a.md"), "file_text": "a secret"}),
-        json!({"command": "view", "path": at("missing")}),
-        json!({"command": "rename", "old_path": at("a.md"), "new_path": at("b.md")}),
-    ];
-    for input in &inputs {
-        call(&holder, &path, input).await;
+    let (_, path, holder) = open(client, &[attached(&store, "read_write")]).await;
+    store.create("/a.md", "secret\n").await;
+    let (a, b) = ("/memories/notes/a.md", "/memories/notes/b");
+    let insert = json!({"command": "insert", "path": a, "insert_line": 1, "insert_text": "more"});
+    let replace = json!({"command": "str_replace", "path": a, "old_str": "secret", "new_str": "ö"});
+    let noted = json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2], "note": "a thought"});
+    let unnamed = json!({"command": "a secret", "path": "/memories"});
+    let mut expected = Vec::new();
+    // Of what may be content, an event has the size.
+    for (name, mut input, sizes) in [
+        ("memory", json!({"command": "create", "path": b, "file_text": "a secret"}), &[("file_text", 8)][..]),
+        ("memory", json!({"command": "rename", "old_path": b, "new_path": "/memories/notes/c"}), &[]),
+        ("memory_list", json!({"path_prefix": "/memories/notes"}), &[]),
+        ("memory", replace, &[("old_str", 6), ("new_str", 2)]),
+        ("memory", insert, &[("insert_text", 4)]),
+        ("memory", noted, &[]),
+        // An erasure could not match this path, which is in no store.
+        ("memory", view("/memories/elsewhere/secret"), &[("path", 26)]),
+        ("memory", view("/memories"), &[]),
+        ("", unnamed.clone(), &[("command", 8)]),
+        ("a secret", unnamed.clone(), &[("command", 8)]),
+        ("no\0tool", unnamed, &[("command", 8)]),
+    ] {
+        call(&holder, &path, &json!({"type": "tool_use", "name": name, "input": input})).await;
+        input.as_object_mut().unwrap().remove("note");
+        for (field, bytes) in sizes {
+            input[*field] = json!({"size_bytes": bytes});
+        }
+        expected.push((if name.starts_with("memory") { name } else { "unknown" }, input));
     }
-    let agent_tool = json!({"type": "tool_use", "name": "memory_list", "input": {"path_prefix": mount}});
-    ok(&client.post(&format!("{path}/tool_calls"), &agent_tool).await);
-    let no_tool = json!({"type": "tool_use", "name": "bash", "input": {}});
-    ok(&client.post(&format!("{path}/tool_calls"), &no_tool).await);
+    // By the store's own route it is the session's call still.
+    ok(&holder.call(&store.id, &view("/memories/a.md")).await);
+    expected.push(("memory", view("/memories/a.md")));
     let events = all(&holder, &format!("{path}/events?limit=2")).await;
-    let (denied, allowed) = events.split_last().unwrap();
+    assert_eq!(events.len(), expected.len());
     let fields = "id type name input processed_at evaluated_permission";
-    assert_fields(denied, fields);
-    assert_eq!(denied["evaluated_permission"], "deny");
-    for event in allowed {
-        assert_fields(event, &format!("{fields} evaluation"));
-        assert_eq!(event["evaluated_permission"], "allow");
-        assert_eq!(event["evaluation"], json!({"type": "always_allow"}));
+    for (event, (name, input)) in events.iter().zip(&expected) {
+        shows(event, &json!({"type": "agent.tool_use", "name": name, "input": input}));
+        if *name == "unknown" {
+            assert_fields(event, fields);
+            assert_eq!(event["evaluated_permission"], "deny");
+        } else {
+            assert_fields(event, &format!("{fields} evaluation"));
+            assert_eq!(event["evaluated_permission"], "allow");
+            assert_eq!(event["evaluation"], json!({"type": "always_allow"}));
+        }
         assert_id(&event["id"], "sevt_");
-        assert_eq!(event["type"], "agent.tool_use");
         assert_time(&event["processed_at"]);
     }
-    assert_eq!(strings(&events, "name"), ["memory", "memory", "memory", "memory_list", "bash"]);
-    let mut reversed = all(client, &format!("{path}/events?limit=3&order=desc")).await;
+    let list = format!("{path}/events?limit=1000");
+    let listed = async |query: &str| all(client, &format!("{list}&{query}")).await;
+    let mut reversed = listed("order=desc").await;
     reversed.reverse();
     assert_eq!(reversed, events);
-    let typed = all(client, &format!("{path}/events?types[]=agent.tool_use&limit=100")).await;
-    assert_eq!(typed, events);
-    let others = format!("{path}/events?types[]=user.message&limit=1");
-    assert_eq!(all(client, &others).await, [] as [Value; 0]);
+    assert_eq!(listed("types[]=agent.tool_use").await, events);
+    assert_eq!(listed("types[]=user.message").await, [] as [Value; 0]);
     let second = text(&events[1]["processed_at"]);
-    let later = format!("{path}/events?created_at[gt]={second}&limit=100");
-    assert_eq!(all(client, &later).await, events[2..]);
+    assert_eq!(listed(&format!("created_at[gt]={second}")).await, events[2..]);
+    for limit in [0, 1_001] {
+        invalid(&client.get(&format!("{path}/events?limit={limit}")).await, "`limit` must be 1 to 1000");
+    }
+    for _ in 0..100 {
+        call(client, &path, &view("/memories")).await;
+    }
+    assert_eq!(page_of(&client.get(&list).await).0.len(), events.len() + 100);
 }
 
-pub(super) async fn each_route_of_sessions_asks_for_its_scope(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let (_, path, _) = open(client, &[attached(&store, "read_write")]).await;
-    let resource = format!("{path}/resources/{}", store.id);
-    for unable in [&place.reader, &place.writer, &place.admin] {
-        for (at, body) in changes(&path, &store, &store) {
-            refused(&unable.post(&at, &body).await, 403, "permission_error");
-        }
-        refused(&delete(unable, &path).await, 403, "permission_error");
-        refused(&delete(unable, &resource).await, 403, "permission_error");
-    }
-    for at in [&path, &resource, &format!("{path}/events"), &SESSIONS.to_owned()] {
-        ok(&place.reader.get(at).await);
-        for unable in [&place.writer, &place.admin] {
-            refused(&unable.get(at).await, 403, "permission_error");
-        }
-    }
-    let view = json!({"command": "view", "path": "/memories"});
-    let calls = format!("{path}/tool_calls");
-    ok(&place.reader.post(&calls, &view).await);
-    for unable in [&place.writer, &place.admin] {
-        refused(&unable.post(&calls, &view).await, 403, "permission_error");
-    }
-}
-
-pub(super) async fn bodies_of_archive_and_token_may_be_left_out(place: Place) {
+pub(super) async fn archived_session_takes_no_change(place: Place) {
     let (_, path, _) = open(&place.client, &[]).await;
-    for body in ["", "{}", " {}\n"] {
-        let issued = ok(&post_text(&place.client, &format!("{path}/token"), body).await);
-        assert_fields(&issued, "session_id type token");
-        assert_eq!(issued["type"], "session_token");
-        ok(&place.client.with_key(secret(&issued, "token")).get(&path).await);
+    let [tokens, archive, resources, calls] =
+        ["token", "archive", "resources", "tool_calls"].map(|name| format!("{path}/{name}"));
+    // The bodies of both may be left out.
+    let issued = ok(&post_text(&place.client, &tokens, "").await);
+    assert_fields(&issued, "session_id type token");
+    ok(&place.client.with_key(secret(&issued, "token")).get(&path).await);
+    for _ in 0..2 {
+        ok(&post_text(&place.client, &archive, "").await);
     }
-    let (tokens, archive) = (format!("{path}/token"), format!("{path}/archive"));
-    let unknown = post_text(&place.client, &tokens, "{\"a\":1}").await;
-    invalid(&unknown, "`a`");
-    for body in ["", "{}"] {
-        ok(&post_text(&place.client, &archive, body).await);
-    }
-    let view = json!({"command": "view", "path": "/memories"});
-    for (at, body) in
-        [(&tokens, json!({})), (&path, json!({"title": "x"})), (&format!("{path}/tool_calls"), view)]
-    {
+    for (at, body) in [
+        (&tokens, json!({})),
+        (&path, json!({"title": "x"})),
+        (&resources, attached(&place.store(), "read_only")),
+        (&calls, view("/memories")),
+    ] {
         invalid(&place.client.post(at, &body).await, "archived");
     }
-    let deletion = delete(&place.client, &format!("{path}?beta=true&x=1")).await;
-    invalid(&deletion, "`x`");
+    invalid(&delete(&place.client, &format!("{path}?beta=true&x=1")).await, "`x`");
 }
 
 pub(super) async fn repeated_creation_with_a_key_makes_one_session(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let body = attaching(&[attached(&store, "read_only")]);
-    let post = async || post_with(client, SESSIONS, &body, ("idempotency-key", "k")).await;
-    let (first, again) = (ok(&post().await), ok(&post().await));
+    let (client, store, other) = (&place.client, place.store(), place.new_store("other").await);
+    let post = async |path: &str, body: &Value| post_with(client, path, body, ("idempotency-key", "k")).await;
+    let new = attaching(&[attached(&store, "read_only")]);
+    let first = ok(&post(SESSIONS, &new).await);
     secret(&first, "token");
-    assert_eq!(first["id"], again["id"]);
-    assert_eq!(again["token"], Value::Null);
-    let without = attaching(&[]);
-    let another = post_with(client, SESSIONS, &without, ("idempotency-key", "k")).await;
-    invalid(&another, "Idempotency-Key");
+    shows(&ok(&post(SESSIONS, &new).await), &json!({"id": first["id"], "token": null}));
+    invalid(&post(SESSIONS, &attaching(&[])).await, "Idempotency-Key");
     let path = format!("{SESSIONS}/{}", text(&first["id"]));
-    let other = place.new_store("other").await;
     let (resources, other) = (format!("{path}/resources"), attached(&other, "read_only"));
-    let add = async || post_with(client, &resources, &other, ("idempotency-key", "a")).await;
-    assert_eq!(ok(&add().await), ok(&add().await));
-    let shown = ok(&client.get(&path).await);
-    assert_eq!(shown["resources"].as_array().unwrap().len(), 2);
-}
-
-fn view(path: &str) -> Value {
-    json!({"command": "view", "path": path})
+    assert_eq!(ok(&post(&resources, &other).await), ok(&post(&resources, &other).await));
+    assert_eq!(of_resources(&ok(&client.get(&path).await), "id").len(), 2);
 }
 
 pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Place) {
@@ -411,13 +370,12 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
         resources.push(attached(&place.new_store(name).await, "read_only"));
     }
     let (session, path, _) = open(client, &resources).await;
-    let directories = |session: &Value| strings(session["resources"].as_array().unwrap(), "mount_path");
-    assert_eq!(directories(&session), ["/mnt/memory/notes", "/mnt/memory/notes-2", "/mnt/memory/memory"]);
+    let mounts = of_resources(&session, "mount_path");
+    assert_eq!(mounts, ["/mnt/memory/notes", "/mnt/memory/notes-2", "/mnt/memory/memory"]);
     let list = format!("{path}/resources");
     let second = format!("{list}/{}", text(&session["resources"][1]["id"]));
     ok(&delete(client, &second).await);
     not_found(&delete(client, &second).await);
-
     // Its directory is free.
     let store = place.new_store("notes").await;
     let new = json!({"type": "memory_store", "memory_store_id": store.id});
@@ -425,60 +383,27 @@ pub(super) async fn stores_are_attached_and_detached_in_a_live_session(place: Pl
     shows(&added, &json!({"mount_path": "/mnt/memory/notes-2", "access": "read_write"}));
     let resource = format!("{list}/{}", text(&added["id"]));
     let changed = ok(&client.post(&resource, &json!({"instructions": "b"})).await);
-    let mut expected = added.clone();
-    expected["instructions"] = json!("b");
-    expected["updated_at"] = changed["updated_at"].clone();
-    assert_eq!(changed, expected);
+    shows(&changed, &json!({"id": added["id"], "instructions": "b", "access": "read_write"}));
     assert!(text(&changed["updated_at"]) > text(&added["updated_at"]));
     let shown = ok(&client.get(&path).await);
     assert_eq!(shown["updated_at"], changed["updated_at"]);
-    assert_eq!(directories(&shown), ["/mnt/memory/notes", "/mnt/memory/memory", "/mnt/memory/notes-2"]);
+    let mounts = of_resources(&shown, "mount_path");
+    assert_eq!(mounts, ["/mnt/memory/notes", "/mnt/memory/memory", "/mnt/memory/notes-2"]);
     assert_eq!(ok(&client.get(&list).await)["data"], shown["resources"]);
-    for limit in [0, 1_001] {
-        invalid(&client.get(&format!("{list}?limit={limit}")).await, "`limit`");
-    }
-    ok(&client.post(&format!("{path}/archive"), &json!({})).await);
-    invalid(&client.post(&list, &resources[1]).await, "archived");
-}
-
-pub(super) async fn update_of_a_session_merges_its_metadata(place: Place) {
-    let client = &place.client;
-    let (made, path, _) = open(client, &[]).await;
-    let update = async |body: Value| ok(&client.post(&path, &body).await);
-    let same = update(json!({"metadata": {}})).await;
-    assert_eq!(same["updated_at"], made["updated_at"]);
-    let changed = update(json!({"title": "t", "metadata": {"a": "1", "b": "2"}})).await;
-    assert!(text(&changed["updated_at"]) > text(&made["updated_at"]));
-    let merged = update(json!({"metadata": {"a": null, "c": "3"}})).await;
-    shows(&merged, &json!({"title": "t", "metadata": {"b": "2", "c": "3"}}));
-    let mut many = json!({});
-    for number in 0..15 {
-        many[format!("k{number}")] = json!("v");
-    }
-    let many = json!({"metadata": many});
-    invalid(&client.post(&path, &many).await, "`metadata`");
-}
-
-pub(super) async fn deleted_store_is_no_longer_attached(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let other = place.new_store("other").await;
-    other.create("/a.md", "x").await;
-    let resources = [attached(&store, "read_write"), attached(&other, "read_write")];
-    let (_, path, _) = open(client, &resources).await;
-    let file = view("/memories/other/a.md");
+    // A deleted store is attached no longer.
+    store.create("/a.md", "x").await;
+    let file = view("/memories/notes-2/a.md");
     assert!(!call(client, &path, &file).await.1);
-    ok(&delete(client, &other.path).await);
-    let (root, _) = call(client, &path, &view("/memories")).await;
-    assert!(root.ends_with("\n0B\t/memories\n0B\t/memories/notes/"), "{root}");
+    ok(&delete(client, &store.path).await);
     assert!(call(client, &path, &file).await.1);
-    let session = ok(&client.get(&path).await);
-    let left = strings(session["resources"].as_array().unwrap(), "memory_store_id");
-    assert_eq!(left, [store.id]);
+    let (root, _) = call(client, &path, &view("/memories")).await;
+    assert!(root.ends_with("\n0B\t/memories\n0B\t/memories/memory/\n0B\t/memories/notes/"), "{root}");
+    let mounts = of_resources(&ok(&client.get(&path).await), "mount_path");
+    assert_eq!(mounts, ["/mnt/memory/notes", "/mnt/memory/memory"]);
 }
 
 pub(super) async fn root_shows_the_stores_and_their_entries_in_byte_order(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let other = place.new_store("a notes").await;
+    let (client, store, other) = (&place.client, place.store(), place.new_store("a notes").await);
     for path in "/a /B /_ /é /Z/in/it /.hidden/x /node_modules/x".split(' ') {
         store.create(path, "12").await;
     }
@@ -486,26 +411,13 @@ pub(super) async fn root_shows_the_stores_and_their_entries_in_byte_order(place:
     let (_, path, holder) = open(client, &resources).await;
     for root in ["/memories", "/mnt/memory"] {
         let shown = call(&holder, &path, &view(root)).await.0;
-        let (header, lines) = shown.split_once('\n').unwrap();
-        assert_eq!(
-            header,
-            format!(
-                "Here're the files and directories up to 2 levels deep in {root}, excluding hidden items and \
-                 node_modules:"
-            )
+        let header = format!(
+            "Here're the files and directories up to 2 levels deep in {root}, excluding hidden items and \
+             node_modules:\n"
         );
-        let below = [
-            "14B\t",
-            "0B\t/a-notes/",
-            "14B\t/notes/",
-            "2B\t/notes/B",
-            "2B\t/notes/Z/",
-            "2B\t/notes/_",
-            "2B\t/notes/a",
-            "2B\t/notes/é",
-        ];
-        let expected = below.map(|line| line.replace('\t', &format!("\t{root}")));
-        assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
+        let below = "14B\t 0B\t/a-notes/ 14B\t/notes/ 2B\t/notes/B 2B\t/notes/Z/ 2B\t/notes/_ 2B\t/notes/a 2B\t/notes/é";
+        let lines = below.replace(' ', "\n").replace('\t', &format!("\t{root}"));
+        assert_eq!(shown, header + &lines);
     }
     let (_, bare, _) = open(client, &[]).await;
     let (listing, _) = call(client, &bare, &view("/memories")).await;
@@ -525,67 +437,4 @@ pub(super) async fn same_block_in_another_session_is_another_call(place: Place) 
         }
     }
     assert_eq!(store.read(&memory).await["content"], "x\ny\ny\n");
-}
-
-pub(super) async fn events_hold_sizes_of_what_may_be_content(place: Place) {
-    let (client, store) = (&place.client, place.store());
-    let (_, path, holder) = open(client, &[attached(&store, "read_write")]).await;
-    store.create("/a.md", "secret\n").await;
-    let at = "/memories/notes/a.md";
-    let size = |bytes: usize| json!({"size_bytes": bytes});
-    let unnamed = |name: &str| {
-        let input = json!({"command": "a secret", "path": "/memories"});
-        json!({"type": "tool_use", "name": name, "input": input})
-    };
-    let list =
-        json!({"type": "tool_use", "name": "memory_list", "input": {"path_prefix": "/memories/notes"}});
-    let rename =
-        json!({"command": "rename", "old_path": "/memories/notes/b", "new_path": "/memories/notes/c"});
-    let calls = [
-        (
-            json!({"command": "create", "path": "/memories/notes/b", "file_text": "a secret"}),
-            json!({"command": "create", "path": "/memories/notes/b", "file_text": size(8)}),
-        ),
-        (rename.clone(), rename),
-        (list, json!({"path_prefix": "/memories/notes"})),
-        (
-            json!({"command": "str_replace", "path": at, "old_str": "secret", "new_str": "ö"}),
-            json!({"command": "str_replace", "path": at, "old_str": size(6), "new_str": size(2)}),
-        ),
-        (
-            json!({"command": "insert", "path": at, "insert_line": 1, "insert_text": "more"}),
-            json!({"command": "insert", "path": at, "insert_line": 1, "insert_text": size(4)}),
-        ),
-        (
-            json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2], "note": "a thought"}),
-            json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2]}),
-        ),
-        // An erasure could not match this path, which is in no store.
-        (view("/memories/elsewhere/secret"), json!({"command": "view", "path": size(26)})),
-        (view("/memories"), view("/memories")),
-        (unnamed(""), json!({"command": size(8), "path": "/memories"})),
-        (unnamed("a secret"), json!({"command": size(8), "path": "/memories"})),
-        (unnamed("no\0tool"), json!({"command": size(8), "path": "/memories"})),
-    ];
-    for (input, _) in &calls {
-        call(&holder, &path, input).await;
-    }
-    // By the store's own route it is the session's call still.
-    ok(&holder.call(&store.id, &view("/memories/a.md")).await);
-    let events = all(client, &format!("{path}/events?limit=100")).await;
-    let inputs: Vec<_> = events.iter().map(|event| event["input"].clone()).collect();
-    let mut expected: Vec<_> = calls.into_iter().map(|(_, kept)| kept).collect();
-    expected.push(view("/memories/a.md"));
-    assert_eq!(inputs, expected);
-    assert_eq!(strings(&events[8..], "name"), ["unknown", "unknown", "unknown", "memory"]);
-
-    for limit in [0, 1_001] {
-        let refused = client.get(&format!("{path}/events?limit={limit}")).await;
-        invalid(&refused, "`limit` must be 1 to 1000");
-    }
-    for _ in 0..100 {
-        call(client, &path, &view("/memories")).await;
-    }
-    let (events, _) = page_of(&client.get(&format!("{path}/events?limit=1000")).await);
-    assert_eq!(events.len(), expected.len() + 100);
 }

@@ -33,15 +33,13 @@ pub(super) struct Place {
     pub(super) client: Client,
     /// With another key of the tenant that may do everything.
     pub(super) second: Client,
-    /// With only the scope `memory:read`.
+    /// The next three have one scope: `memory:read`, `memory:write`, `stores:admin`.
     pub(super) reader: Client,
-    /// With only the scope `memory:write`.
     pub(super) writer: Client,
-    /// With only the scope `stores:admin`.
     pub(super) admin: Client,
     /// With all scopes, limited to the tenant's first store.
     pub(super) bound: Client,
-    /// A client with another tenant's key.
+    /// With another tenant's key.
     pub(super) stranger: Client,
 }
 
@@ -136,7 +134,6 @@ impl Place {
         Store::new(&self.client, &self.tenant.store_id.to_string())
     }
 
-    /// Makes a store.
     pub(super) async fn new_store(&self, name: &str) -> Store {
         let made = ok(&self.client.post(STORES, &json!({"name": name})).await);
         Store::new(&self.client, text(&made["id"]))
@@ -178,7 +175,6 @@ impl Store {
         format!("{}/memory_versions/{}", self.path, text(id))
     }
 
-    /// Makes a memory.
     pub(super) async fn create(&self, path: &str, content: &str) -> Value {
         ok(&self.try_create(path, content).await)
     }
@@ -194,7 +190,6 @@ impl Store {
         post_with(&self.client, &self.memories(), &body, ("anthropic-beta", PREVIEW)).await
     }
 
-    /// Changes a memory.
     pub(super) async fn update(&self, memory: &Value, edit: &Value) -> Value {
         ok(&self.try_update(memory, edit).await)
     }
@@ -203,12 +198,10 @@ impl Store {
         self.client.post(&self.memory(memory), edit).await
     }
 
-    /// Deletes a memory.
     pub(super) async fn delete(&self, memory: &Value) {
         ok(&delete(&self.client, &self.memory(memory)).await);
     }
 
-    /// Reads a memory with its content.
     pub(super) async fn read(&self, memory: &Value) -> Value {
         ok(&self.client.get(&self.memory(memory)).await)
     }
@@ -218,13 +211,11 @@ impl Store {
         ok(&self.client.get(&format!("{}?view=basic", self.memory(memory))).await)
     }
 
-    /// Archives it.
     pub(super) async fn archive(&self) -> Value {
         let path = format!("{}/archive", self.path);
         ok(&self.client.post(&path, &json!({})).await)
     }
 
-    /// The store as it is now.
     pub(super) async fn object(&self) -> Value {
         ok(&self.client.get(&self.path).await)
     }
@@ -240,12 +231,10 @@ impl Store {
         all(&self.client, &format!("{}?limit=100", self.versions())).await
     }
 
-    /// How many versions it has.
     pub(super) async fn version_count(&self) -> usize {
         self.history().await.len()
     }
 
-    /// Redacts a version.
     pub(super) async fn redact(&self, version_id: &Value) -> Value {
         ok(&self.try_redact(version_id).await)
     }
@@ -255,7 +244,6 @@ impl Store {
         self.client.post(&path, &json!({})).await
     }
 
-    /// Restores a version.
     pub(super) async fn restore(&self, version_id: &Value) -> Value {
         ok(&self.try_restore(version_id, &json!({})).await)
     }
@@ -294,7 +282,6 @@ pub(super) fn secret<'a>(answer: &'a Value, field: &str) -> &'a str {
     secret
 }
 
-/// Makes a session.
 pub(super) async fn new_session(client: &Client, body: &Value) -> Value {
     let session = ok(&client.post(SESSIONS, body).await);
     secret(&session, "token");
@@ -388,10 +375,7 @@ pub(super) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
     let data = body["data"].as_array().unwrap().clone();
     let next = body["next_page"].as_str().map(str::to_owned);
     match &next {
-        Some(next) => {
-            assert!(next.starts_with("page_"), "{next}");
-            assert!(!data.is_empty(), "an empty page leads to another one");
-        }
+        Some(next) => assert!(next.starts_with("page_") && !data.is_empty(), "{body}"),
         None => assert!(body["next_page"].is_null()),
     }
     (data, next)

@@ -1,20 +1,126 @@
-//! The usage of a store: next expiries, unread memories, and readers.
+//! The use of memories: when one was read and when it expires, and the usage of a store.
 
 use keepsake_core::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::support::{Place, STORES, Store, delete, invalid, not_found, ok, shows, strings, text};
+use super::support::{Place, STORES, Store, all, delete, invalid, not_found, ok, shows, strings, text};
 
-const PERIOD_SECS: u64 = 30 * 86_400;
+const DAY_SECS: i64 = 86_400;
 
-fn usage_of(store: &Store) -> String {
-    format!("{}/usage", store.path)
+fn micros(time: &Value) -> i64 {
+    Timestamp::parse(text(time)).unwrap().as_micros()
+}
+
+/// A store whose memories expire unused after 30 days.
+async fn expiring_store(place: &Place) -> Store {
+    let new = json!({"name": "used", "expires_unused_after": 30 * DAY_SECS});
+    let made = ok(&place.client.post(STORES, &new).await);
+    Store::new(&place.client, text(&made["id"]))
+}
+
+pub(super) async fn memories_show_when_they_expire_unused(place: Place) {
+    let store = expiring_store(&place).await;
+    let memory = store.create("/a", "one").await;
+    let lives_since = |memory: &Value, time: &str| {
+        let micros_left = micros(&memory["expires_at"]) - micros(&memory[time]);
+        assert_eq!(micros_left, 30 * DAY_SECS * 1_000_000, "{memory}");
+    };
+    lives_since(&memory, "updated_at");
+    let updated = store.update(&memory, &json!({"content": "two"})).await;
+    lives_since(&updated, "updated_at");
+    store.read(&memory).await;
+    let read = store.read(&memory).await;
+    lives_since(&read, "last_accessed_at");
+    assert!(text(&read["last_accessed_at"]) > text(&updated["updated_at"]));
+    for (pinned, is_shown) in [(true, false), (false, true)] {
+        let edited = store.update(&memory, &json!({"pinned": pinned})).await;
+        assert_eq!(edited["expires_at"].is_string(), is_shown, "{edited}");
+    }
+    ok(&place.client.post(&store.path, &json!({"expires_unused_after": 0})).await);
+    assert!(store.read(&memory).await["expires_at"].is_null());
+}
+
+pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
+    let (client, store) = (&place.client, place.new_store("read").await);
+    let memory = store.create("/a", "one").await;
+    let accessed = async || store.basic(&memory).await["last_accessed_at"].clone();
+    all(client, &format!("{}?limit=5", store.memories())).await;
+    accessed().await;
+    assert!(accessed().await.is_null());
+    let mut last = String::new();
+    for read in [
+        store.memory(&memory),
+        format!("{}?view=full", store.memories()),
+        format!("{}/search?query=one", store.path),
+    ] {
+        ok(&client.get(&read).await);
+        let now = accessed().await;
+        assert!(text(&now) > last.as_str(), "{read}");
+        assert_eq!(accessed().await, now);
+        text(&now).clone_into(&mut last);
+    }
+    for (tool, input, is_access) in [
+        ("memory", json!({"command": "view", "path": "/memories/a"}), true),
+        ("memory_list", json!({}), false),
+        ("memory_read", json!({"path": "/memories/a", "offset": 9}), false),
+        ("memory_read", json!({"path": "/memories/a"}), true),
+    ] {
+        let block = json!({"type": "tool_use", "name": tool, "input": input});
+        ok(&client.call(&store.id, &block).await);
+        let now = accessed().await;
+        assert_eq!(text(&now) > last.as_str(), is_access, "{block}");
+        text(&now).clone_into(&mut last);
+    }
+    assert_eq!(store.version_count().await, 1);
+}
+
+pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
+    let store = place.new_store("timed").await;
+    let time = "2999-12-31T00:00:00.000000Z";
+    let new = json!({"path": "/a", "content": "a", "expires_at": "2999-12-31"});
+    let memory = ok(&place.client.post(&store.memories(), &new).await);
+    assert_eq!(memory["expires_at"], time);
+    for (edit, expected) in [
+        (json!({"expires_at": null, "content": "b"}), json!(time)),
+        (json!({"path": "/b"}), json!(time)),
+        (json!({"pinned": true}), Value::Null),
+        (json!({"pinned": false}), json!(time)),
+        (json!({"expires_at": "never"}), Value::Null),
+        (json!({"expires_at": time}), json!(time)),
+    ] {
+        let edited = store.update(&memory, &edit).await;
+        assert_eq!(edited["expires_at"], expected, "{edit}");
+        assert_eq!(store.read(&memory).await["expires_at"], expected, "{edit}");
+    }
+    for wrong in ["", "soon", "2020-01-01", "9999-12-31"] {
+        let edit = json!({"expires_at": wrong, "content": "c"});
+        invalid(&store.try_update(&memory, &edit).await, "`expires_at`");
+        let new = json!({"path": "/new", "content": "", "expires_at": wrong});
+        invalid(&place.client.post(&store.memories(), &new).await, "`expires_at`");
+    }
+    let both = json!({"expires_at": time, "pinned": true});
+    invalid(&store.try_update(&memory, &both).await, "`expires_at`");
+    assert_eq!(store.version_count().await, 3, "a refused change changes nothing");
+
+    // Changes keep it, a deletion ends it.
+    let insert = json!({"command": "insert", "path": "/memories/b", "insert_line": 0, "insert_text": "c"});
+    let inserted = place.client.call(&store.id, &insert).await.tool_result();
+    assert!(!inserted.is_error, "{inserted:?}");
+    assert_eq!(store.read(&memory).await["expires_at"], time);
+    let upserted = ok(&store.upsert("/b", "d").await);
+    shows(&upserted, &json!({"id": memory["id"], "expires_at": time}));
+    let first = &memory["memory_version_id"];
+    assert_eq!(store.restore(first).await["expires_at"], time);
+    store.delete(&memory).await;
+    assert_eq!(store.restore(first).await["expires_at"], Value::Null);
+}
+
+async fn usage_of(store: &Store, query: &str) -> Value {
+    ok(&store.client.get(&format!("{}/usage{query}", store.path)).await)
 }
 
 pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) {
-    let client = &place.client;
-    let new = json!({"name": "used", "expires_unused_after": PERIOD_SECS});
-    let store = Store::new(client, text(&ok(&client.post(STORES, &new).await)["id"]));
+    let store = expiring_store(&place).await;
     let read = store.create("/read", "12").await;
     let unread = store.create("/unread", "345").await;
     let pinned = store.create("/pinned", "6").await;
@@ -22,32 +128,26 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     store.update(&read, &json!({"content": "1234"})).await;
     store.read(&read).await;
 
-    let usage = ok(&client.get(&usage_of(&store)).await);
+    let usage = usage_of(&store, "").await;
     let expected = json!({
         "id": store.id, "type": "memory_store_usage", "memory_count": 3, "content_bytes": 8, "version_count": 4,
-        "version_bytes": 10, "expires_unused_after": PERIOD_SECS, "never_read_count": 2,
+        "version_bytes": 10, "expires_unused_after": 30 * DAY_SECS, "never_read_count": 2,
     });
     shows(&usage, &expected);
     assert_eq!(usage["limits"]["memories_per_store"], 2_000);
-    assert_eq!(usage["limits"]["version_retention_secs"], 30 * 86_400);
-    let made = Timestamp::parse(text(&store.object().await["created_at"])).unwrap();
-    let in_effect = Timestamp::parse(text(&usage["takes_effect_at"])).unwrap();
-    assert_eq!(in_effect.as_micros() - made.as_micros(), 86_400_000_000);
+    let made = store.object().await;
+    assert_eq!(micros(&usage["takes_effect_at"]) - micros(&made["created_at"]), DAY_SECS * 1_000_000);
 
     let next = usage["expiring_next"].as_array().unwrap();
-    // The pinned one never does.
-    assert_eq!(strings(next, "path"), ["/unread", "/read"]);
+    assert_eq!(strings(next, "path"), ["/unread", "/read"], "the pinned one never does");
+    let history = store.history().await;
+    let by = &history[0]["created_by"];
     let expected = json!({
         "memory_id": unread["id"], "content_size_bytes": 3, "last_accessed_at": null, "last_accessed_by": null,
-        "expires_at": unread["expires_at"],
+        "last_written_by": by, "expires_at": unread["expires_at"],
     });
     shows(&next[0], &expected);
-    let versions = store.history().await;
-    let by = &versions[0]["created_by"];
-    for memory in next {
-        assert_eq!(memory["last_written_by"], *by, "one key wrote all");
-    }
-    assert_eq!(next[1]["last_accessed_by"], *by);
+    shows(&next[1], &json!({"last_accessed_by": by, "last_written_by": by}));
     assert!(text(&next[1]["last_accessed_at"]) > text(&next[1]["last_written_at"]));
     assert!(text(&next[1]["expires_at"]) > text(&next[0]["expires_at"]));
     let never = usage["never_read"].as_array().unwrap();
@@ -55,29 +155,22 @@ pub(super) async fn usage_lists_next_expiries_and_unread_memories(place: Place) 
     assert!(never[1]["expires_at"].is_null());
 }
 
-pub(super) async fn usage_without_a_period_and_its_bounds(place: Place) {
+pub(super) async fn usage_counts_content_that_stays_once(place: Place) {
     let (client, store) = (&place.client, place.new_store("plain").await);
     for number in 0..3 {
         store.create(&format!("/{number}"), "x").await;
     }
-    let usage = ok(&client.get(&format!("{}?limit=2", usage_of(&store))).await);
-    assert!(usage["expires_unused_after"].is_null() && usage["takes_effect_at"].is_null());
-    assert_eq!(usage["expiring_next"], json!([]));
-    let never = usage["never_read"].as_array().unwrap();
-    assert_eq!(strings(never, "path"), ["/0", "/1"]);
+    let usage = usage_of(&store, "?limit=2").await;
+    shows(&usage, &json!({"expires_unused_after": null, "takes_effect_at": null, "expiring_next": []}));
+    assert_eq!(strings(usage["never_read"].as_array().unwrap(), "path"), ["/0", "/1"]);
     assert_eq!(usage["never_read_count"], 3);
-    // Content that stays counts once in the history.
     let memory = store.create("/3", "xx").await;
     for path in ["/4", "/5"] {
         store.update(&memory, &json!({"path": path})).await;
     }
     store.restore(&memory["memory_version_id"]).await;
-    let usage = ok(&client.get(&usage_of(&store)).await);
-    shows(&usage, &json!({"version_count": 7, "version_bytes": 5}));
-    for bad in ["0", "101", "x"] {
-        let bad = format!("{}?limit={bad}", usage_of(&store));
-        invalid(&client.get(&bad).await, "limit");
-    }
+    shows(&usage_of(&store, "").await, &json!({"version_count": 7, "version_bytes": 5}));
+    invalid(&client.get(&format!("{}/usage?limit=101", store.path)).await, "limit");
     ok(&delete(client, &store.path).await);
-    not_found(&client.get(&usage_of(&store)).await);
+    not_found(&client.get(&format!("{}/usage", store.path)).await);
 }

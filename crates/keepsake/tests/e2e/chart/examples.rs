@@ -6,19 +6,23 @@
 //! `tests/chart/cluster`, which run the binary instead of containers. The test sets
 //! only ports, and the addresses and credentials of the stores.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::free_port;
+use keepsake_testkit::{TestDatabase, fresh_database, s3, s3_options};
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use sqlx::postgres::PgPoolOptions;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::rendering::{Chart, Pod, suite};
-use super::{ChartStores, ok, use_memory};
 use crate::support::script;
-use crate::support::{Client, binary, eventually, repository, secrets};
+use crate::support::{Answer, Client, binary, eventually, repository, secrets};
 
+/// Some job is due every twenty seconds; a busy machine may be slow to say so.
+const JOB_WITHIN: Duration = Duration::from_mins(2);
 /// The sidecar looks for changes every two seconds.
 const SYNCHRONISED_WITHIN: Duration = Duration::from_mins(1);
 
@@ -28,40 +32,43 @@ pub(super) fn folder() -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_a_single_node_runs() {
-    let installation = Installation::new("single-node", Storage::Index).await;
-    installation.runs(&[]).await;
+    let installation = Installation::new("single-node").await;
+    let (chart, client) = installation.runs(&[]).await;
+    // The volume outlives the pod.
+    let pod = chart.start("gateway").await;
+    let store = first_store(&client).await;
+    let listed = ok(&client.get(&format!("/v1/memory_stores/{store}/memories?view=full")).await);
+    assert_eq!(listed["data"][0]["content"], "Remember us.\n", "{listed}");
+    pod.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_postgres_runs() {
-    let installation = Installation::new("postgres", Storage::Index).await;
-    installation.runs(&[]).await;
+    Installation::new("postgres").await.runs(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_postgres_and_s3_with_irsa_runs() {
-    let installation = Installation::new("postgres-s3-irsa", Storage::RoleOfThePod).await;
+    let installation = Installation::new("postgres-s3-irsa").await;
     let container = installation.chart(&installation.values).await.main_container("gateway");
-    let names: Vec<_> = container.variables.iter().map(|(name, _)| name.as_str()).collect();
-    assert!(!names.contains(&"KEEPSAKE_BLOBS_SECRET_ACCESS_KEY"), "{names:?}");
+    let mut names = container.variables.iter().map(|(name, _)| name.as_str());
+    assert!(names.all(|name| name != "KEEPSAKE_BLOBS_SECRET_ACCESS_KEY"));
     installation.runs(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_minio_runs() {
-    let installation = Installation::new("minio", Storage::Keys).await;
-    installation.runs(&[]).await;
+    Installation::new("minio").await.runs(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_everything_runs() {
-    let installation = Installation::new("everything", Storage::Keys).await;
-    installation.runs(&["worker"]).await;
+    Installation::new("everything").await.runs(&["worker"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecar_of_the_example_synchronises_a_folder() {
-    let installation = Installation::new("postgres", Storage::Index).await;
+    let installation = Installation::new("postgres").await;
     let chart = installation.chart(&installation.values).await;
     let gateway = installation.start(&chart).await;
     let (client, key) = installation.follow_notes(&chart).await;
@@ -77,11 +84,8 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     std::fs::write(memory.join("from-agent.md"), "From the agent.\n").unwrap();
     eventually("both sides have both", SYNCHRONISED_WITHIN, async || {
         let listed = ok(&client.get(&format!("{memories}?view=full")).await);
-        let has_uploaded = listed["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|memory| memory["path"] == "/from-agent.md" && memory["content"] == "From the agent.\n");
+        let mut memories = listed["data"].as_array().unwrap().iter();
+        let has_uploaded = memories.any(|memory| memory["content"] == "From the agent.\n");
         let downloaded = std::fs::read_to_string(memory.join("from-store.md"));
         has_uploaded && downloaded.is_ok_and(|content| content == "From the store.\n")
     })
@@ -91,62 +95,57 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     gateway.end().await;
 }
 
-/// Where the test keeps content.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Storage {
-    Index,
-    /// An object store whose keys are in the Secret.
-    Keys,
-    /// An object store whose credentials the cluster gives to the pod.
-    RoleOfThePod,
-}
-
 /// An example whose installation commands were run.
 struct Installation {
     cluster: Cluster,
-    /// The database is removed with it.
-    _stores: ChartStores,
+    database: TestDatabase,
     /// The values that the test sets over those of the example.
     values: Value,
 }
 
 impl Installation {
-    async fn new(example: &str, storage: Storage) -> Self {
-        let (cluster, stores) = (Cluster::new(), ChartStores::new().await);
+    async fn new(example: &str) -> Self {
+        let (cluster, database) = (Cluster::new(), fresh_database().await);
         let file = folder().join(format!("{example}.yaml"));
         cluster.run(&commands_of(&file), &[]).await;
-        assert_eq!(cluster.values(), [file], "the commands install another example");
-        let of_stores = stores.split_roles();
+        assert_eq!(cluster.values(), [file.clone()], "the commands install another example");
+        let s3 = s3_options(&s3::unique_prefix());
+        let keys = s3.settings.credentials.unwrap();
+        let (id, secret) = (keys.access_key_id.as_str(), keys.secret_access_key.expose_secret());
+        cluster.replace("access-key-id", id);
+        cluster.replace("secret-access-key", secret);
+        for key in ["index-url", "app-url", "jobs-url", "owner-url"] {
+            cluster.replace(key, &database.url());
+        }
+        let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+        let ca_file = s3.settings.ca_file.map(|file| file.display().to_string());
+        let ca_file = ca_file.map(|file| variable("KEEPSAKE_BLOBS_CA_FILE", &file));
+        let mut variables: Vec<_> = ca_file.into_iter().collect();
+        if example.ends_with("irsa") {
+            // The cluster gives the pod its credentials.
+            variables.push(variable("AWS_ACCESS_KEY_ID", id));
+            variables.push(variable("AWS_SECRET_ACCESS_KEY", secret));
+        }
         let mut values = json!({
             "gateway": {"port": free_port()},
             "operator": {"port": free_port()},
-            "extraEnv": of_stores["extraEnv"],
+            "extraEnv": variables,
         });
-        if storage != Storage::Index {
-            values["blobs"] = of_stores["blobs"].clone();
-            let blobs = values["blobs"].as_object_mut().unwrap();
-            let id = blobs.remove("accessKeyId").unwrap();
-            let secret = blobs.remove("secretAccessKey").unwrap();
-            if storage == Storage::Keys {
-                cluster.replace("access-key-id", id.as_str().unwrap());
-                cluster.replace("secret-access-key", secret.as_str().unwrap());
-            } else {
-                let variables = values["extraEnv"].as_array_mut().unwrap();
-                variables.push(json!({"name": "AWS_ACCESS_KEY_ID", "value": id}));
-                variables.push(json!({"name": "AWS_SECRET_ACCESS_KEY", "value": secret}));
-            }
+        if std::fs::read_to_string(&file).unwrap().contains("url: s3://") {
+            values["blobs"] = json!({
+                "url": format!("s3://{}/{}", s3.bucket, s3.prefix),
+                "endpoint": s3.settings.endpoint,
+                "region": s3.settings.region,
+                "pathStyle": true,
+            });
         }
-        for key in ["index-url", "app-url", "jobs-url", "owner-url"] {
-            cluster.replace(key, &stores.database.url());
-        }
-        Self { cluster, _stores: stores, values }
+        Self { cluster, database, values }
     }
 
     async fn chart(&self, values: &Value) -> Chart {
         Chart::render_example(&self.cluster.values(), values, self.cluster.objects()).await
     }
 
-    /// Runs the migration, then the gateway.
     async fn start(&self, chart: &Chart) -> Pod {
         for migration in chart.run_hooks("pre-install").await {
             migration.ok();
@@ -154,27 +153,48 @@ impl Installation {
         chart.start("gateway").await
     }
 
-    /// Starts every process of the example, follows the notes, and uses the key.
-    async fn runs(&self, more: &[&str]) {
+    /// Starts every process of the example, follows the notes, upgrades, uses the key,
+    /// and ends the processes.
+    async fn runs(&self, more: &[&str]) -> (Chart, Client) {
         let chart = self.chart(&self.values).await;
         let gateway = self.start(&chart).await;
-        let mut pods = Vec::new();
+        let mut others = Vec::new();
         for component in more {
             // Processes of this machine share its ports.
             let mut values = self.values.clone();
             values["gateway"]["port"] = free_port().into();
             values["operator"]["port"] = free_port().into();
-            pods.push(self.chart(&values).await.start(component).await);
+            others.push(self.chart(&values).await.start(component).await);
         }
         let (client, _) = self.follow_notes(&chart).await;
         for test in chart.run_hooks("test").await {
             assert!(test.ok().contains("acme"));
         }
+        // An upgrade migrates again while the old processes run.
+        for migration in chart.run_hooks("pre-upgrade").await {
+            migration.ok();
+        }
         use_memory(&client, &first_store(&client).await).await;
-        for pod in pods {
-            pod.end().await;
+        for worker in others {
+            self.some_job_ran().await;
+            assert!(worker.output().contains("runs the scheduled jobs"), "{}", worker.output());
+            assert!(!gateway.output().contains("runs the scheduled jobs"), "{}", gateway.output());
+            worker.end().await;
         }
         gateway.end().await;
+        assert_ne!(chart.run_hooks("test").await[0].code, Some(0), "nobody answers");
+        (chart, client)
+    }
+
+    async fn some_job_ran(&self) {
+        const RUNS: &str = "SELECT count(*) FROM job_run WHERE ended_at IS NOT NULL AND error IS NULL";
+        let pool = PgPoolOptions::new().max_connections(1);
+        let pool = pool.connect(&self.database.url()).await.unwrap();
+        eventually("a job has run", JOB_WITHIN, async || {
+            sqlx::query_scalar::<_, i64>(RUNS).fetch_one(&pool).await.unwrap() > 0
+        })
+        .await;
+        pool.close().await;
     }
 
     /// Runs the commands of the notes; answers a client with the key that they end
@@ -194,8 +214,7 @@ impl Installation {
     }
 }
 
-/// The commands at the head of an example.
-fn commands_of(file: &std::path::Path) -> String {
+fn commands_of(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
     let head = text.lines().take_while(|line| line.starts_with('#'));
     let commands: Vec<_> = head.filter_map(|line| line.strip_prefix("#   ")).collect();
@@ -206,6 +225,23 @@ fn commands_of(file: &std::path::Path) -> String {
 async fn first_store(client: &Client) -> String {
     let listed = ok(&client.get("/v1/memory_stores").await);
     listed["data"][0]["id"].as_str().unwrap().to_owned()
+}
+
+async fn use_memory(client: &Client, store: &str) {
+    let path = "/memories/hello.md";
+    for (input, shown) in [
+        (json!({"command": "create", "path": path, "file_text": "Remember me.\n"}), ""),
+        (json!({"command": "str_replace", "path": path, "old_str": " me.", "new_str": " us."}), ""),
+        (json!({"command": "view", "path": path}), "Remember us."),
+    ] {
+        let result = client.call(store, &input).await.tool_result();
+        assert!(!result.is_error && result.content.contains(shown), "{input}: {}", result.content);
+    }
+}
+
+fn ok(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
 }
 
 /// A folder with the objects that commands created.
@@ -255,7 +291,6 @@ impl Cluster {
         std::fs::write(self.0.path().join("environment"), variables.concat()).unwrap();
     }
 
-    /// The Secrets and config maps.
     fn objects(&self) -> Vec<Value> {
         let kinds = [("secret", "Secret", "stringData"), ("configmap", "ConfigMap", "data")];
         let mut objects = Vec::new();
@@ -277,13 +312,13 @@ impl Cluster {
     }
 }
 
-fn entries(folder: &std::path::Path) -> Vec<PathBuf> {
+fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-fn name_of(path: &std::path::Path) -> String {
+fn name_of(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }

@@ -18,52 +18,35 @@ use crate::support::{Client, binary, client, repository, secrets};
 
 /// The name of a release, and the chart's name for its objects.
 const RELEASE: [&str; 2] = ["tests", "tests-keepsake"];
-/// The release of the examples.
 const EXAMPLE_RELEASE: [&str; 2] = ["keepsake", "keepsake"];
 /// Between two looks at a probe; the kubelet's own are seconds apart.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The folder of the chart's suite.
 pub(crate) fn suite() -> PathBuf {
     repository().join("tests/chart")
 }
 
-/// What a release consists of.
 pub(crate) struct Chart {
     objects: Vec<Value>,
     /// Secrets and config maps that were created before the release. Without any,
     /// values of Secrets outside the release are invented.
     outside: Vec<Value>,
-    /// What the installation prints.
     pub(crate) notes: String,
-    /// The chart's name for the objects of the release.
     name: &'static str,
-    /// The folder of the volumes.
     folder: TempDir,
 }
 
-/// A container, ready to be run.
 pub(crate) struct Container {
     arguments: Vec<String>,
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// A pod that is ready to serve.
 pub(crate) struct Pod {
     process: RunningServer,
     grace: Duration,
 }
 
 impl Chart {
-    /// Renders the chart with values that are given as JSON, which YAML has within.
-    pub(crate) async fn render(values: &Value) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("values.yaml");
-        std::fs::write(&file, values.to_string()).unwrap();
-        Self::render_files(RELEASE, &[&file], Vec::new(), folder).await
-    }
-
-    /// Renders the chart with one of the suite's files of values.
     pub(crate) async fn render_set(file: &Path) -> Self {
         Self::render_files(RELEASE, &[file], Vec::new(), tempfile::tempdir().unwrap()).await
     }
@@ -88,8 +71,7 @@ impl Chart {
         command.arg("-B").arg(suite().join("render.py")).arg(release);
         command.args(files).current_dir(repository());
         let rendered = script::run(&mut command).await;
-        let mut rendered: Value =
-            serde_json::from_str(&rendered).unwrap_or_else(|error| panic!("not JSON ({error}): {rendered}"));
+        let mut rendered: Value = serde_json::from_str(&rendered).unwrap();
         Self {
             objects: array(&rendered["objects"].take()).to_vec(),
             outside,
@@ -111,9 +93,7 @@ impl Chart {
             if let Some(spec) = pod_spec(hook) {
                 let container = self.container(spec, &spec["containers"][0], &there);
                 let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
-                let variables: Vec<_> =
-                    container.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                runs.push(keepsake_with(&arguments, &variables).await);
+                runs.push(container.run(&arguments).await);
             }
             there.push(hook);
         }
@@ -122,8 +102,7 @@ impl Chart {
 
     /// Starts the pod of a Deployment and waits until it is ready, as its probes say.
     pub(crate) async fn start(&self, component: &str) -> Pod {
-        let deployment = self.named("Deployment", &format!("{}-{component}", self.name));
-        let spec = pod_spec(deployment).unwrap();
+        let spec = self.spec_of(component);
         let mut pod = Pod {
             process: self.main_container(component).spawn(),
             grace: seconds(&spec["terminationGracePeriodSeconds"]),
@@ -135,11 +114,13 @@ impl Chart {
         pod
     }
 
-    /// The first container of a Deployment of the chart.
     pub(crate) fn main_container(&self, component: &str) -> Container {
-        let deployment = self.named("Deployment", &format!("{}-{component}", self.name));
-        let spec = pod_spec(deployment).unwrap();
+        let spec = self.spec_of(component);
         self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>())
+    }
+
+    fn spec_of(&self, component: &str) -> &Value {
+        pod_spec(self.named("Deployment", &format!("{}-{component}", self.name))).unwrap()
     }
 
     /// Starts the sidecar of a Deployment that is not the chart's, and answers the
@@ -148,8 +129,7 @@ impl Chart {
         let spec = pod_spec(self.named("Deployment", deployment)).unwrap();
         let sidecar = &spec["initContainers"][0];
         assert_eq!(sidecar["restartPolicy"], "Always", "{sidecar}");
-        let main = pod_spec(self.named("Deployment", &format!("{}-gateway", self.name)));
-        assert_eq!(sidecar["image"], main.unwrap()["containers"][0]["image"]);
+        assert_eq!(sidecar["image"], self.spec_of("gateway")["containers"][0]["image"]);
         let container = self.container(spec, sidecar, &self.ordinary().collect::<Vec<_>>());
         let [volume] = array(&spec["volumes"]) else {
             panic!("one volume: {spec}");
@@ -171,22 +151,13 @@ impl Chart {
         format!("http://127.0.0.1:{port}")
     }
 
-    /// The gateways' memory limit.
     pub(crate) fn memory_limit_mib(&self) -> i64 {
-        let deployment = self.named("Deployment", &format!("{}-gateway", self.name));
-        let limits = &pod_spec(deployment).unwrap()["containers"][0]["resources"]["limits"];
-        let limit = limits["memory"].as_str().unwrap();
+        let limit = text(&self.spec_of("gateway")["containers"][0]["resources"]["limits"]["memory"]);
         limit.strip_suffix("Mi").unwrap().parse().unwrap()
     }
 
-    /// The URL for clients.
     pub(crate) fn public_url(&self) -> String {
         self.url(self.name)
-    }
-
-    /// The URL for the operator.
-    pub(crate) fn operator_url(&self) -> String {
-        self.url(&format!("{}-operator", self.name))
     }
 
     /// The output of `keepsake config check` with the environment of a Deployment's
@@ -195,13 +166,9 @@ impl Chart {
         let deployment = self.ordinary().find(|object| object["kind"] == "Deployment");
         let spec = pod_spec(deployment.unwrap()).unwrap();
         let container = self.container(spec, &spec["containers"][0], &self.ordinary().collect::<Vec<_>>());
-        let file = container.arguments.last().unwrap().as_str();
-        let variables: Vec<_> =
-            container.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        keepsake_with(&["config", "check", "--config", file], &variables).await
+        container.run(&["config", "check", "--config", container.arguments.last().unwrap()]).await
     }
 
-    /// The objects other than hooks.
     fn ordinary(&self) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(|object| hook_events(object).next().is_none())
     }
@@ -266,18 +233,16 @@ impl Chart {
         folder
     }
 
-    /// An argument in which a Service's name is where it leads.
+    /// An argument in which the address of a Service is where it leads.
     fn resolved(&self, argument: &str) -> String {
-        let is_there = |service| find(self.ordinary(), "Service", service).is_some();
-        let Some((before, host)) = argument.split_once("http://") else {
-            return argument.to_owned();
-        };
-        let Some((service, port)) = host.split_once(':').filter(|(service, _)| is_there(service)) else {
-            return argument.to_owned();
-        };
-        let ports = &self.named("Service", service)["spec"]["ports"];
-        assert_eq!(ports[0]["port"].to_string(), port, "{argument}");
-        format!("{before}{}", self.url(service))
+        let services = self.ordinary().filter(|object| object["kind"] == "Service");
+        let names =
+            services.map(|service| (text(&service["metadata"]["name"]), &service["spec"]["ports"][0]));
+        let mut addresses = names.map(|(name, port)| (format!("http://{name}:{}", port["port"]), name));
+        match addresses.find(|(address, _)| argument.contains(address.as_str())) {
+            Some((address, name)) => argument.replace(&address, &self.url(&name)),
+            None => argument.to_owned(),
+        }
     }
 
     /// The value of a variable, which may come from a Secret.
@@ -301,6 +266,11 @@ impl Chart {
 }
 
 impl Container {
+    async fn run(&self, arguments: &[&str]) -> Run {
+        let variables = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        keepsake_with(arguments, &variables.collect::<Vec<_>>()).await
+    }
+
     fn spawn(&self) -> RunningServer {
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
         let command = ServerCommand::new(binary(), "").arguments(&arguments);
@@ -329,7 +299,6 @@ impl Pod {
         assert!(is_met.await.is_ok(), "{path} fails: {}", self.process.output());
     }
 
-    /// The output so far.
     pub(crate) fn output(&self) -> String {
         self.process.output()
     }

@@ -3,33 +3,31 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use reqwest::header::{COOKIE, HeaderMap, SET_COOKIE};
+use reqwest::header::{COOKIE, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::support::client::plain_http;
-use crate::support::{Client, Deployment, Pair, Server, Tenant};
+use crate::support::client::{plain_http, send};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
 
 /// The page that receives a file.
-const UPLOAD: &str = "/console/transfer";
+pub(crate) const UPLOAD: &str = "/console/transfer";
 
-/// A page, or where an answer leads.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) text: String,
-}
+/// A page, or an answer that leads to another one.
+pub(crate) type Page = Answer;
 
-impl Page {
+impl Answer {
+    /// The same page, which must have this status.
+    #[track_caller]
+    pub(crate) fn answered(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.text);
+        self
+    }
+
     /// Where a redirect leads; empty if this is none.
     pub(crate) fn location(&self) -> &str {
         self.header("location")
-    }
-
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
     /// The value of the first hidden field of this name.
@@ -68,30 +66,27 @@ impl Browser {
     /// Signs in with a credential.
     pub(crate) async fn signed_in(url: &str, credential: &str) -> Self {
         let mut browser = Self::new(url);
-        let answer = browser.sign_in(credential, "").await;
-        assert_eq!(answer.status, 303, "{}", answer.text);
+        browser.sign_in(credential, "").await.answered(303);
         browser
     }
 
     /// Opens the form and sends a credential.
     pub(crate) async fn sign_in(&mut self, credential: &str, next: &str) -> Page {
-        let form = self.get(&format!("/console/sign-in?next={next}")).await;
-        assert_eq!(form.status, 200, "{}", form.text);
+        let form = self.open(&format!("/console/sign-in?next={next}")).await;
         let (token, next) = (form.field("token"), form.field("next"));
         let fields = [("token", token.as_str()), ("credential", credential), ("next", next.as_str())];
         self.post("/console/sign-in", &fields).await
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let request = self.http.request(method, format!("{}{path}", self.url));
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if cookies.is_empty() { request } else { request.header(COOKIE, cookies.join("; ")) }
     }
 
     pub(crate) async fn send(&mut self, request: RequestBuilder) -> Page {
-        let response = request.send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        for cookie in headers.get_all(SET_COOKIE) {
+        let page = send(request).await;
+        for cookie in page.headers.get_all(SET_COOKIE) {
             let cookie = cookie.to_str().unwrap();
             // Only the cookie for the return from an issuer's site is less strict.
             let same_site =
@@ -104,7 +99,7 @@ impl Browser {
                 self.cookies.insert(name.to_owned(), value.to_owned());
             }
         }
-        Page { status, headers, text: response.text().await.unwrap() }
+        page
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Page {
@@ -133,17 +128,12 @@ impl Browser {
 
     /// The request with a form and an archive.
     pub(crate) fn form_with_file(&self, fields: &[(&str, &str)], file: &[u8]) -> RequestBuilder {
-        let mut body = Vec::new();
-        for (name, value) in fields {
-            let part = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
-            body.extend_from_slice(part.as_bytes());
-        }
-        body.extend_from_slice(
-            b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"notes.tar.zst\"\r\n\
-              Content-Type: application/zstd\r\n\r\n",
-        );
-        body.extend_from_slice(file);
-        body.extend_from_slice(b"\r\n--x--\r\n");
+        let part = "--x\r\nContent-Disposition: form-data; name=";
+        let fields = fields.iter().map(|(name, value)| format!("{part}\"{name}\"\r\n\r\n{value}\r\n"));
+        let head =
+            format!("{part}\"file\"; filename=\"notes.tar.zst\"\r\nContent-Type: application/zstd\r\n\r\n");
+        let start = fields.collect::<Vec<_>>().concat() + &head;
+        let body = [start.as_bytes(), file, b"\r\n--x--\r\n"].concat();
         self.request(Method::POST, UPLOAD)
             .header("content-type", "multipart/form-data; boundary=x")
             .body(body)

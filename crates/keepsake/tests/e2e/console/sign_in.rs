@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Signing in.
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
@@ -8,31 +8,9 @@ use tempfile::TempDir;
 
 use super::browser::{Browser, console_on};
 use crate::dev_mode::dev_command;
+use crate::operator::Operator;
 use crate::support::client::send;
 use crate::support::{Deployment, Pair, secrets};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn key_signs_in_until_the_person_signs_out() {
-    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let stores = browser.open("/console/stores").await;
-    stores.has(&tenant.store_id.to_string());
-    let cookie = &browser.cookies["keepsake_console"];
-    assert!(!cookie.contains(&tenant.key), "{cookie}");
-
-    let before = browser.clone();
-    let out = browser.submit(&stores, "/console/sign-out", &[]).await;
-    assert_eq!((out.status, out.location()), (303, "/console/sign-in"));
-    assert!(browser.cookies.is_empty(), "{:?}", browser.cookies);
-    let asked = browser.get("/console/search?q=a%20b").await;
-    let form = "/console/sign-in?next=%2Fconsole%2Fsearch%3Fq%3Da%2520b";
-    assert_eq!((asked.status, asked.location()), (303, form));
-
-    // A second sign-in has other forms: the first one's are refused.
-    let mut second = Browser::signed_in(&server.url(), &tenant.key).await;
-    assert_ne!(second.cookies, before.cookies);
-    let refused = second.submit(&stores, "/console/stores", &[("name", "x")]).await;
-    assert_eq!(refused.status, 403, "{}", refused.text);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_reported_and_not_repeated() {
@@ -43,17 +21,11 @@ async fn wrong_credentials_are_reported_and_not_repeated() {
     secrets::remember(token, "a session's token");
     for wrong in ["nonsense", "ks_live_x", "a.b.c", "", token] {
         let mut browser = Browser::new(&server.url());
-        let answer = browser.sign_in(wrong, "").await;
-        assert_eq!(answer.status, 401, "{wrong}: {}", answer.text);
+        let answer = browser.sign_in(wrong, "").await.answered(401);
         answer.has("role=\"alert\"");
         assert!(wrong.is_empty() || !answer.text.contains(&format!("value=\"{wrong}\"")));
         assert!(!browser.cookies.contains_key("keepsake_console"));
     }
-    // A form of another site has no token, or no cookie of the form.
-    let mut browser = Browser::new(&server.url());
-    let credential = [("credential", "ks_live_x")];
-    let answer = browser.post("/console/sign-in", &credential).await;
-    assert_eq!(answer.status, 403, "{}", answer.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,32 +34,33 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     let other = provision.store(tenant.id).await;
-    let bound = Some(vec![tenant.store_id]);
-    let key = provision.key(tenant.id, &[Scope::MemoryRead], bound).await;
+    let reader = provision.key(tenant.id, &[Scope::MemoryRead], Some(vec![tenant.store_id])).await;
     let of_keys = provision.key(tenant.id, &[Scope::KeysAdmin], None).await;
     provision.close().await;
     let server = deployment.start().await;
-    let mut browser = Browser::signed_in(&server.url(), &key).await;
+
+    let mut browser = Browser::signed_in(&server.url(), &reader).await;
     let stores = browser.open("/console/stores").await;
     stores.has(&tenant.store_id.to_string());
-    stores.lacks(&other.to_string());
-    stores.lacks("Create the store");
-    stores.lacks("/console/audit");
-    assert_eq!(browser.get(&format!("/console/stores/{other}")).await.status, 404);
-    for page in ["keys", "audit", "erasures", "audit/export"] {
-        let path = format!("/console/{page}");
-        assert_eq!(browser.get(&path).await.status, 403, "{path}");
+    for hidden in [other.to_string().as_str(), "Create the store", "/console/audit"] {
+        stores.lacks(hidden);
     }
-    let page = browser.open("/console/usage").await;
+    browser.get(&format!("/console/stores/{other}")).await.answered(404);
+    for page in ["keys", "audit", "erasures", "audit/export"] {
+        browser.get(&format!("/console/{page}")).await.answered(403);
+    }
     let new = [("path", "/x.md"), ("content", "x"), ("once", "1")];
     let path = format!("/console/stores/{}/new", tenant.store_id);
-    let refused = browser.submit(&page, &path, &new).await;
-    assert_eq!(refused.status, 403, "{}", refused.text);
+    browser.submit(&stores, &path, &new).await.answered(403);
+    browser.open("/console/transfer").await.lacks("Import an archive");
+    let store = tenant.store_id.to_string();
+    let archive = [("store", store.as_str()), ("on_conflict", "skip")];
+    browser.submit(&stores, "/console/transfer", &archive).await.answered(403);
 
     let mut browser = Browser::signed_in(&server.url(), &of_keys).await;
     browser.open("/console/keys").await;
     for path in ["/console/stores", "/console/search?q=a"] {
-        assert_eq!(browser.get(path).await.status, 403, "{path}");
+        browser.get(path).await.answered(403);
     }
 }
 
@@ -103,18 +76,36 @@ async fn altered_and_foreign_cookies_are_refused() {
     {
         let mut stranger = Browser::new(&server.url());
         stranger.cookies.insert("keepsake_console".to_owned(), value);
-        assert_eq!(stranger.get("/console/stores").await.status, 303);
+        stranger.get("/console/stores").await.answered(303);
     }
     // One that another site of the domain has planted, and that the browser sends first, locks nobody out.
     let planted = Browser::new(&server.url()).request(Method::GET, "/console/stores");
     let cookies = format!("keepsake_console=planted; keepsake_console={cookie}");
-    let planted = planted.header("cookie", cookies);
-    assert_eq!(planted.send().await.unwrap().status(), 200);
+    assert_eq!(planted.header("cookie", cookies).send().await.unwrap().status(), 200);
     // The cookie is for the console; the API does not know it.
-    let client = server.client(&tenant);
-    let request = client.bare(Method::GET, "/v1/memory_stores");
+    let request = server.client(&tenant).bare(Method::GET, "/v1/memory_stores");
     let answer = send(request.header("cookie", format!("keepsake_console={cookie}"))).await;
     assert_eq!(answer.status, 401, "{}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_console_accepts_only_its_own_credentials_and_cookies() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let operator = Operator::new();
+    let server = deployment.start_with(&operator.config).await;
+    Browser::new(&server.url()).sign_in(&operator.token, "").await.answered(401);
+    let mut browser = Browser::new(&operator.url);
+    browser.get("/console/health").await.answered(303);
+    browser.sign_in(&tenant.key, "").await.answered(401);
+    browser.sign_in(&operator.token, "").await.answered(303);
+    browser.open("/console/health").await;
+    let suspend = format!("/console/tenants/{}/suspend", tenant.id);
+    browser.post(&suspend, &[("token", "x")]).await.answered(403);
+    let mut stranger = Browser::new(&server.url());
+    let cookie = browser.cookies["keepsake_operator"].clone();
+    stranger.cookies.insert("keepsake_console".to_owned(), cookie);
+    stranger.get("/console/stores").await.answered(303);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,13 +119,11 @@ async fn development_server_prints_a_link_that_signs_in_once() {
     let mut browser = Browser::new(&server.url());
     // As mail servers and chats do that look at a link.
     let looked_at = browser.request(Method::HEAD, &path);
-    assert_eq!(browser.send(looked_at).await.status, 405);
-    let answer = browser.get(&path).await;
-    assert_eq!((answer.status, answer.location()), (303, "/console/stores"));
+    browser.send(looked_at).await.answered(405);
+    let answer = browser.get(&path).await.answered(303);
+    assert_eq!(answer.location(), "/console/stores");
     browser.open("/console/stores").await;
     let mut second = Browser::new(&server.url());
-    let used = second.get(&path).await;
-    assert_eq!(used.status, 410, "{}", used.text);
-    used.has("works once");
+    second.get(&path).await.answered(410).has("works once");
     assert!(second.cookies.is_empty());
 }

@@ -14,10 +14,10 @@ struct Held {
 }
 
 impl Held {
-    async fn new(client: &Client, path: &str, content: &str) -> Self {
+    async fn new(client: &Client, content: &str) -> Self {
         let store = made(client, STORES, &json!({"name": "caches"})).await;
         let store = format!("{STORES}/{}", text(&store["id"]));
-        let new = json!({"path": path, "content": content});
+        let new = json!({"path": "/shared", "content": content});
         let memory = made(client, &format!("{store}/memories"), &new).await;
         Self { client: client.clone(), store, memory }
     }
@@ -36,62 +36,44 @@ impl Held {
         answer.json()
     }
 
-    /// Everything that shows the content.
-    async fn readings(&self) -> Vec<String> {
-        let view = json!({"command": "view", "path": format!("/memories{}", text(&self.memory["path"]))});
-        let content = |object: &Value| text(&object["content"]).to_owned();
-        let viewed = content(&made(&self.client, &format!("{}/tool_calls", self.store), &view).await);
-        let listed = self.get(&format!("{}/memories?view=full", self.store)).await;
-        let versions = self.get(&format!("{}/memory_versions?view=full", self.store)).await;
-        vec![
-            content(&self.get(&self.path()).await),
-            content(&listed["data"][0]),
-            content(&versions["data"][0]),
-            content(&self.get(&self.version()).await),
-            viewed.split_once('\t').map(|(_, line)| line.to_owned()).unwrap(),
-        ]
-    }
-
+    /// Reads it in every way that shows the content.
     async fn assert_reads(&self, content: &str) {
-        assert_eq!(self.readings().await, vec![content; 5]);
+        for path in [self.path(), self.version()] {
+            assert_eq!(self.get(&path).await["content"], content);
+        }
+        for list in ["memories", "memory_versions"] {
+            let listed = self.get(&format!("{}/{list}?view=full", self.store)).await;
+            assert_eq!(listed["data"][0]["content"], content);
+        }
+        let view = json!({"command": "view", "path": "/memories/shared"});
+        let viewed = made(&self.client, &format!("{}/tool_calls", self.store), &view).await;
+        assert!(text(&viewed["content"]).ends_with(&format!("\t{content}")), "{viewed}");
     }
 }
 
 pub(super) async fn are_of_one_tenant(one: &Client, other: &Client) {
-    same_path_is_another_memory(one, other).await;
-    same_content_is_another_blob(one, other).await;
-    session_in_use_is_unknown_to_others(one, other).await;
-    requests_between_each_other_are_not_mixed_up(one, other).await;
-}
-
-async fn same_path_is_another_memory(one: &Client, other: &Client) {
-    let here = Held::new(one, "/shared", "content of the one").await;
-    let there = Held::new(other, "/shared", "content of the other").await;
-    for _ in 0..2 {
-        here.assert_reads("content of the one").await;
-        there.assert_reads("content of the other").await;
-    }
-    made(one, &here.path(), &json!({"content": "changed by the one"})).await;
-    there.assert_reads("content of the other").await;
-}
-
-async fn same_content_is_another_blob(one: &Client, other: &Client) {
-    let here = Held::new(one, "/same", "content of both").await;
-    let there = Held::new(other, "/same", "content of both").await;
-    let read_at = |memory: &Value| memory["last_accessed_at"].clone();
-    let memories = format!("{}/memories", there.store);
+    let (here, there) = (Held::new(one, "content of both").await, Held::new(other, "content of both").await);
     here.assert_reads("content of both").await;
     // Reading a memory does not mark another tenant's memory as read.
-    let listed = there.get(&memories).await;
-    assert_eq!(read_at(&listed["data"][0]), Value::Null);
+    let listed = there.get(&format!("{}/memories", there.store)).await;
+    assert_eq!(listed["data"][0]["last_accessed_at"], Value::Null);
     there.assert_reads("content of both").await;
-    // A redaction does not affect the other tenant's copy.
+    // Neither a change nor a redaction affects the other tenant's copy.
     made(one, &here.path(), &json!({"content": "something else"})).await;
+    there.assert_reads("content of both").await;
     let redacted = made(one, &format!("{}/redact", here.version()), &json!({})).await;
     assert_eq!(redacted["content_also_in"], json!([]));
     there.assert_reads("content of both").await;
-    let gone = here.get(&here.version()).await;
-    assert_eq!(gone["content"], Value::Null);
+    assert_eq!(here.get(&here.version()).await["content"], Value::Null);
+    // Through the same connections, at the same time.
+    let reads = (0..64).map(async |number| {
+        let (held, content) =
+            if number % 2 == 0 { (&here, "something else") } else { (&there, "content of both") };
+        let memory = held.get(&held.path()).await;
+        assert_eq!((&memory["content"], &memory["id"]), (&json!(content), &held.memory["id"]));
+    });
+    future::join_all(reads).await;
+    session_in_use_is_unknown_to_others(one, other).await;
 }
 
 async fn session_in_use_is_unknown_to_others(one: &Client, other: &Client) {
@@ -103,18 +85,4 @@ async fn session_in_use_is_unknown_to_others(one: &Client, other: &Client) {
     let never = call(&format!("sesn_{NEVER}")).await;
     assert_eq!(never.status, 404, "{}", never.text);
     assert_eq!(theirs.lasting(), never.lasting());
-}
-
-/// Through the same connections, at the same time.
-async fn requests_between_each_other_are_not_mixed_up(one: &Client, other: &Client) {
-    let here = Held::new(one, "/mixed", "content of the one").await;
-    let there = Held::new(other, "/mixed", "content of the other").await;
-    let reads = (0..64).map(async |number| {
-        let (held, content) =
-            if number % 2 == 0 { (&here, "content of the one") } else { (&there, "content of the other") };
-        let memory = held.get(&held.path()).await;
-        assert_eq!(text(&memory["content"]), content);
-        assert_eq!(memory["id"], held.memory["id"]);
-    });
-    future::join_all(reads).await;
 }

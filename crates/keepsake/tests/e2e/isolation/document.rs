@@ -5,37 +5,26 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::cases::{self, CASES, Meaning, OPEN};
-use super::fixture::Kind;
+use super::cases::{self, CASES, OPEN};
 
 /// One method of one route.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     pub(super) id: String,
     pub(super) method: Method,
-    /// With its parameters' names in braces.
+    /// With kinds of ids in braces, as in all below.
     pub(super) path: String,
-    pub(super) in_path: Vec<String>,
-    pub(super) in_query: Vec<String>,
+    /// Such as `depth=1`.
+    pub(super) query: Vec<String>,
     /// But for `Idempotency-Key`.
-    pub(super) in_headers: Vec<String>,
+    pub(super) headers: Vec<(String, &'static str)>,
     pub(super) needs_credential: bool,
 }
 
 impl Operation {
     /// Whether its answer may lead to another page.
     pub(super) fn is_paged(&self) -> bool {
-        self.in_query.iter().any(|name| name == "page")
-    }
-
-    /// The kinds of ids that its path names.
-    pub(super) fn kinds_in_path(&self) -> Vec<Kind> {
-        let meanings = self.in_path.iter().map(|name| cases::meaning(name));
-        let kinds = meanings.filter_map(|meaning| match meaning {
-            Meaning::Of(kind) => Some(kind),
-            Meaning::Plain(_) => None,
-        });
-        kinds.collect()
+        self.query.iter().any(|parameter| parameter == "page={page}")
     }
 }
 
@@ -45,24 +34,27 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
-            let parameters: Vec<_> = parameters.iter().map(|given| resolved(document, given)).collect();
             let names = |place: &str| {
-                let here = parameters.iter().filter(|parameter| parameter["in"] == place);
+                let all = parameters.iter().map(|given| resolved(document, given));
+                let here = all.filter(|parameter| parameter["in"] == place);
                 here.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
             };
             // Every POST has one; MCP requests have other headers.
             let is_key = |name: &String| name == "Idempotency-Key";
-            let (keys, in_headers) = names("header").into_iter().partition::<Vec<_>, _>(is_key);
+            let (keys, headers) = names("header").into_iter().partition::<Vec<_>, _>(is_key);
             let is_idempotent = method == "post" && !path.starts_with("/mcp");
             assert_eq!(keys.len(), usize::from(is_idempotent), "{method} {path}");
+            let meant = |name: String| {
+                let meaning = cases::meaning(&name);
+                (name, meaning)
+            };
+            let query = names("query").into_iter().map(meant);
             operations.push(Operation {
                 id: operation["operationId"].as_str().unwrap().to_owned(),
-                // The document fails to parse as HTTP where this is no method.
                 method: method.to_uppercase().parse().unwrap(),
-                path: path.clone(),
-                in_path: names("path"),
-                in_query: names("query"),
-                in_headers,
+                path: cases::meant(path),
+                query: query.map(|(name, meaning)| format!("{name}={meaning}")).collect(),
+                headers: headers.into_iter().map(meant).collect(),
                 needs_credential: operation["security"].as_array().is_none_or(|schemes| !schemes.is_empty()),
             });
         }
@@ -78,30 +70,21 @@ fn resolved<'a>(document: &'a Value, parameter: &'a Value) -> &'a Value {
     }
 }
 
-/// Fails unless every operation has a case, every case an operation, and every
-/// parameter a meaning.
+/// Fails unless every operation that may have a body has a case, and every case such an
+/// operation. [`operations`] fails for a parameter without a meaning.
 pub(super) fn assert_complete(document: &Value) {
     let operations = operations(document);
-    let ids = |needs_credential: bool| {
-        let here = operations.iter().filter(|operation| operation.needs_credential == needs_credential);
-        here.map(|operation| operation.id.as_str()).collect::<BTreeSet<_>>()
+    let ids = |is_meant: fn(&Operation) -> bool| {
+        let meant = operations.iter().filter(|operation| is_meant(operation));
+        meant.map(|operation| operation.id.as_str()).collect::<BTreeSet<_>>()
     };
-    let guarded: BTreeSet<_> = CASES.iter().map(|(id, _)| *id).collect();
-    assert_eq!(guarded.len(), CASES.len(), "an operation has two cases");
-    assert_eq!(ids(true), guarded, "the document (left) and isolation/cases.rs differ");
-    assert_eq!(ids(false), BTreeSet::from(OPEN), "no credential is needed (left)");
-    for operation in &operations {
-        let names = operation.in_path.iter().chain(&operation.in_query);
-        for name in names.chain(&operation.in_headers) {
-            cases::meaning(name);
-        }
-        let in_braces = operation.path.matches('{').count();
-        assert_eq!(in_braces, operation.in_path.len(), "{}", operation.path);
-        assert_eq!(
-            operation.needs_credential,
-            ["/v1/", "/mcp"].iter().any(|start| operation.path.starts_with(start)),
-            "{}",
-            operation.path
-        );
+    let with_body = ids(|operation| [Method::POST, Method::PATCH, Method::PUT].contains(&operation.method));
+    let cases: BTreeSet<_> = CASES.iter().map(|(id, _)| *id).collect();
+    assert_eq!(with_body, cases, "the document (left) and isolation/cases.rs differ");
+    let open = ids(|operation| !operation.needs_credential);
+    assert_eq!(open, BTreeSet::from(OPEN), "no credential is needed (left)");
+    let is_guarded = |path: &str| path.starts_with("/v1/") || path.starts_with("/mcp");
+    for Operation { path, needs_credential, .. } in &operations {
+        assert_eq!(*needs_credential, is_guarded(path), "{path}");
     }
 }

@@ -14,147 +14,124 @@ const ERASURES: &str = "/v1/erasures";
 /// The end of unknown ids.
 pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-/// The kinds of ids that may be another tenant's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Store,
-    Memory,
-    Version,
-    ApiKey,
-    Erasure,
-    Session,
-    /// Of a store's attachment to the session.
-    Resource,
-    /// Of a store that is attached to no session.
-    Spare,
-    /// The path of the memory in the session.
-    MountedPath,
-    /// The hash of a memory's content.
-    Hash,
-    /// Of a memory, as the tool knows it.
-    Path,
-    /// Of a memory, in the API.
-    ApiPath,
-    /// That a memory is in.
-    Directory,
-    /// Of the list that is asked for.
-    Page,
+/// The kinds of ids that may be another tenant's, as requests name them in braces. `resource` is
+/// a store's attachment to the session, `spare` a store that is attached to no session, `hash`
+/// that of a memory's content, `path` a memory as the tool knows it, `api_path` and `directory`
+/// the same in the API, and `page` leads on in the list that is asked for.
+const KINDS: &str =
+    "api_key api_path directory erasure hash memory page path resource session spare store version";
+
+/// The kinds of ids that a request names.
+pub(super) fn kinds_in(request: &str) -> Vec<&'static str> {
+    KINDS.split(' ').filter(|kind| request.contains(&format!("{{{kind}}}"))).collect()
 }
 
-/// One of each kind.
+/// One id of each kind. `mounted_path` is the path of the memory in the session, and so that of
+/// the same owner.
 #[derive(Debug, Clone)]
-pub(super) struct Ids(BTreeMap<Kind, String>);
+pub(super) struct Ids(BTreeMap<&'static str, String>);
 
 impl Ids {
     /// Unknown ids of the same length as real ones.
     pub(super) fn of_nobody() -> Self {
-        let id = |prefix: &str| format!("{prefix}{NEVER}");
+        let id = |prefix: &str| format!("{prefix}_{NEVER}");
         Self(BTreeMap::from([
-            (Kind::Store, id("memstore_")),
-            (Kind::Memory, id("mem_")),
-            (Kind::Version, id("memver_")),
-            (Kind::ApiKey, id("apikey_")),
-            (Kind::Erasure, id("erasure_")),
-            (Kind::Session, id("sesn_")),
-            (Kind::Resource, id("sesrsc_")),
-            (Kind::Spare, id("memstore_")),
-            (Kind::MountedPath, "/memories/nora/nora/one".to_owned()),
-            (Kind::Hash, ContentHash::of(b"nobody's").to_string()),
-            (Kind::Path, "/memories/nora/one".to_owned()),
-            (Kind::ApiPath, "/nora/one".to_owned()),
-            (Kind::Directory, "/nora/".to_owned()),
+            ("store", id("memstore")),
+            ("memory", id("mem")),
+            ("version", id("memver")),
+            ("api_key", id("apikey")),
+            ("erasure", id("erasure")),
+            ("session", id("sesn")),
+            ("resource", id("sesrsc")),
+            ("spare", id("memstore")),
+            ("mounted_path", "/memories/nora/nora/one".to_owned()),
+            ("hash", ContentHash::of(b"nobody's").to_string()),
+            ("path", "/memories/nora/one".to_owned()),
+            ("api_path", "/nora/one".to_owned()),
+            ("directory", "/nora/".to_owned()),
         ]))
     }
 
     #[track_caller]
-    pub(super) fn get(&self, kind: Kind) -> &str {
-        self.0.get(&kind).unwrap_or_else(|| panic!("there is no {kind:?}"))
+    pub(super) fn get(&self, kind: &str) -> &str {
+        self.0.get(kind).unwrap_or_else(|| panic!("there is no {kind}"))
     }
 
-    pub(super) fn has(&self, kind: Kind) -> bool {
-        self.0.contains_key(&kind)
+    pub(super) fn set(&mut self, kind: &'static str, value: &str) {
+        self.0.insert(kind, value.to_owned());
     }
 
-    pub(super) fn set(&mut self, kind: Kind, value: String) {
-        self.0.insert(kind, value);
+    /// A request with these ids in place of their kinds.
+    pub(super) fn fill(&self, request: &str) -> String {
+        let kinds = self.0.iter();
+        kinds.fold(request.to_owned(), |text, (kind, id)| text.replace(&format!("{{{kind}}}"), id))
     }
 
-    pub(super) fn path(&self) -> &str {
-        self.get(Kind::Path)
+    /// A body with these ids.
+    pub(super) fn body(&self, body: &str) -> Value {
+        serde_json::from_str(&self.fill(body)).unwrap()
     }
 
     /// These values, with those of some kinds replaced by the values of `others`.
-    pub(super) fn with(&self, kinds: &[Kind], others: &Self) -> Self {
+    pub(super) fn with(&self, kinds: &[&'static str], others: &Self) -> Self {
         let mut mixed = self.clone();
-        for kind in kinds {
-            mixed.set(*kind, others.get(*kind).to_owned());
+        for &kind in kinds {
+            mixed.set(kind, others.get(kind));
         }
         mixed
     }
-}
 
-/// A store with two memories, the first of which was changed once.
-#[derive(Debug)]
-pub(super) struct Fixture {
-    pub(super) ids: Ids,
-}
-
-impl Fixture {
-    /// Creates the fixture; all its texts contain `label`.
-    pub(super) async fn new(client: &Client, label: &str) -> Self {
+    /// Creates stores, memories and all else; all texts contain `label`.
+    pub(super) async fn of_new(client: &Client, label: &str) -> Self {
         let new = async |what: &str| {
             let store = made(client, STORES, &json!({"name": format!("{what} of {label}")})).await;
             text(&store["id"]).to_owned()
         };
         let [store, second, spare] = [new("store").await, new("second").await, new("spare").await];
-        let mut fixture = Self::in_store(client, label, &store).await;
+        let mut ids = Self::in_store(client, label, &store).await;
         // A second attached store, for a second page of resources.
-        let session = format!("{SESSIONS}/{}", fixture.ids.get(Kind::Session));
         let resource = json!({"type": "memory_store", "memory_store_id": second});
-        made(client, &format!("{session}/resources"), &resource).await;
-        fixture.ids.set(Kind::Spare, spare);
-        fixture
+        made(client, &ids.fill("/v1/sessions/{session}/resources"), &resource).await;
+        ids.set("spare", &spare);
+        ids
     }
 
-    /// Fills a store that is there.
+    /// Fills a store that is there with two memories, the first of which is changed once.
     pub(super) async fn in_store(client: &Client, label: &str, store: &str) -> Self {
         let memories = format!("{STORES}/{store}/memories");
         let new =
             |name: &str| json!({"path": format!("/{label}/{name}"), "content": format!("{label} first")});
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;
-        let (id, version) = (text(&memory["id"]), text(&memory["memory_version_id"]));
         let scopes = ["memory:read", "memory:write"];
-        let new_key =
-            json!({"name": format!("key of {label}"), "scopes": scopes, "memory_store_ids": [store]});
-        let key = made(client, KEYS, &new_key).await;
-        secrets::remember(text(&key["api_key"]), "an API key");
+        let key = json!({"name": format!("key of {label}"), "scopes": scopes, "memory_store_ids": [store]});
+        let key = made(client, KEYS, &key).await;
         // Only versions other than the head can be redacted.
         let edit = json!({"content": format!("{label} second")});
         let by_key = client.with_key(text(&key["api_key"]));
-        let edited = made(&by_key, &format!("{memories}/{id}"), &edit).await;
+        let edited = made(&by_key, &format!("{memories}/{}", text(&memory["id"])), &edit).await;
         let session = session_on(client, label, store).await;
-        let mounted = text(&session["resources"][0]["mount_path"]).replace("/mnt/memory/", "/memories/");
+        let resource = &session["resources"][0];
+        let mounted = text(&resource["mount_path"]).replace("/mnt/memory/", "/memories/");
         // Erases a path without memories, so that nothing is removed.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;
-        Self {
-            ids: Ids(BTreeMap::from([
-                (Kind::Store, store.to_owned()),
-                (Kind::Memory, id.to_owned()),
-                (Kind::Version, version.to_owned()),
-                (Kind::ApiKey, text(&key["id"]).to_owned()),
-                (Kind::Erasure, text(&erasure["id"]).to_owned()),
-                (Kind::Session, text(&session["id"]).to_owned()),
-                (Kind::Resource, text(&session["resources"][0]["id"]).to_owned()),
-                (Kind::Spare, store.to_owned()),
-                (Kind::MountedPath, format!("{mounted}/{label}/one")),
-                (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
-                (Kind::Path, format!("/memories/{label}/one")),
-                (Kind::ApiPath, format!("/{label}/one")),
-                (Kind::Directory, format!("/{label}/")),
-            ])),
-        }
+        let id = |object: &Value| text(&object["id"]).to_owned();
+        Self(BTreeMap::from([
+            ("store", store.to_owned()),
+            ("memory", id(&memory)),
+            ("version", text(&memory["memory_version_id"]).to_owned()),
+            ("api_key", id(&key)),
+            ("erasure", id(&erasure)),
+            ("session", id(&session)),
+            ("resource", id(resource)),
+            ("spare", store.to_owned()),
+            ("mounted_path", format!("{mounted}/{label}/one")),
+            ("hash", text(&edited["content_sha256"]).to_owned()),
+            ("path", format!("/memories/{label}/one")),
+            ("api_path", format!("/{label}/one")),
+            ("directory", format!("/{label}/")),
+        ]))
     }
 }
 
@@ -165,7 +142,6 @@ pub(super) async fn session_on(client: &Client, label: &str, store: &str) -> Val
         "resources": [{"type": "memory_store", "memory_store_id": store}],
     });
     let session = made(client, SESSIONS, &new).await;
-    secrets::remember(text(&session["token"]), "a session's token");
     let calls = format!("{SESSIONS}/{}/tool_calls", text(&session["id"]));
     for _ in 0..2 {
         made(client, &calls, &json!({"command": "view", "path": "/memories"})).await;
@@ -177,7 +153,16 @@ pub(super) async fn session_on(client: &Client, label: &str, store: &str) -> Val
 pub(super) async fn made(client: &Client, path: &str, body: &Value) -> Value {
     let answer = client.post(path, body).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    answer.json()
+    let made = answer.json();
+    remember_secret_of(&made);
+    made
+}
+
+/// Remembers the secret of a new key, or the token of a session.
+pub(super) fn remember_secret_of(made: &Value) {
+    if let Some(secret) = made["api_key"].as_str().or(made["token"].as_str()) {
+        secrets::remember(secret, "an API key or a session's token");
+    }
 }
 
 #[track_caller]
@@ -241,23 +226,12 @@ async fn listed(client: &Client, path: &str) -> Vec<Value> {
 
 /// The ids, names, paths, contents and hashes in what a tenant listed.
 pub(super) fn secrets_of(items: &[Value]) -> Vec<String> {
-    const TELLING: [&str; 11] = [
-        "id",
-        "environment_id",
-        "title",
-        "memory_id",
-        "memory_store_id",
-        "memory_version_id",
-        "api_key_id",
-        "name",
-        "path",
-        "content",
-        "content_sha256",
-    ];
+    const TELLING: &str = " id environment_id title memory_id memory_store_id memory_version_id api_key_id \
+        name path content content_sha256 ";
     fn collect(value: &Value, found: &mut Vec<String>) {
         for (name, value) in value.as_object().into_iter().flatten() {
             match value {
-                Value::String(text) if TELLING.contains(&name.as_str()) => found.push(text.clone()),
+                Value::String(text) if TELLING.contains(&format!(" {name} ")) => found.push(text.clone()),
                 value => collect(value, found),
             }
         }

@@ -1,27 +1,42 @@
 //! Every operation with ids in every combination, for each who asks.
 
 use std::collections::BTreeSet;
+use std::{iter, slice};
 
 use aho_corasick::AhoCorasick;
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::StoreId;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::cases::{self, Body, Meaning};
+use super::cases;
 use super::document::Operation;
-use super::fixture::{Fixture, Ids, Kind, NEVER, secrets_of, snapshot, text, unread};
+use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, text, unread};
 use crate::support::client::send;
-use crate::support::{Answer, Client, secrets};
+use crate::support::{Answer, Client};
 
-const WORKSPACE: &str = "anthropic-workspace-id";
 /// The shortest text that is looked for in answers: shorter ones are anywhere.
 const LEAST_CHARS: usize = 8;
 
 /// An operation, and objects of the owner's to try it on.
-#[derive(Debug)]
 pub(super) struct Target {
-    pub(super) operation: Operation,
-    pub(super) ids: Ids,
+    operation: Operation,
+    ids: Ids,
+}
+
+/// Something of a tenant's for each operation to be tried on.
+pub(super) async fn targets(owner: &Client, label: &str, operations: &[Operation]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for operation in operations {
+        targets.push(Target { operation: operation.clone(), ids: Ids::of_new(owner, label).await });
+    }
+    // A list has a second page once all are there.
+    for Target { operation, ids } in &mut targets {
+        if operation.is_paged() {
+            let page = next_page(owner, operation, ids).await;
+            ids.set("page", &page);
+        }
+    }
+    targets
 }
 
 /// A caller that requests another tenant's objects.
@@ -31,36 +46,48 @@ pub(super) struct Attacker {
     own: Ids,
     /// The status of its requests for an unknown store.
     refusal: u16,
-    /// Whether the caller belongs to the owner's tenant, so that the owner's
-    /// cursors are valid for it.
+    /// Whether it is of the owner's tenant, so that the owner's cursors are valid for it.
     is_of_tenant: bool,
 }
 
 /// One form of an operation's request.
 struct Form {
-    query: Vec<(String, Meaning)>,
+    query: Vec<String>,
     has_headers: bool,
     /// With its place among the operation's bodies.
-    body: Option<(usize, &'static Body)>,
+    body: Option<(usize, &'static str)>,
 }
 
 impl Form {
+    /// With only the parameters that the operation cannot be asked without. The owner has more
+    /// stores than one search reads; the files of the text for models are those of a store.
+    fn least(operation: &Operation) -> Self {
+        let is_needed = |parameter: &&String| match parameter.split('=').next() {
+            Some("query" | "memory_store_ids[]") => true,
+            Some("memory_store_id") => operation.id == "tools.list",
+            _ => false,
+        };
+        let query = operation.query.iter().filter(is_needed).cloned().collect();
+        Self { query, has_headers: false, body: None }
+    }
+
     /// All forms of an operation. For a GET: each optional parameter separately.
     /// Otherwise: each body, without and with all parameters and headers.
     fn all(operation: &Operation) -> Vec<Self> {
-        let query: Vec<_> =
-            operation.in_query.iter().map(|name| (name.clone(), cases::meaning(name))).collect();
-        let queries: Vec<_> = if operation.method == Method::GET {
-            let needed = needed_query(operation);
-            let others = query.into_iter().filter(|parameter| !needed.contains(parameter));
-            let alone = others.map(|parameter| [needed.as_slice(), &[parameter]].concat());
-            std::iter::once(needed.clone()).chain(alone).collect()
+        let queries: Vec<Vec<String>> = if operation.method == Method::GET {
+            let needed = Self::least(operation).query;
+            let others = operation.query.iter().filter(|parameter| !needed.contains(parameter));
+            let alone = others.map(|parameter| [needed.as_slice(), slice::from_ref(parameter)].concat());
+            iter::once(needed.clone()).chain(alone).collect()
         } else {
-            vec![Vec::new(), query]
+            vec![Vec::new(), operation.query.clone()]
         };
         let bodies = cases::bodies(&operation.id);
-        let bodies: Vec<_> =
-            if bodies.is_empty() { vec![None] } else { bodies.iter().enumerate().map(Some).collect() };
+        let bodies: Vec<_> = if bodies.is_empty() {
+            vec![None]
+        } else {
+            bodies.iter().copied().enumerate().map(Some).collect()
+        };
         let numbered = queries.into_iter().enumerate();
         let forms = numbered.flat_map(|(number, query)| {
             bodies.iter().map(move |body| Self { query: query.clone(), has_headers: number > 0, body: *body })
@@ -78,36 +105,20 @@ impl Form {
     }
 
     /// The kinds of ids that it holds.
-    fn kinds(&self, operation: &Operation) -> Vec<Kind> {
-        let mut kinds = operation.kinds_in_path();
-        kinds.extend(self.query.iter().filter_map(|(_, meaning)| match meaning {
-            Meaning::Of(kind) => Some(*kind),
-            Meaning::Plain(_) => None,
-        }));
-        kinds.extend(self.body.into_iter().flat_map(|(_, body)| body.kinds));
-        kinds.sort();
-        kinds.dedup();
-        kinds
+    fn kinds(&self, operation: &Operation) -> Vec<&'static str> {
+        let body = self.body.map_or("", |(_, body)| body);
+        kinds_in(&format!("{} {} {body}", operation.path, self.query.join(" ")))
     }
 
     /// The request. A POST has an idempotency key, the same for all who send it.
     fn request(&self, client: &Client, method: &Method, operation: &Operation, ids: &Ids) -> RequestBuilder {
-        let value = |meaning: &Meaning| match meaning {
-            Meaning::Of(kind) => ids.get(*kind).to_owned(),
-            Meaning::Plain(value) => (*value).to_owned(),
-        };
-        let mut path = operation.path.clone();
-        for name in &operation.in_path {
-            path = path.replace(&format!("{{{name}}}"), &value(&cases::meaning(name)));
-        }
-        let query: Vec<_> =
-            self.query.iter().map(|(name, meaning)| format!("{name}={}", value(meaning))).collect();
-        let mut request = client.request(method.clone(), &format!("{path}?{}", query.join("&")));
-        for name in operation.in_headers.iter().filter(|_| self.has_headers) {
-            request = request.header(name, value(&cases::meaning(name)));
+        let path = format!("{}?{}", operation.path, self.query.join("&"));
+        let mut request = client.request(method.clone(), &ids.fill(&path));
+        for (name, value) in operation.headers.iter().filter(|_| self.has_headers) {
+            request = request.header(name, *value);
         }
         if let Some((number, body)) = self.body {
-            request = request.json(&(body.of)(ids));
+            request = request.json(&ids.body(body));
             if *method == Method::POST {
                 request = request.header("idempotency-key", format!("isolation {number}"));
             }
@@ -119,15 +130,15 @@ impl Form {
 impl Attacker {
     /// Another tenant, with a key that may do everything.
     pub(super) async fn stranger(client: Client) -> Self {
-        let own = Fixture::new(&client, "cleo").await.ids;
+        let own = Ids::of_new(&client, "cleo").await;
         // For lists to have a second page.
-        Fixture::new(&client, "cleo").await;
+        Ids::of_new(&client, "cleo").await;
         Self { name: "another tenant", client, own, refusal: 404, is_of_tenant: false }
     }
 
     /// A key of the owner with all scopes in only one store.
     pub(super) async fn bound(client: Client, store_id: StoreId) -> Self {
-        let own = Fixture::in_store(&client, "bela", &store_id.to_string()).await.ids;
+        let own = Ids::in_store(&client, "bela", &store_id.to_string()).await;
         Self { name: "a key bound to another store", client, own, refusal: 404, is_of_tenant: true }
     }
 
@@ -136,8 +147,8 @@ impl Attacker {
         Self { name: "nobody", client, own: Ids::of_nobody(), refusal: 401, is_of_tenant: false }
     }
 
-    /// Tries every operation with the owner's ids in all combinations with its
-    /// own; `listed` is what the owner has.
+    /// Tries every operation with the owner's ids in all combinations with its own; `listed` is
+    /// what the owner has.
     pub(super) async fn attack(&self, targets: &[Target], listed: &[Value]) {
         let is_known = self.refusal != 401;
         let own_before = if is_known { snapshot(&self.client).await } else { Vec::new() };
@@ -147,8 +158,7 @@ impl Attacker {
             let own = self.ids_for(&target.operation).await;
             for form in Form::all(&target.operation) {
                 let kinds = form.kinds(&target.operation);
-                let is_tenants_list = kinds == [Kind::Page];
-                if self.is_of_tenant && is_tenants_list {
+                if self.is_of_tenant && kinds == ["page"] {
                     continue;
                 }
                 for foreign in combinations(&kinds) {
@@ -159,14 +169,20 @@ impl Attacker {
         }
         assert!(tried > 2 * targets.len(), "only {tried} requests were tried");
         if is_known {
-            // Its own memories it may have read.
             let own = unread(snapshot(&self.client).await);
             assert_eq!(own, unread(own_before), "{} changed what it has", self.name);
         }
     }
 
     /// Compares the answers for foreign ids of some kinds and for unknown ids.
-    async fn compare(&self, target: &Target, form: &Form, own: &Ids, foreign: &[Kind], secrets: &Secrets) {
+    async fn compare(
+        &self,
+        target: &Target,
+        form: &Form,
+        own: &Ids,
+        foreign: &[&'static str],
+        secrets: &Secrets,
+    ) {
         let operation = &target.operation;
         let theirs = own.with(foreign, &target.ids);
         let nobodys = own.with(foreign, &nobodys(&target.ids));
@@ -177,58 +193,34 @@ impl Attacker {
         for method in methods {
             let ask = async |ids: &Ids| send(form.request(&self.client, &method, operation, ids)).await;
             let (answer, never) = (ask(&theirs).await, ask(&nobodys).await);
-            let what = format!(
-                "{}: {method} {} with {foreign:?} of others, {:?}",
-                self.name,
-                operation.path,
-                form.body.map(|(_, body)| (body.of)(&theirs))
-            );
+            let Operation { path, .. } = operation;
+            let what = format!("{}: {method} {path} {:?} with {foreign:?} of others", self.name, form.body);
             // A tool repeats the path that it was sent.
-            let told = answer.text.replace(theirs.path(), nobodys.path());
+            let told = answer.text.replace(theirs.get("path"), nobodys.get("path"));
             let answer = Answer { text: told, ..answer };
             assert_eq!(answer.lasting(), never.lasting(), "{what}");
             assert_nothing_of(secrets, &answer, &what);
-            let is_below_theirs = operation.kinds_in_path().iter().any(|kind| foreign.contains(kind));
-            let is_paged = form.kinds(operation).contains(&Kind::Page);
+            let is_below_theirs = kinds_in(path).iter().any(|kind| foreign.contains(kind));
+            let is_paged = form.kinds(operation).contains(&"page");
             if is_below_theirs && !is_paged {
                 assert_eq!(answer.status, self.refusal, "{what}: {}", answer.text);
             }
         }
     }
 
-    /// Sends the owner's workspace in the header, with its own ids.
-    pub(super) async fn claim_workspace(&self, targets: &[Target], owner: TenantId) {
-        let before = unread(snapshot(&self.client).await);
-        let owners = Secrets::new(vec![owner.to_string()]);
-        for Target { operation, .. } in targets {
-            let own = self.ids_for(operation).await;
-            for form in Form::all(operation) {
-                let claim = async |workspace: &str| {
-                    let request = form.request(&self.client, &operation.method, operation, &own);
-                    send(request.header(WORKSPACE, workspace)).await
-                };
-                let claimed = claim(&owner.to_string()).await;
-                let never = claim(&format!("wrkspc_{NEVER}")).await;
-                assert_eq!(claimed.status, 403, "{}: {}", operation.id, claimed.text);
-                assert_eq!(claimed.lasting(), never.lasting(), "{}", operation.id);
-                assert_nothing_of(&owners, &claimed, &operation.id);
-            }
-        }
-        // A search for a cursor reads memories.
-        assert_eq!(unread(snapshot(&self.client).await), before);
-    }
-
     /// Its own ids, with a cursor of the operation's list.
     async fn ids_for(&self, operation: &Operation) -> Ids {
         let mut ids = self.own.clone();
         if operation.is_paged() {
-            // A key that sees one store has no second page of stores.
-            // It also has no second page of a session's resources.
-            let is_of_stores = operation.in_path.is_empty() || operation.id == "sessions.resources.list";
+            // A key that sees one store has no second page of stores and of a session's resources.
+            let is_of_stores = !operation.path.contains('{') || operation.id == "sessions.resources.list";
             let has_none = self.refusal == 401 || self.is_of_tenant && is_of_stores;
-            let page =
-                if has_none { "page_none".to_owned() } else { page_of(&self.client, operation, &ids).await };
-            ids.set(Kind::Page, page);
+            let page = if has_none {
+                "page_none".to_owned()
+            } else {
+                next_page(&self.client, operation, &ids).await
+            };
+            ids.set("page", &page);
         }
         ids
     }
@@ -241,18 +233,13 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    fn new(texts: Vec<String>) -> Self {
-        let finder = AhoCorasick::new(&texts).unwrap();
-        Self { texts, finder }
-    }
-
     /// The other tenants' values that are not in the own list.
     pub(super) fn of_others(listed: &[Value], own: &[Value]) -> Self {
         let own: BTreeSet<_> = secrets_of(own).into_iter().collect();
-        let mut secrets = secrets_of(listed);
-        secrets.retain(|secret| secret.len() >= LEAST_CHARS && !own.contains(secret));
-        assert!(secrets.len() > 20, "{secrets:?}");
-        Self::new(secrets)
+        let mut texts = secrets_of(listed);
+        texts.retain(|secret| secret.len() >= LEAST_CHARS && !own.contains(secret));
+        assert!(texts.len() > 20, "{texts:?}");
+        Self { finder: AhoCorasick::new(&texts).unwrap(), texts }
     }
 
     /// The first secret in a text, except those that it may have.
@@ -264,11 +251,10 @@ impl Secrets {
 }
 
 /// Every choice of at least one of `kinds`.
-pub(super) fn combinations(kinds: &[Kind]) -> Vec<Vec<Kind>> {
+pub(super) fn combinations(kinds: &[&'static str]) -> Vec<Vec<&'static str>> {
     let choices = 1_u32..1 << kinds.len();
     let chosen = |choice: u32| {
-        let numbered = kinds.iter().enumerate();
-        let chosen = numbered.filter(move |(number, _)| choice >> number & 1 == 1);
+        let chosen = kinds.iter().enumerate().filter(move |(number, _)| choice >> number & 1 == 1);
         chosen.map(|(_, kind)| *kind).collect()
     };
     choices.map(chosen).collect()
@@ -277,13 +263,11 @@ pub(super) fn combinations(kinds: &[Kind]) -> Vec<Vec<Kind>> {
 /// Nobody's ids; the cursor is the owner's with one letter changed.
 fn nobodys(theirs: &Ids) -> Ids {
     let mut ids = Ids::of_nobody();
-    if theirs.has(Kind::Page) {
-        let mut page = theirs.get(Kind::Page).to_owned();
-        let middle = page.len() / 2;
-        let other = if page[middle..].starts_with('A') { "B" } else { "A" };
-        page.replace_range(middle..=middle, other);
-        ids.set(Kind::Page, page);
-    }
+    let mut page = theirs.fill("{page}");
+    let middle = page.len() / 2;
+    let other = if page[middle..].starts_with('A') { "B" } else { "A" };
+    page.replace_range(middle..=middle, other);
+    ids.set("page", &page);
     ids
 }
 
@@ -296,45 +280,26 @@ fn assert_nothing_of(secrets: &Secrets, answer: &Answer, what: &str) {
 }
 
 /// The cursor to the second page of an operation's list.
-async fn page_of(client: &Client, operation: &Operation, ids: &Ids) -> String {
+async fn next_page(client: &Client, operation: &Operation, ids: &Ids) -> String {
     if operation.id == "sessions.events.list" {
         // An erasure of the store removed the earlier events.
-        let calls = format!("/v1/sessions/{}/tool_calls", ids.get(Kind::Session));
+        let view = json!({"command": "view", "path": "/memories"});
         for _ in 0..2 {
-            let view = json!({"command": "view", "path": "/memories"});
-            assert_eq!(client.post(&calls, &view).await.status, 200);
+            let called = client.post(&ids.fill("/v1/sessions/{session}/tool_calls"), &view).await;
+            assert_eq!(called.status, 200, "{}", called.text);
         }
     }
-    let mut query = needed_query(operation);
-    query.push(("limit".to_owned(), Meaning::Plain("1")));
-    let form = Form { query, has_headers: false, body: None };
+    let mut form = Form::least(operation);
+    form.query.push("limit=1".to_owned());
     let answer = send(form.request(client, &Method::GET, operation, ids)).await;
     let page = answer.json()["next_page"].clone();
     assert!(page.is_string(), "{} has one page: {}", operation.id, answer.text);
     text(&page).to_owned()
 }
 
-/// The cursor to the second page of a target's list.
-pub(super) async fn next_page(owner: &Client, target: &Target) -> String {
-    page_of(owner, &target.operation, &target.ids).await
-}
-
-/// The parameters that an operation cannot be asked without. The owner has more
-/// stores than one search reads; the files of the text for models are those of a store.
-fn needed_query(operation: &Operation) -> Vec<(String, Meaning)> {
-    let is_needed = |name: &&String| match name.as_str() {
-        "query" | "memory_store_ids[]" => true,
-        "memory_store_id" => operation.id == "tools.list",
-        _ => false,
-    };
-    let needed = operation.in_query.iter().filter(is_needed);
-    needed.map(|name| (name.clone(), cases::meaning(name))).collect()
-}
-
 /// Sends one request with only the required parameters.
 pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
-    let form = Form { query: needed_query(operation), has_headers: false, body: None };
-    let request = form.request(client, &operation.method, operation, ids);
+    let request = Form::least(operation).request(client, &operation.method, operation, ids);
     send(match body {
         Some(body) => request.json(body),
         None => request,
@@ -348,17 +313,12 @@ pub(super) async fn warm(owner: &Client, targets: &[Target]) {
         if target.operation.method == Method::GET {
             call(owner, target).await;
         }
-        let memory = format!(
-            "/v1/memory_stores/{}/memories/{}",
-            target.ids.get(Kind::Store),
-            target.ids.get(Kind::Memory)
-        );
+        let memory = target.ids.fill("/v1/memory_stores/{store}/memories/{memory}");
         assert_eq!(owner.get(&memory).await.status, 200);
     }
 }
 
-/// Carries out every operation for who may, which shows that its requests are
-/// good ones.
+/// Carries out every operation for who may, which shows that its requests are good ones.
 pub(super) async fn call_as_owner(owner: &Client, targets: &[Target]) {
     for target in targets {
         call(owner, target).await;
@@ -367,12 +327,10 @@ pub(super) async fn call_as_owner(owner: &Client, targets: &[Target]) {
 
 /// Sends the owner's POSTs again: its keys were recorded, and are its own.
 pub(super) async fn call_again_as_owner(owner: &Client, targets: &[Target]) {
-    for Target { operation, ids } in targets {
-        if operation.method == Method::POST {
-            for form in Form::in_turn(operation) {
-                let again = send(form.request(owner, &operation.method, operation, ids)).await;
-                assert_eq!(again.status, status_for_owner(operation), "{}: {}", operation.id, again.text);
-            }
+    for Target { operation, ids } in targets.iter().filter(|target| target.operation.method == Method::POST) {
+        for form in Form::in_turn(operation) {
+            let again = send(form.request(owner, &operation.method, operation, ids)).await;
+            assert_eq!(again.status, status_for_owner(operation), "{}: {}", operation.id, again.text);
         }
     }
 }
@@ -396,54 +354,38 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
         let body = answer.json();
         assert_ne!(body["is_error"], true, "{}", answer.text);
         assert_ne!(body["result"]["isError"], true, "{}", answer.text);
-        if let Some(key) = body["api_key"].as_str() {
-            secrets::remember(key, "an API key");
-        }
-        if let Some(token) = body["token"].as_str() {
-            secrets::remember(token, "a session's token");
-        }
+        remember_secret_of(&body);
         answers.push(answer);
     }
     answers
 }
 
-/// Sends every operation for own objects with idempotency keys that other tenants
-/// used: the answers contain no data of other tenants.
+/// Sends every operation for own objects with idempotency keys that other tenants used: the
+/// answers contain no data of other tenants.
 pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], listed: &[Value]) {
-    let mut targets = Vec::new();
-    for operation in operations {
-        let mut target =
-            Target { operation: operation.clone(), ids: Fixture::new(&attacker.client, "cleo").await.ids };
-        if operation.is_paged() {
-            let page = next_page(&attacker.client, &target).await;
-            target.ids.set(Kind::Page, page);
-        }
-        targets.push(target);
-    }
-    let mut own = snapshot(&attacker.client).await;
+    let targets = targets(&attacker.client, "cleo", operations).await;
+    let before = snapshot(&attacker.client).await;
     let mut answers = Vec::new();
     for target in &targets {
-        answers.push((&target.operation.id, call(&attacker.client, target).await));
+        answers.append(&mut call(&attacker.client, target).await);
     }
-    own.append(&mut snapshot(&attacker.client).await);
+    let own = [before, snapshot(&attacker.client).await].concat();
     let secrets = Secrets::of_others(listed, &own);
-    for (id, answers) in answers {
-        for answer in answers {
-            assert_nothing_of(&secrets, &answer, id);
-        }
+    for answer in answers {
+        assert_nothing_of(&secrets, &answer, "a call for own objects");
     }
 }
 
 /// Public operations have the same answer for all.
 pub(super) async fn assert_open(operations: &[Operation], one: &Client, other: &Client) {
-    for operation in operations {
-        assert_eq!(operation.method, Method::GET, "{}", operation.id);
-        let told = send(one.bare(Method::GET, &operation.path)).await;
+    for Operation { id, path, .. } in operations {
         // A store's metadata exist only with an issuer.
-        let expected = if operation.in_path.is_empty() { 200 } else { 404 };
-        assert_eq!(told.status, expected, "{}", operation.id);
+        let expected = if path.contains('{') { 404 } else { 200 };
+        let path = Ids::of_nobody().fill(path);
+        let told = send(one.bare(Method::GET, &path)).await;
+        assert_eq!(told.status, expected, "{id}");
         for client in [one, other] {
-            assert_eq!(client.get(&operation.path).await.lasting(), told.lasting());
+            assert_eq!(client.get(&path).await.lasting(), told.lasting());
         }
     }
 }

@@ -16,7 +16,6 @@ pub(crate) struct Client {
     key: String,
 }
 
-/// An answer, read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -24,7 +23,6 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-/// The answer to a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolResult {
     pub(crate) content: String,
@@ -113,12 +111,10 @@ impl Client {
     }
 }
 
-/// The path of a store's tool calls.
 pub(crate) fn tool_calls(store_id: impl Display) -> String {
     format!("/v1/memory_stores/{store_id}/tool_calls")
 }
 
-/// Sends a request and reads the answer.
 pub(crate) async fn send(request: RequestBuilder) -> Answer {
     try_send(request).await.unwrap()
 }
@@ -134,6 +130,13 @@ pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer>
         // Only the head of a stream is read.
         text: if is_endless { "{}".to_owned() } else { response.text().await? },
     })
+}
+
+/// The object in an answer, which must be a success.
+#[track_caller]
+pub(crate) fn ok(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
 }
 
 impl Answer {

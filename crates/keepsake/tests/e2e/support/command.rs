@@ -9,10 +9,8 @@ use tokio::process::{Child, Command};
 
 use super::binary;
 
-/// How a run ended.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The command line.
     pub(crate) line: String,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -40,7 +38,6 @@ pub(crate) async fn keepsake_with(arguments: &[&str], variables: &[(&str, &str)]
     keepsake_reading(arguments, variables, "").await
 }
 
-/// Runs `keepsake` with this on its stdin.
 pub(crate) async fn keepsake_reading(arguments: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     let mut command = Command::new(binary());
     command.args(arguments);

@@ -8,8 +8,9 @@ use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_testkit::keepsake_server::free_port;
-use keepsake_testkit::{Login, Pooler, ServerCommand, TestDatabase, fresh_database, s3, s3_options};
-use secrecy::ExposeSecret;
+use keepsake_testkit::{
+    Login, Pooler, ServerCommand, TestDatabase, fresh_database, s3, s3_options, s3_section,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -54,9 +55,7 @@ pub(crate) struct Deployment {
 pub(crate) struct ServerConfig {
     /// The object store's URL, where it is not the real one's.
     pub(crate) endpoint: Option<String>,
-    /// What is logged.
     pub(crate) log_filter: &'static str,
-    /// The form of log lines.
     pub(crate) log_format: &'static str,
     /// More of it as TOML; rates are out of the way where this does not set
     /// them: how fast a test is must not decide what it meets.
@@ -96,7 +95,6 @@ impl ServerConfig {
 }
 
 impl Deployment {
-    /// Makes its stores.
     pub(crate) async fn new(pair: Pair) -> Self {
         let deployment = Self::unmigrated(pair).await;
         if let Some(database) = &deployment.database {
@@ -137,7 +135,6 @@ impl Deployment {
         self.database.as_ref().unwrap().url()
     }
 
-    /// The file of its SQLite index.
     pub(crate) fn sqlite_file(&self) -> PathBuf {
         assert!(!self.pair.has_postgres());
         self.folder.path().join("index.db")
@@ -152,18 +149,15 @@ impl Deployment {
         }
     }
 
-    /// The URL of jobs, if it is another one.
     pub(crate) fn jobs_url(&self) -> Option<String> {
         self.pooled(Login::Jobs).or_else(|| self.own_jobs_url.clone())
     }
 
-    /// The URL of its Postgres database behind the pooler.
     fn pooled(&self, login: Login) -> Option<String> {
         let database = self.database.as_ref()?;
         Some(self.pooler?.url(login, database.name()))
     }
 
-    /// The configuration of a server on it, as TOML.
     pub(crate) fn config(&self, config: &ServerConfig) -> String {
         let jobs = self.jobs_url().map(|jobs_url| {
             let owner = self.postgres_url();
@@ -171,29 +165,17 @@ impl Deployment {
         });
         let index = format!("url = \"{}\"\n{}", self.index_url(), jobs.unwrap_or_default());
         let blobs = if self.pair.has_s3() {
-            let options = s3_options(&self.s3_prefix);
-            let credentials = options.settings.credentials.unwrap();
-            let endpoint = config.endpoint.clone().or(options.settings.endpoint).unwrap_or_default();
-            let ca_file =
-                options.settings.ca_file.map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
-            format!(
-                "url = \"s3://{}/{}\"\nendpoint = \"{endpoint}\"\nregion = \"{}\"\npath_style = true\n\
-                 access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",
-                options.bucket,
-                options.prefix,
-                options.settings.region.unwrap_or_default(),
-                credentials.access_key_id,
-                credentials.secret_access_key.expose_secret(),
-                ca_file.unwrap_or_default(),
-            )
+            let mut options = s3_options(&self.s3_prefix);
+            if let Some(endpoint) = &config.endpoint {
+                options.settings.endpoint = Some(endpoint.clone());
+            }
+            s3_section(options)
         } else {
             "url = \"index:\"\n".to_owned()
         };
-        let operator = config
-            .operator
-            .as_ref()
-            .map(|(port, token)| format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n"));
-        let operator = operator.unwrap_or_default();
+        let operator = config.operator.as_ref().map_or_else(String::new, |(port, token)| {
+            format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n")
+        });
         format!(
             "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {}\n[index]\n{index}[blobs]\n{blobs}\
              [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
@@ -201,17 +183,14 @@ impl Deployment {
         )
     }
 
-    /// The command of a server on it.
     pub(crate) fn command(&self, config: &ServerConfig) -> ServerCommand {
         ServerCommand::new(binary(), &self.config(config))
     }
 
-    /// Starts a server on it.
     pub(crate) async fn start(&self) -> Server {
         self.start_with(&ServerConfig::default()).await
     }
 
-    /// Starts a server on it that is configured otherwise.
     pub(crate) async fn start_with(&self, config: &ServerConfig) -> Server {
         Server::start(self.command(config)).await
     }

@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use super::{Deployment, Tenant};
 
-/// Blobs fetched at the same time.
 const AT_ONCE: usize = 8;
 
 /// A row of `version`.
@@ -29,7 +28,6 @@ pub(crate) struct Version {
     pub(crate) created_at: i64,
 }
 
-/// The columns of [`Version`], in its order.
 type Row = (i64, Option<i64>, String, String, Uuid, Option<Uuid>, Option<i64>, Option<Vec<u8>>, i64);
 
 impl From<Row> for Version {
@@ -66,13 +64,9 @@ impl Database {
                               FROM version WHERE store_id = $1 ORDER BY seq";
         let rows: Vec<Row> = match self {
             Self::Postgres(pool) => {
-                let query = sqlx::query_as(SELECT).bind(store_id.uuid());
-                query.fetch_all(pool).await.unwrap()
+                sqlx::query_as(SELECT).bind(store_id.uuid()).fetch_all(pool).await.unwrap()
             }
-            Self::Sqlite(pool) => {
-                let query = sqlx::query_as(SELECT).bind(store_id.uuid());
-                query.fetch_all(pool).await.unwrap()
-            }
+            Self::Sqlite(pool) => sqlx::query_as(SELECT).bind(store_id.uuid()).fetch_all(pool).await.unwrap(),
         };
         rows.into_iter().map(Version::from).collect()
     }
@@ -102,7 +96,6 @@ impl Database {
         }
     }
 
-    /// Runs statements one after the other.
     pub(crate) async fn execute(&self, statements: String) {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements));
         match self {

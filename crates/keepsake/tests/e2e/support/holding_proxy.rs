@@ -9,8 +9,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::counting_proxy::content_length;
-
 /// A running proxy; stops when dropped.
 #[derive(Debug)]
 pub(crate) struct HoldingProxy {
@@ -55,12 +53,10 @@ impl HoldingProxy {
         Self { url, state, accepting }
     }
 
-    /// Where it listens.
     pub(crate) fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// Waits until a request is held.
     pub(crate) async fn held(&self) {
         self.state.held.notified().await;
     }
@@ -70,7 +66,6 @@ impl HoldingProxy {
         self.state.hold.close();
     }
 
-    /// The number of counted requests.
     pub(crate) fn seen(&self) -> usize {
         self.state.seen.load(Ordering::SeqCst)
     }
@@ -114,4 +109,9 @@ impl State {
         tokio::try_join!(requests, answers)?;
         Ok(())
     }
+}
+
+fn content_length(head: &str) -> usize {
+    let value = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    value.map_or(0, |value| value.trim().parse().unwrap())
 }

@@ -3,14 +3,15 @@
 pub(crate) mod bulk;
 pub(crate) mod client;
 pub(crate) mod command;
-pub(crate) mod counting_proxy;
 pub(crate) mod deployment;
 pub(crate) mod history;
 pub(crate) mod holding_proxy;
+pub(crate) mod jobs;
 pub(crate) mod provision;
 pub(crate) mod script;
 pub(crate) mod secrets;
 pub(crate) mod server;
+pub(crate) mod sessions;
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,9 +22,17 @@ pub(crate) use keepsake_testkit::repository;
 pub(crate) use provision::Tenant;
 pub(crate) use server::Server;
 
-/// The binary under test.
 pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_keepsake"))
+}
+
+/// A server on SQLite, with a client of a tenant; all of it ends with the first values.
+pub(crate) async fn on_sqlite() -> (Deployment, Server, Tenant, Client) {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    (deployment, server, tenant, client)
 }
 
 /// Polls until `condition` holds; fails with `what` when it does not in time.

@@ -29,19 +29,16 @@ impl Deployment {
         self.provision_on(self.index().await).await
     }
 
-    /// The same with another index.
     pub(crate) async fn provision_on(&self, index: Index) -> Provision {
         let engine = Engine::new(index.clone(), self.object_store().await, EngineOptions::default());
         Provision { engine, index }
     }
 
-    /// Creates a tenant with the default limits.
     pub(crate) async fn tenant(&self) -> Tenant {
         // Boxed, because it is large: almost every test waits for it.
         Box::pin(self.tenant_with(LimitOverrides::default())).await
     }
 
-    /// Makes one tenant.
     pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> Tenant {
         let provision = self.provision().await;
         let tenant = provision.tenant(limits).await;
@@ -51,7 +48,6 @@ impl Deployment {
 }
 
 impl Provision {
-    /// Makes a tenant, its key and its store.
     pub(crate) async fn tenant(&self, limits: LimitOverrides) -> Tenant {
         let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
         let id = self.engine.operator.tenants.create(new).await.unwrap().tenant_id;
@@ -61,14 +57,11 @@ impl Provision {
     /// Gives a tenant the limits that are named; the others stay.
     pub(crate) async fn set_limits(&self, tenant_id: TenantId, limits: &Value) {
         let edit = TenantEdit { limits: limits.as_object().unwrap().clone(), ..TenantEdit::default() };
-        let operator = &self.engine.operator;
-        operator.tenants.update(tenant_id, edit).await.unwrap();
+        self.engine.operator.tenants.update(tenant_id, edit).await.unwrap();
     }
 
-    /// Makes a store.
     pub(crate) async fn store(&self, tenant_id: TenantId) -> StoreId {
-        let operator = &self.engine.operator;
-        operator.create_store(tenant_id, "notes").await.unwrap().store_id
+        self.engine.operator.create_store(tenant_id, "notes").await.unwrap().store_id
     }
 
     /// Makes a key; its secret is looked for in every server's output.
@@ -82,7 +75,6 @@ impl Provision {
         self.make_key(new).await
     }
 
-    /// Makes a key that has ended already.
     pub(crate) async fn expired_key(&self, tenant_id: TenantId) -> String {
         let new = NewKey { expires_at: Some(Timestamp::from_micros(1)), ..new_key(tenant_id) };
         self.make_key(new).await
@@ -94,7 +86,6 @@ impl Provision {
         secret.expose().to_owned()
     }
 
-    /// Closes the index.
     pub(crate) async fn close(self) {
         self.index.close().await;
     }

@@ -7,36 +7,25 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// Names the interpreter that has the `anthropic` package.
+// Variables of `tests/run`, each with a program or the folder of a suite's packages.
 pub(crate) const PYTHON: &str = "KEEPSAKE_TEST_PYTHON";
-/// Names the folder of the TypeScript suite's packages.
 pub(crate) const NODE_MODULES: &str = "KEEPSAKE_TEST_NODE_MODULES";
-/// Names the folder of the packages that the TypeScript client's tests need.
 pub(crate) const TYPESCRIPT_CLIENT_NODE_MODULES: &str = "KEEPSAKE_TEST_TYPESCRIPT_CLIENT_NODE_MODULES";
-/// Names the interpreter that has the `mcp` package.
 pub(crate) const MCP_PYTHON: &str = "KEEPSAKE_TEST_MCP_PYTHON";
-/// Names the interpreter that builds and tests the Python client.
 pub(crate) const PYTHON_CLIENT_PYTHON: &str = "KEEPSAKE_TEST_PYTHON_CLIENT_PYTHON";
-/// Names the folder of the MCP suite's packages.
 pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
-/// Names the folder of the browser suite's packages.
 const BROWSER_NODE_MODULES: &str = "KEEPSAKE_TEST_BROWSER_NODE_MODULES";
-/// Names the executable of Chromium, which the browser suite reads itself.
 const CHROMIUM: &str = "KEEPSAKE_TEST_CHROMIUM";
+pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
+pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
+pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
+pub(crate) const MINISIGN: &str = "KEEPSAKE_TEST_MINISIGN";
+pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
+pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
+
 /// Within this, any program ends that will end: the longest suite takes two minutes,
 /// and may take several times that on a slow machine.
 const LIMIT: Duration = Duration::from_mins(15);
-/// Names the executable of Schemathesis.
-pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
-/// Names the interpreter that checks the chart.
-pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
-/// Names the executable of Helm.
-pub(crate) const HELM: &str = "KEEPSAKE_TEST_HELM";
-pub(crate) const MINISIGN: &str = "KEEPSAKE_TEST_MINISIGN";
-/// Names Prometheus's `promtool`.
-pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
-/// Names the `pg_dump` of the server's version.
-pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 
 /// A program that plays a model: it views `/memories`, and then answers with a text.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use keepsake_testkit::{RunningServer, ServerCommand};
 use tokio::process::Command;
 
-use super::{Client, Tenant, secrets};
+use super::{Client, Deployment, Pair, Tenant, secrets};
 
 /// A server process and the command that starts it again.
 #[derive(Debug)]
@@ -16,7 +16,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it answers.
     pub(crate) async fn start(command: ServerCommand) -> Self {
         let running = command.start().await;
         Self { command, running }
@@ -27,25 +26,12 @@ impl Server {
         self.running.url()
     }
 
-    /// The port it listens on.
     pub(crate) fn port(&self) -> u16 {
         self.running.port()
     }
 
-    /// The process id, while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.running.pid()
-    }
-
-    /// The CPU time that it used so far, in ticks of the system (10 ms).
-    pub(crate) fn cpu_ticks(&self) -> u64 {
-        let pid = self.pid().expect("the server is gone");
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the server is gone");
-        // The name of the command, which may hold spaces, ends with the last bracket.
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let fields: Vec<_> = fields.split_whitespace().collect();
-        let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
-        ticks(11) + ticks(12)
     }
 
     /// The file that it is configured by.
@@ -53,18 +39,15 @@ impl Server {
         self.command.config_file()
     }
 
-    /// A client with a tenant's key.
     pub(crate) fn client(&self, tenant: &Tenant) -> Client {
         Client::new(&self.url(), &tenant.key)
     }
 
-    /// Kills it as a crash would.
     pub(crate) async fn kill9(&mut self) {
         self.running.kill9().await;
         self.check_output();
     }
 
-    /// Starts it again where it was.
     pub(crate) async fn restart(&mut self) {
         self.running = self.command.start().await;
     }
@@ -86,7 +69,6 @@ impl Server {
         assert_eq!(status.code(), Some(0), "{}", self.running.output());
     }
 
-    /// The output since the last start.
     pub(crate) fn output(&self) -> String {
         self.running.output()
     }
@@ -102,6 +84,15 @@ impl Drop for Server {
             self.check_output();
         }
     }
+}
+
+/// A new deployment with a tenant, a server on it, and a client with the tenant's key.
+pub(crate) async fn started(pair: Pair) -> (Deployment, Tenant, Server, Client) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    (deployment, tenant, server, client)
 }
 
 /// Sends a process a signal by its name, without `SIG`.

@@ -1,15 +1,13 @@
 //! Imports of archives and of other stores with their history.
 
-use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{COPY, counts, files, lines};
-use crate::commands::{Person, words};
+use super::{COPY, counts, lines};
+use crate::commands::{Person, files};
+use crate::support::Pair;
 use crate::support::holding_proxy::HoldingProxy;
-use crate::support::{Pair, eventually};
 
 /// The lines of a file but for ids, which are new in each store, and marks of imported authors.
 fn without_ids(file: &Path) -> Vec<Value> {
@@ -26,32 +24,37 @@ fn without_ids(file: &Path) -> Vec<Value> {
             }
         }
         if let Some(memory) = line.remove("memory_id") {
-            let known = memories.iter().position(|other| *other == memory);
-            let number = known.unwrap_or(memories.len());
-            if known.is_none() {
-                memories.push(memory);
-            }
+            let number = memories.iter().position(|other| *other == memory).unwrap_or(memories.len());
+            memories.push(memory);
             line.insert("memory".to_owned(), number.into());
         }
     }
     lines
 }
 
-/// A store with every kind of version.
+/// A store with every kind of version, and with paths and contents that are hard to keep.
 async fn person_with_history(pair: Pair) -> Person {
     let person = Person::on(pair).await;
-    person.create("/plan.md", "one\n").await;
-    person.put("plan.md", "two\n").await;
-    person.put("plan.md", "one\n").await;
-    person.create("/dir/a.md", "a\n").await;
-    person.create("/dir/b.md", "b\n").await;
+    let long = format!("{}.md", "n".repeat(300));
+    for (path, content) in [
+        ("dir/a.md", "one\r\ntwo"),
+        ("dir/b.md", "one\r\ntwo"),
+        ("dir/B.md", "another case\n"),
+        ("Grüße/日本.md", "🎉\n"),
+        ("empty", ""),
+        (&long, "long name\n"),
+        ("plan.md", "one\n"),
+        ("plan.md", "two\n"),
+        ("plan.md", "one\n"),
+        ("secret.md", "secret\n"),
+        ("secret.md", "public\n"),
+    ] {
+        person.put(path, content).await;
+    }
     person.ok("memory mv dir/a.md dir/c.md").await;
     person.ok("memory rm plan.md -y").await;
-    person.create("/plan.md", "another\n").await;
-    let secret = person.create("/secret.md", "secret\n").await;
-    person.put("secret.md", "public\n").await;
-    let log = format!("memory log --memory {secret} -o json");
-    let log = person.json(&log).await;
+    person.put("plan.md", "another\n").await;
+    let log = person.json("memory log secret.md -o json").await;
     let version = log["data"][1]["id"].as_str().unwrap();
     person.ok(&format!("memory redact {version} -y")).await;
     person.ok("memory pin dir/b.md").await;
@@ -64,26 +67,37 @@ fn assert_equal_histories(one: &str, two: &str) {
     assert_eq!(one, two);
 }
 
-async fn history_is_equal_after_a_round_trip(pair: Pair) {
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_equal_after_a_round_trip() {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
+        history_is_equal_after_a_round_trip_on(pair).await;
+    }
+}
+
+async fn history_is_equal_after_a_round_trip_on(pair: Pair) {
     let person = person_with_history(pair).await;
-    let first = person.path("first");
+    let [first, packed, second] = ["first", "packed.tar.zst", "second"].map(|name| person.path(name));
     person.ok(&format!("export {first} --versions")).await;
+    let manifest = person.json(&format!("export {packed} --versions -o json")).await;
+    let counted = &manifest["counts"];
+    assert_eq!(json!([counted["memories"], counted["versions"]]), json!([8, 14]));
     person.copy().await;
-    let import = format!("import {first} --versions {COPY}");
+    let import = format!("import {packed} --versions {COPY}");
     let dry = person.line(&format!("{import} --dry-run")).await;
-    dry.ends(0, "10 of 10 versions would be imported");
+    dry.ends(0, "14 of 14 versions would be imported");
     assert!(person.contents(COPY).await.is_empty());
-    let imported = person.line(&import).await;
-    imported.ends(0, "10 of 10 versions imported");
-    assert_eq!(imported.stdout, counts([4, 0, 0, 0, 0]));
-    let second = person.path("second");
+    assert_eq!(person.ok(&import).await, counts([8, 0, 0, 0, 0]));
     person.ok(&format!("export {second} --versions {COPY}")).await;
     assert_equal_histories(&first, &second);
     let [first, second] = [&first, &second].map(Path::new);
     let [one, two] = [first, second].map(|archive| without_ids(&archive.join("index.jsonl")));
     assert_eq!(one, two);
+    let elsewhere = one.iter().filter(|entry| entry["file"].is_string());
+    assert_eq!(elsewhere.count(), 2, "the long name and the other case");
     for name in ["memories", "blobs"] {
-        assert_eq!(files(&first.join(name)), files(&second.join(name)), "{name}");
+        let found = files(first.join(name));
+        assert_eq!(found, files(second.join(name)), "{name}");
+        assert!(!found.values().any(|content| content == b"secret\n"), "a redacted content");
     }
     let audit = person.json("audit -o json").await;
     let entries = audit["data"].as_array().unwrap().iter();
@@ -97,16 +111,6 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn history_is_equal_after_a_round_trip_on_sqlite() {
-    history_is_equal_after_a_round_trip(Pair::Sqlite).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn history_is_equal_after_a_round_trip_on_postgres_and_s3() {
-    history_is_equal_after_a_round_trip(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn killed_import_of_a_history_is_continued() {
     let person = Person::new().await;
     person.create_many(600).await;
@@ -115,10 +119,7 @@ async fn killed_import_of_a_history_is_continued() {
     person.copy().await;
     let import = format!("import {archive} --versions {COPY}");
     let proxy = HoldingProxy::start(&person.server.url(), "/import", 2).await;
-    let mut killed = person.run_until_held(&import, &[], &proxy).await;
-    let is_partly_done = async || person.contents(COPY).await.len() >= 250;
-    eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
-    killed.kill().await.unwrap();
+    person.kill_when_partly_done(&import, &proxy, COPY).await;
     person.ok(&import).await;
     let second = person.path("second");
     person.ok(&format!("export {second} --versions {COPY}")).await;
@@ -128,36 +129,14 @@ async fn killed_import_of_a_history_is_continued() {
 #[tokio::test(flavor = "multi_thread")]
 async fn store_of_another_server_is_imported_with_its_history() {
     let (person, other) = (Person::new().await, person_with_history(Pair::PostgresS3).await);
-    let theirs = other.path("theirs");
+    let (theirs, ours) = (other.path("theirs"), person.path("ours"));
     other.ok(&format!("export {theirs} --versions")).await;
-    let url = other.server.url();
-    let import = format!("import --from-url {url} --from-store notes --versions");
+    let import = format!("import --from-url {} --from-store notes --versions", other.server.url());
     let key = [("KEEPSAKE_FROM_API_KEY", other.reader.as_str())];
-    let imported = person.run_with(&words(&import), &key, "").await.ok();
-    assert_eq!(imported, counts([4, 0, 0, 0, 0]));
-    let ours = person.path("ours");
+    let imported = person.line_with(&import, &key, "").await.ok();
+    assert_eq!(imported, counts([8, 0, 0, 0, 0]));
     person.ok(&format!("export {ours} --versions")).await;
     assert_equal_histories(&theirs, &ours);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn history_needs_versions_and_an_empty_store() {
-    let person = Person::new().await;
-    person.create("/a.md", "one\n").await;
-    let (plain, past) = (person.path("plain"), person.path("past"));
-    person.ok(&format!("export {plain}")).await;
-    person.ok(&format!("export {past} --versions")).await;
-    person.copy().await;
-    let import = |archive: &str| format!("import {archive} --versions {COPY}");
-    person.ends(&import(&plain), 2, "has no versions").await;
-    let put = format!("memory put other.md {COPY}");
-    person.run_with(&words(&put), &[], "other\n").await.ok();
-    person.ends(&import(&past), 4, "empty memory store").await;
-
-    let file = Path::new(&past).join("versions.jsonl");
-    let text = fs::read_to_string(&file).unwrap().replace("created", "modified");
-    fs::write(&file, text).unwrap();
-    person.ends(&import(&past), 1, "versions.jsonl").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +145,14 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
     let client = person.server.client(&person.tenant);
     let made = client.post("/v1/memory_stores", &json!({"name": "past"})).await;
     let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
-    let route = format!("{store}/import");
+    let import = async |position: u32, versions: Value| {
+        let part = json!({"position": position, "versions": versions});
+        client.post(&format!("{store}/import"), &part).await
+    };
+    let versions = async |query: &str| {
+        let listed = client.get(&format!("{store}/memory_versions{query}")).await;
+        listed.json()["data"].as_array().unwrap().clone()
+    };
     let version = |memory: &str, path: &str| {
         json!({
             "memory_id": memory, "operation": "created", "path": path, "content": "x\n",
@@ -186,55 +172,39 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
         (json!([first, future]), 1, "created_at"),
         (json!([version("", "/a.md")]), 0, "memory_id"),
     ] {
-        let body = json!({"position": 0, "versions": part});
-        let refused = client.post(&route, &body).await;
-        assert!((400..=409).contains(&refused.status), "{part}: {}", refused.text);
-        let error = &refused.json()["error"];
-        assert_eq!(error["operation"], operation, "{part}: {}", refused.text);
-        assert!(refused.text.contains(reason), "{part}: {}", refused.text);
-        let listed = client.get(&format!("{store}/memory_versions")).await;
-        assert_eq!(listed.json()["data"], json!([]), "{part}");
+        let refused = import(0, part).await;
+        assert!((400..=409).contains(&refused.status) && refused.text.contains(reason), "{}", refused.text);
+        assert_eq!(refused.json()["error"]["operation"], operation, "{reason}: {}", refused.text);
+        assert!(versions("").await.is_empty(), "{reason}");
     }
-    let part = json!({"position": 0, "versions": [version("mem_1", "/a.md"), version("mem_2", "/b.md")]});
     for _ in 0..2 {
-        let imported = client.post(&route, &part).await;
-        assert_eq!(imported.status, 200, "{}", imported.text);
-        assert_eq!(imported.json()["position"], 2);
+        let imported = import(0, json!([first, version("mem_2", "/b.md")])).await;
+        assert_eq!((imported.status, &imported.json()["position"]), (200, &json!(2)), "{}", imported.text);
     }
-    let other = json!({"position": 0, "versions": [version("mem_3", "/c.md")]});
-    assert_eq!(client.post(&route, &other).await.status, 409);
-    let next = json!({"position": 2, "versions": [version("mem_3", "/c.md")]});
-    assert_eq!(client.post(&route, &next).await.status, 200);
-    let versions = client.get(&format!("{store}/memory_versions")).await.json();
-    for version in versions["data"].as_array().unwrap() {
+    let third = json!([version("mem_3", "/c.md")]);
+    assert_eq!(import(0, third.clone()).await.status, 409);
+    assert_eq!(import(2, third).await.status, 200);
+    for version in versions("").await {
         assert_eq!(version["created_at"], "2025-01-02T03:04:05.000000Z");
         assert_eq!(version["created_by"]["api_key_id"], "apikey_of_another_server");
     }
     // Whoever imports a history may claim any author.
     let own = format!("/v1/memory_stores/{}/memory_versions", person.tenant.store_id);
-    person.create("/own.md", "mine").await;
-    let victim = client.get(&own).await.json()["data"][0]["created_by"].clone();
+    person.put("own.md", "mine").await;
+    let mut victim = client.get(&own).await.json()["data"][0]["created_by"].clone();
     let mut claimed = version("mem_4", "/d.md");
     claimed["created_by"] = victim.clone();
-    let part = json!({"position": 3, "versions": [claimed]});
-    assert_eq!(client.post(&route, &part).await.status, 200);
-    let author = victim["api_key_id"].as_str().unwrap();
-    let by_key = format!("{store}/memory_versions?api_key_id={author}");
-    assert_eq!(client.get(&by_key).await.json()["data"], json!([]));
-    let with_imported = format!("{by_key}&include_imported=true");
-    let all = client.get(&with_imported).await.json();
-    let mut marked = victim;
-    marked["imported"] = true.into();
-    assert_eq!(all["data"][0]["created_by"], marked);
-    assert_eq!(all["data"].as_array().unwrap().len(), 1);
+    assert_eq!(import(3, json!([claimed])).await.status, 200);
+    let by_key = format!("?api_key_id={}", victim["api_key_id"].as_str().unwrap());
+    assert!(versions(&by_key).await.is_empty());
+    let all = versions(&format!("{by_key}&include_imported=true")).await;
+    victim["imported"] = true.into();
+    assert_eq!((all.len(), &all[0]["created_by"]), (1, &victim));
     let live = json!({"position": 4, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
-    let refused = client.post(&route, &live).await;
-    assert_eq!(refused.status, 400, "{}", refused.text);
+    assert_eq!(client.post(&format!("{store}/import"), &live).await.status, 400);
     let new = json!({"path": "/own.md", "content": "y"});
-    let made = client.post(&format!("{store}/memories"), &new).await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    let later = json!({"position": 4, "versions": [version("mem_4", "/d.md")]});
-    let refused = client.post(&route, &later).await;
+    assert_eq!(client.post(&format!("{store}/memories"), &new).await.status, 200);
+    let refused = import(4, json!([version("mem_4", "/d.md")])).await;
     assert_eq!(refused.status, 409, "{}", refused.text);
     assert!(refused.text.contains("not imported"), "{}", refused.text);
 }

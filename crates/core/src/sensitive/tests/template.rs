@@ -5,14 +5,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use keepsake_core::api_key::ApiKeySecret;
+
+use crate::api_key::ApiKeySecret;
 
 const DIGITS: &str = "0123456789";
 const LOWER: &str = "abcdefghijklmnopqrstuvwxyz";
 const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// Fills in every `{{name argument…}}` whose name is known; others stay.
-pub(crate) fn fill_in(text: &str, seed: &str) -> String {
+pub(super) fn fill_in(text: &str, seed: &str) -> String {
     let mut random = Random(u64::from(crc32fast::hash(seed.as_bytes())));
     let mut filled = String::new();
     let mut rest = text;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_index::{PostgresIndex, SqliteIndex};
 use keepsake_testkit::{TestDatabase, fresh_database, fresh_database_from};
 use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
@@ -12,49 +12,19 @@ use tempfile::TempDir;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// The index that a test examines.
-pub(crate) struct Subject {
-    pub(crate) index: Index,
-    pub(crate) raw: Raw,
-    _home: Home,
-}
-
-/// Keeps the database, and removes it at the end of the test.
-#[expect(dead_code, reason = "held for what dropping it does")]
-enum Home {
-    Folder(TempDir),
-    Database(OwnDatabase),
-}
-
 /// A test's own copy of the migrated template.
 pub(crate) struct OwnDatabase {
     pub(crate) database: TestDatabase,
     _template: Arc<TestDatabase>,
 }
 
-impl Subject {
-    pub(crate) async fn sqlite() -> Self {
-        let (index, raw, folder) = sqlite_index().await;
-        Self { index: index.into(), raw: Raw::Sqlite(raw), _home: Home::Folder(folder) }
-    }
-
-    pub(crate) async fn postgres() -> Self {
-        let (index, raw, database) = postgres_index().await;
-        Self { index: index.into(), raw: Raw::Postgres(raw), _home: Home::Database(database) }
-    }
-}
-
 /// An index on its own file, with a direct connection to the file.
 pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let url = sqlite_url(&folder);
+    let url = format!("sqlite://{}", folder.path().join("index.db").display());
     let index = SqliteIndex::open(&url).await.unwrap();
     let raw = SqlitePoolOptions::new().max_connections(1).connect(&url).await.unwrap();
     (index, raw, folder)
-}
-
-pub(crate) fn sqlite_url(folder: &TempDir) -> String {
-    format!("sqlite://{}", folder.path().join("index.db").display())
 }
 
 /// An index on its own migrated database, with a direct connection of a role that
@@ -114,14 +84,6 @@ impl Raw {
         }
     }
 
-    /// Updates the statistics after a bulk insert, as the autovacuum of Postgres does
-    /// within a minute; SQLite has no statistics.
-    pub(crate) async fn settle(&self) {
-        if matches!(self, Self::Postgres(_)) {
-            self.execute("ANALYZE", &[]).await;
-        }
-    }
-
     /// The rows of a query whose columns are all cast to text.
     pub(crate) async fn rows(&self, sql: &str, ids: &[Uuid]) -> Vec<TextRow> {
         let sql = AssertSqlSafe(sql);
@@ -140,22 +102,9 @@ impl Raw {
         }
     }
 
-    /// The rows of a query whose columns are numbers that are never null.
-    pub(crate) async fn numbers(&self, sql: &str, ids: &[Uuid]) -> Vec<Vec<i64>> {
-        let sql = AssertSqlSafe(sql);
-        match self {
-            Self::Sqlite(pool) => {
-                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let numbers =
-                    |row: &SqliteRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
-                query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
-            }
-            Self::Postgres(pool) => {
-                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
-                let numbers =
-                    |row: &PgRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
-                query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
-            }
-        }
+    /// The number that a query of one row and one column answers.
+    pub(crate) async fn number(&self, sql: &str, ids: &[Uuid]) -> i64 {
+        let rows = self.rows(&format!("SELECT CAST(({sql}) AS TEXT)"), ids).await;
+        rows[0][0].as_deref().unwrap().parse().unwrap()
     }
 }

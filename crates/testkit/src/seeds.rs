@@ -1,9 +1,5 @@
 //! The fuzz targets of `tools/fuzz`, on their seeds only: a landing does not wait for fuzzing.
 
-#![expect(clippy::unwrap_used, reason = "a fuzz target may panic, and that is what fails the test")]
-
-extern crate self as libfuzzer_sys;
-
 /// Names each target, and tests it on its seeds.
 macro_rules! targets {
     ($($target:ident: $file:literal),+ $(,)?) => {
@@ -22,7 +18,7 @@ macro_rules! targets {
 
         #[test]
         fn every_target_is_tested_on_its_seeds() {
-            let folder = keepsake_testkit::repository().join("tools/fuzz/targets");
+            let folder = crate::repository().join("tools/fuzz/targets");
             let mut found: Vec<_> = std::fs::read_dir(folder)
                 .unwrap()
                 .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
@@ -44,7 +40,7 @@ targets! {
 }
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = keepsake_testkit::repository().join("tools/fuzz/seeds").join(target);
+    let folder = crate::repository().join("tools/fuzz/seeds").join(target);
     let seeds: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())

@@ -3,21 +3,16 @@
 //! The allocator counts the bytes of one thread. Everything runs on it except SQLite,
 //! which a warm read does not ask.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use allocation_counter::measure;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_server::ServerOptions;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-use support::Server;
+use crate::Server;
 
 /// By how much the allocated bytes may differ from those of the answer.
 const SPARE_BYTES: u64 = 1_024;
@@ -32,7 +27,7 @@ impl Local {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let options = ServerOptions::default();
-        let server = runtime.block_on(Server::with(LimitOverrides::default(), &options));
+        let server = runtime.block_on(Server::with(&options));
         Self { runtime, server }
     }
 

@@ -1,0 +1,57 @@
+//! Jobs at a time that the test chooses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_engine::jobs::{Job, RunOutcome, RunRequest};
+use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
+use keepsake_index::Index;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::Deployment;
+
+/// A worker in the test's process, whose clock only the test moves.
+pub(crate) struct Worker {
+    pub(crate) engine: Engine,
+    pub(crate) clock: Arc<ManualClock>,
+    index: Index,
+}
+
+impl Deployment {
+    /// A worker with a clock that is ahead; on SQLite it must be closed before a server starts.
+    pub(crate) async fn worker_ahead(&self, ahead: Duration) -> Worker {
+        let clock = Arc::new(ManualClock::new(SystemClock.now().plus(ahead)));
+        let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
+        let index = self.index().await;
+        let engine = Engine::new(index.clone(), self.object_store().await, options);
+        Worker { engine, clock, index }
+    }
+
+    /// Runs one job so much later; answers what it counted.
+    pub(crate) async fn run_ahead(
+        &self,
+        ahead: Duration,
+        job: impl Job + 'static,
+        request: RunRequest,
+    ) -> Value {
+        let worker = self.worker_ahead(ahead).await;
+        let counts = worker.run(job, request).await;
+        worker.close().await;
+        counts
+    }
+}
+
+impl Worker {
+    /// Runs a job, which must get its lease; answers what it counted.
+    pub(crate) async fn run(&self, job: impl Job + 'static, request: RunRequest) -> Value {
+        match self.engine.jobs.run(Arc::new(job), request, &CancellationToken::new()).await.unwrap() {
+            RunOutcome::Ran(counts) => counts,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        self.index.close().await;
+    }
+}

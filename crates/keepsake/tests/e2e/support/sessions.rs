@@ -1,0 +1,27 @@
+//! Sessions of agents with stores.
+
+use std::fmt::Display;
+
+use serde_json::{Value, json};
+
+use super::client::ok;
+use super::{Client, secrets};
+
+/// Opens a session with stores; answers its path, and the directories of the stores.
+pub(crate) async fn open_session(client: &Client, stores: &[impl Display]) -> (String, Vec<String>) {
+    let stores = stores.iter().map(ToString::to_string);
+    let attached: Vec<_> =
+        stores.map(|store| json!({"type": "memory_store", "memory_store_id": store})).collect();
+    let new = json!({"agent": "a", "environment_id": "e", "resources": attached});
+    let made = ok(&client.post("/v1/sessions", &new).await);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    secrets::remember(&text(&made["token"]), "a session's token");
+    let mounts = made["resources"].as_array().unwrap().iter().map(|resource| text(&resource["mount_path"]));
+    (format!("/v1/sessions/{}", text(&made["id"])), mounts.collect())
+}
+
+/// Views a path in a session; the path may be missing.
+pub(crate) async fn view_in(client: &Client, session: &str, path: &str) {
+    let view = json!({"command": "view", "path": path});
+    ok(&client.post(&format!("{session}/tool_calls"), &view).await);
+}
