@@ -12,6 +12,8 @@ import json
 import os
 import sys
 import unittest
+from unicodedata import normalize
+from urllib.parse import quote
 
 import httpx2
 import jsonschema
@@ -192,6 +194,9 @@ class Server(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(content.text, path)
                 self.assertEqual(content.mime_type, "text/markdown")
                 self.assertEqual(found[uri].size, len(path.encode()))
+            decomposed = quote(normalize("NFD", paths[0].removeprefix(ROOT)))
+            (content,) = (await server.read_resource(f"memory://{SLUG}{decomposed}")).contents
+            self.assertEqual(content.text, paths[0])
             await server.call_tool("memory_delete", {"path": folder})
 
         await self.in_both_modes(paged)

@@ -39,6 +39,7 @@ FIELDS = {
     "size_bytes",
     "last_accessed_at",
     "expires_at",
+    "expiry_time",
     "pinned",
 }
 
@@ -168,7 +169,6 @@ class MemoryFacts(OneStore):
             "/a\u200bb",
             "/a\u2028b",
             "/a\u2029b",
-            "/e\u0301",
             "/.anthropic-memory-store",
         ]:
             for call in [

@@ -1,4 +1,4 @@
-"""Answers and lists of a hostile server."""
+"""Answers and lists of a hostile server, and URLs that lead to none."""
 
 import unittest
 
@@ -11,12 +11,12 @@ STORE = "memstore_00000000000000000000000001"
 
 
 class Bounds:
-    def tool_of(self, answer):
+    def tool_of(self, answer, base_url="http://hostile"):
         """A tool whose requests get these answers."""
         client = httpx2.Client if self.tool_class is WithSync.tool_class else httpx2.AsyncClient
         http_client = client(transport=httpx2.MockTransport(answer))
         return self.tool_class(
-            base_url="http://hostile", api_key="key", memory_store_id=STORE, http_client=http_client
+            base_url=base_url, api_key="key", memory_store_id=STORE, http_client=http_client
         )
 
     def endless(self, read):
@@ -46,6 +46,51 @@ class Bounds:
             self.assertEqual(raised.exception.status, status)
             self.assertIn(f"more than {_calls.MAX_ANSWER_BYTES} bytes", raised.exception.message)
             self.assertEqual(len(read), _calls.MAX_ANSWER_BYTES // len(PART) + 1)
+
+    async def test_error_of_a_wrong_url_says_what_was_reached_and_what_to_write(self):
+        def failing(failure):
+            def fail(_):
+                raise failure
+
+            return fail
+
+        def moved(to):
+            return lambda request: httpx2.Response(301, headers={"location": to.replace("PATH", request.url.path)})
+
+        page, no_route = httpx2.Response(404, text="<html>"), {"error": {"type": "a", "message": "no such route"}}
+        for base_url, answer, reached, instead in [
+            (
+                "https://h:1",
+                failing(httpx2.ConnectError("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")),
+                "without TLS",
+                "http://h:1",
+            ),
+            ("http://h", failing(httpx2.RemoteProtocolError("illegal request line")), "with TLS", "https://h"),
+            ("http://h", lambda _: httpx2.Response(400, text="to an HTTPS server"), "with TLS", "https://h"),
+            ("http://h/k/v1/", lambda _: httpx2.Response(404, json=no_route), "no such route;", "http://h/k"),
+            ("http://h/console", lambda _: httpx2.Response(200, text="<html>"), "is not a JSON object", "http://h"),
+            ("http://h", moved("https://hPATH?t=1"), "a redirect to https://h/v1/memory_stores", "https://h"),
+            ("http://h", moved("/sign-in"), "a redirect to http://h/sign-in,", "the URL of the server itself"),
+        ]:
+            with self.assertRaises(KeepsakeError) as raised:
+                await do(self.tool_of(answer, base_url).call({"command": "view", "path": "/memories"}))
+            self.assertIn(reached, raised.exception.message)
+            self.assertTrue(raised.exception.message.endswith(f": write {instead} as `base_url`"), raised.exception)
+        with self.assertRaisesRegex(KeepsakeError, "; check that http://hostile is the URL of a Keepsake server"):
+            await do(self.tool_of(lambda _: page).call({"command": "view", "path": "/memories"}))
+        for location in ["http://[bad/x", "//["]:
+            with self.assertRaisesRegex(KeepsakeError, "a redirect to nowhere: is `base_url` a Keepsake server"):
+                await do(self.tool_of(moved(location)).call({"command": "view", "path": "/memories"}))
+        for base_url, told in [
+            ("h:1", "begin with http:// or https://, not 'h:1': write http://h:1, or https://h:1 for a port with TLS"),
+            ("http://u:p@h/k?a", "`base_url` must have no credentials, query and fragment: write http://h/k"),
+            ("http://h?", "query and fragment: write http://h"),
+            ("http://h#", "query and fragment: write http://h"),
+            ("http://h:http", "its port as a number"),
+        ]:
+            with self.assertRaises(ValueError) as raised:
+                self.tool_of(None, base_url)
+            self.assertIn(told, str(raised.exception))
 
     async def test_list_without_an_end_ends(self):
         def same(_):

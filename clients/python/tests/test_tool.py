@@ -51,12 +51,15 @@ class Tools:
             ({**INSERT, "insert_line": 9}, "insert_line"),
             ({"command": "erase"}, "erase"),
             ({}, "command"),
+            ({**CREATE, "path": "/memories/b.md", "file_text": "bad \ud83d end"}, "`file_text` has a character"),
         ]:
             with self.assertRaises(ToolError) as raised:
                 await do(tool.call(command))
             self.assertIn(message, raised.exception.content)
         with self.assertRaises(ToolError):
             await do(tool.call("view"))
+        whole = {**CREATE, "path": "/memories/c.md", "file_text": "\ud83d\ude00"}
+        self.assertIsInstance(await do(tool.call(whole)), str)
         self.assertEqual(await do(tool.call(VIEW)), f"{HEAD}     1\tone\n     2\t")
 
     async def test_runner_shows_results_and_errors_to_the_model(self):

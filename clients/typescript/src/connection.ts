@@ -1,3 +1,4 @@
+import { ofAnswer, ofRedirect, ofScheme, serverURL } from "./advice.js";
 import { causes, errorOf, type Failure } from "./errors.js";
 
 /** Where the server is, and how long a call may take. */
@@ -34,7 +35,7 @@ export class Connection {
   readonly #fetch: typeof globalThis.fetch;
 
   constructor(options: ConnectionOptions) {
-    this.#baseURL = checkedURL(setting(options.baseURL, "baseURL", "KEEPSAKE_URL"));
+    this.#baseURL = serverURL(setting(options.baseURL, "baseURL", "KEEPSAKE_URL"));
     this.#apiKey = checkedKey(setting(options.apiKey, "apiKey", "KEEPSAKE_API_KEY"));
     this.#maxRetries = checkedNumber("maxRetries", options.maxRetries ?? 5, 0);
     this.#attemptTimeoutMs = checkedNumber("attemptTimeoutMs", options.attemptTimeoutMs ?? 60_000, 1);
@@ -101,10 +102,17 @@ export class Connection {
         return { status: response.status, reason, isTransient: false };
       }
       const answer = parsed(text);
-      return response.status === 200 && isExpected(answer) ? { answer } : failureOf(response, answer);
+      if (response.status === 200 && isExpected(answer)) return { answer };
+      const { status } = response;
+      const ofText = status === 400 && answer === undefined ? ofScheme(this.#baseURL, text) : undefined;
+      if (ofText !== undefined) return { status, reason: `${status}: ${ofText}`, isTransient: false };
+      return failureOf(this.#baseURL, url, response, answer);
     } catch (error) {
       signal?.throwIfAborted();
-      const reason = isTimeout ? `no answer within ${limitMs} ms` : `no answer: ${causes(error)}`;
+      const cause = causes(error);
+      const wrongScheme = ofScheme(this.#baseURL, cause);
+      if (wrongScheme !== undefined) return { reason: wrongScheme, cause: error, isTransient: false };
+      const reason = isTimeout ? `no answer within ${limitMs} ms` : `no answer: ${cause}`;
       return { reason: `${reason}; the command may have been carried out`, cause: error, isTransient: true };
     } finally {
       clearTimeout(timer);
@@ -114,7 +122,7 @@ export class Connection {
 }
 
 /** The error that the server states. */
-function failureOf({ status, headers }: Response, body: unknown): Failure {
+function failureOf(baseURL: string, url: string, { status, headers }: Response, body: unknown): Failure {
   const shared = {
     status,
     requestId: field(body, "request_id") ?? headers.get("request-id") ?? undefined,
@@ -123,12 +131,15 @@ function failureOf({ status, headers }: Response, body: unknown): Failure {
   };
   const error = typeof body === "object" && body !== null && "error" in body ? body.error : undefined;
   const [type, message] = [field(error, "type"), field(error, "message")];
-  if (type !== undefined && message !== undefined) return { ...shared, type, reason: `${status} ${type}: ${message}` };
+  if (type !== undefined && message !== undefined) {
+    return { ...shared, type, reason: `${status} ${type}: ${message}${ofAnswer(baseURL, status)}` };
+  }
   const location = headers.get("location");
   if (status >= 300 && status < 400 && location !== null) {
-    return { ...shared, reason: `${status}: a redirect to ${location}, which is not followed: correct baseURL` };
+    return { ...shared, reason: `${status}: ${ofRedirect(baseURL, url, location)}` };
   }
-  return { ...shared, reason: `${status}, but the answer is not one of this API: is baseURL a Keepsake server?` };
+  const advice = ofAnswer(baseURL, status) || ": is baseURL a Keepsake server?";
+  return { ...shared, reason: `${status}, but the answer is not one of this API${advice}` };
 }
 
 /** The text of an answer; undefined if it is too long. */
@@ -200,19 +211,6 @@ export function setting(option: string | undefined, name: string, variable: stri
   const value = option ?? globalThis.process?.env?.[variable];
   if (value) return value;
   throw new TypeError(`${name} is missing: pass it, or set the variable ${variable}`);
-}
-
-function checkedURL(value: string): string {
-  const rule = "baseURL (or KEEPSAKE_URL) must be an http:// or https:// URL without credentials, query and fragment";
-  let url: URL;
-  try {
-    url = new URL(value);
-  } catch {
-    throw new TypeError(rule);
-  }
-  const isPlain = !url.username && !url.password && !url.search && !url.hash;
-  if (!["http:", "https:"].includes(url.protocol) || !isPlain) throw new TypeError(rule);
-  return url.href.replace(/\/+$/, "");
 }
 
 /** A credential that is safe in a header: `fetch` would print an invalid one in its error. */

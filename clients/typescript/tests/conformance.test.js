@@ -103,6 +103,7 @@ test("each step has its result by betaMemoryTool", async (t) => {
   assert.deepEqual(others, [
     "block_form",
     "same_block_twice",
+    "same_block_in_other_words",
     "same_block_after_the_state_moved_on",
     "same_block_for_directories",
     "same_id_other_input",

@@ -55,10 +55,10 @@ test("a missing setting is named with its variable", (t) => {
 test("an invalid setting is named with its rule", () => {
   /** @type {[Record<string, unknown>, RegExp][]} */
   const cases = [
-    [{ baseURL: "localhost:8080" }, /^baseURL \(or KEEPSAKE_URL\) must be an http:\/\/ or https:\/\/ URL/],
+    [{ baseURL: "localhost:8080" }, /^baseURL \(or KEEPSAKE_URL\) must be an .*: write http:\/\/localhost:8080, or https/],
     [{ baseURL: "keepsake" }, /^baseURL /],
     [{ baseURL: "https://user:secret@host" }, /^baseURL (?!.*secret)/],
-    [{ baseURL: "https://host/?a=b" }, /^baseURL /],
+    [{ baseURL: "https://host/?a=b" }, /^baseURL .*: write https:\/\/host$/],
     [{ apiKey: "ks_live_\nsecret" }, /^apiKey \(or KEEPSAKE_API_KEY\) must be (?!.*secret)/s],
     [{ apiKey: "schlüssel" }, /^apiKey /],
     [{ memoryStoreId: "notes" }, /^memoryStoreId \(or KEEPSAKE_STORE\) must be .* memstore_…, not "notes"$/],
@@ -127,6 +127,32 @@ test("a server that cannot be reached is named with all causes", async () => {
   assert.ok(error instanceof KeepsakeConnectionError);
   assert.deepEqual([error.name, error.status, error.attempts], ["KeepsakeConnectionError", undefined, 2]);
   assert.match(error.message, /no answer: fetch failed: connect ECONNREFUSED 127\.0\.0\.1:\d+; /);
+});
+
+test("an error of a wrong URL says what was reached and what to write", async (t) => {
+  const server = createServer();
+  await new Promise((listening) => server.listen(0, "127.0.0.1", () => listening(null)));
+  t.after(() => server.close());
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  const noRoute = JSON.stringify({ error: { type: "not_found_error", message: "no such route" } });
+  const moved = (/** @type {string} */ location) => new Response(null, { status: 301, headers: { location } });
+  const end = `/v1/memory_stores/${NO_STORE}/tool_calls`;
+  /** @type {[string, Response | undefined, string, string][]} */
+  const cases = [
+    [`https://127.0.0.1:${port}`, undefined, "answered without TLS", `http://127.0.0.1:${port}`],
+    ["http://h/k", new Response("to an HTTPS server", { status: 400 }), "one with TLS", "https://h/k"],
+    ["http://h/k/v1/", new Response(noRoute, { status: 404 }), "no such route; ", "http://h/k"],
+    ["http://h/console", new Response("<html>"), "not one of this API; ", "http://h"],
+    ["http://h/k", moved(`https://h:1/m${end}?t=1`), `a redirect to https://h:1/m${end}, `, "https://h:1/m"],
+    ["http://h", moved("/sign-in"), "a redirect to http://h/sign-in, ", "the URL of the server itself"],
+  ];
+  for (const [baseURL, response, reached, instead] of cases) {
+    const fetch = response && (async () => response);
+    const error = await rejection(toolOf(NO_STORE, { baseURL, fetch }).view(VIEW));
+    assert.ok(error.message.includes(reached), error.message);
+    assert.ok(error.message.endsWith(`: write ${instead} as baseURL`), error.message);
+    assert.equal(error.attempts, 1);
+  }
 });
 
 test("a server that is not Keepsake is recognised", async (t) => {

@@ -56,6 +56,8 @@ test("every command is a method", async () => {
   assert.equal(await tool.rename(rename), RESULTS[4]?.[0]);
   const error = await rejection(tool.delete(remove));
   assert.deepEqual([error.name, error.content], ["ToolError", RESULTS[5]?.[0]]);
+  const unpaired = await rejection(tool.create({ ...create, file_text: "bad \ud83d end" }));
+  assert.match(unpaired.content, /^Error: Field `file_text` has a character that is not valid Unicode/);
   await assertReleaseNotes(store);
   await tool.delete({ command: "delete", path: "/memories/release.md" });
   assert.deepEqual(await filesOf(store), {});

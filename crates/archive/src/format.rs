@@ -44,6 +44,9 @@ pub struct Manifest {
     pub index_sha256: String,
     /// The SHA-256 of `versions.jsonl`, if there is one.
     pub versions_sha256: Option<String>,
+    /// Why memories of the store, or contents of older versions, are not in the archive.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// How much an archive holds.
@@ -81,7 +84,8 @@ pub struct Entry {
     pub created_at: String,
     /// RFC 3339.
     pub updated_at: String,
-    /// RFC 3339; `None`: never, as far as is known.
+    /// Its own expiry time in RFC 3339; `None`: none, as far as is known. The end of a
+    /// store's period is no part of an archive.
     pub expires_at: Option<String>,
     /// Whether it never expires.
     pub pinned: bool,
@@ -129,6 +133,14 @@ impl Entry {
     }
 }
 
+/// Makes the line of a version one of a redacted version, because its content is missing.
+pub fn without_content(version: &mut Value, at: &str) {
+    for field in ["content_sha256", "content_size_bytes", "redacted_by"] {
+        version[field] = Value::Null;
+    }
+    version["redacted_at"] = at.into();
+}
+
 /// Writes JSON lines.
 ///
 /// # Errors
@@ -152,6 +164,31 @@ pub fn memory_file(path: &MemoryPath) -> String {
 /// The file of a content that has no file below `memories/`.
 pub fn blob_file(hash: ContentHash) -> String {
     format!("{BLOBS}/{hash}")
+}
+
+/// The advice about a file that does not belong in an archive. Empty, unless an operating
+/// system or a file manager made the file.
+pub(crate) fn advice_about(file: &str) -> &'static str {
+    const NAMES: [&str; 12] = [
+        ".ds_store",
+        ".appledouble",
+        ".spotlight-v100",
+        ".trashes",
+        ".fseventsd",
+        "__macosx",
+        "icon\r",
+        "thumbs.db",
+        "ehthumbs.db",
+        "desktop.ini",
+        "$recycle.bin",
+        ".directory",
+    ];
+    let is_of_system = |name: &str| name.starts_with("._") || NAMES.contains(&name.to_lowercase().as_str());
+    if file.split('/').any(is_of_system) {
+        ": the operating system made it; remove it, or pack the archive without it"
+    } else {
+        ""
+    }
 }
 
 /// Passes bytes on and hashes them.

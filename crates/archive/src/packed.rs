@@ -8,7 +8,7 @@ use keepsake_core::{ContentHash, MemoryPath};
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
 use crate::Damage;
-use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSIONS};
+use crate::format::{BLOBS, INDEX, MANIFEST, MAX_CONTENT_BYTES, MEMORIES, VERSIONS, advice_about};
 
 /// The extension of a packed archive.
 pub const EXTENSION: &str = ".tar.zst";
@@ -140,7 +140,7 @@ fn name_of<R: Read>(entry: &Entry<'_, R>) -> Result<String, String> {
         hash.is_some_and(|hash| hash.parse::<ContentHash>().is_ok())
     };
     if !(is_list(name) || is_memory(name) || is_blob(name)) {
-        return Err(format!("{shown} is not a file of an archive"));
+        return Err(format!("{shown} is not a file of an archive{}", advice_about(name)));
     }
     if !is_list(name) && entry.size() > MAX_CONTENT_BYTES {
         return Err(format!("{shown} is larger than {MAX_CONTENT_BYTES} bytes"));

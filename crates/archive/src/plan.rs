@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_core::{ContentHash, MemoryPath, Timestamp};
 
 use crate::report::{Class, Outcome, Report};
 
@@ -35,8 +35,26 @@ pub struct Item {
     pub size_bytes: u64,
     /// Whether it never expires.
     pub is_pinned: bool,
+    /// Its own expiry time.
+    pub expires_at: Option<Timestamp>,
     /// The place of its content.
     pub origin: Origin,
+}
+
+impl Item {
+    /// Removes an expiry time that no write can set at `now`; returns why.
+    pub fn remove_unsettable_expiry(&mut self, now: Timestamp) -> Option<&'static str> {
+        let expires_at = self.expires_at?;
+        let why = if self.is_pinned {
+            "its expiry time was not imported: the memory is pinned"
+        } else if expires_at <= now {
+            "its expiry time was not imported: it has passed"
+        } else {
+            return None;
+        };
+        self.expires_at = None;
+        Some(why)
+    }
 }
 
 /// The place of the content.
@@ -55,6 +73,15 @@ pub struct Step {
     pub item: Item,
     /// The memory that is replaced, if it still has this content; `None`: created.
     pub replaces: Option<Existing>,
+    /// What the written memory lacks of the source.
+    pub lacks: Option<&'static str>,
+}
+
+impl Step {
+    fn new(mut item: Item, replaces: Option<Existing>, now: Timestamp) -> Self {
+        let lacks = item.remove_unsettable_expiry(now);
+        Self { item, replaces, lacks }
+    }
 }
 
 /// A memory of the destination.
@@ -95,11 +122,12 @@ impl Destination {
     }
 }
 
-/// Plans a step for each item to write, and reports the other items.
+/// Plans a step for each item to write at `now`, and reports the other items.
 pub fn decide(
     items: Vec<Item>,
     destination: &Destination,
     on_conflict: OnConflict,
+    now: Timestamp,
     report: &mut Report,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -114,11 +142,11 @@ pub fn decide(
                 OnConflict::Fail => {
                     report.add(path, Outcome::refused(Class::Conflict, "has other content"));
                 }
-                OnConflict::Replace => steps.push(Step { replaces: Some(existing.clone()), item }),
+                OnConflict::Replace => steps.push(Step::new(item, Some(existing.clone()), now)),
             },
             None => match destination.obstacle(&item.path) {
                 Some(reason) => report.add(path, Outcome::refused(Class::Conflict, reason)),
-                None => steps.push(Step { item, replaces: None }),
+                None => steps.push(Step::new(item, None, now)),
             },
         }
     }

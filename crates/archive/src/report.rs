@@ -61,9 +61,27 @@ impl Outcome {
     }
 }
 
+/// What became of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reported {
+    /// The path in the destination.
+    pub path: String,
+    /// What happened.
+    pub outcome: Outcome,
+    /// What the written memory lacks of the source.
+    pub lacks: Option<&'static str>,
+}
+
+impl Reported {
+    /// Why the file was not written, or what the memory lacks.
+    pub fn reason(&self) -> Option<&str> {
+        self.outcome.reason().or(self.lacks)
+    }
+}
+
 /// The outcomes of all files.
 #[derive(Debug, Default)]
-pub struct Report(Vec<(String, Outcome)>);
+pub struct Report(Vec<Reported>);
 
 /// The names of all outcomes.
 pub const OUTCOMES: [&str; 5] = ["created", "replaced", "unchanged", "skipped", "refused"];
@@ -71,7 +89,18 @@ pub const OUTCOMES: [&str; 5] = ["created", "replaced", "unchanged", "skipped", 
 impl Report {
     /// Reports a file.
     pub fn add(&mut self, path: impl Into<String>, outcome: Outcome) {
-        self.0.push((path.into(), outcome));
+        self.add_with(path, outcome, None);
+    }
+
+    /// Reports a file, and what its memory lacks if it was written.
+    pub fn add_with(&mut self, path: impl Into<String>, outcome: Outcome, lacks: Option<&'static str>) {
+        let is_written = matches!(outcome, Outcome::Created | Outcome::Replaced);
+        self.0.push(Reported { path: path.into(), outcome, lacks: lacks.filter(|_| is_written) });
+    }
+
+    /// Reports a step.
+    pub fn add_step(&mut self, step: &Step, outcome: Outcome) {
+        self.add_with(step.item.path.as_str(), outcome, step.lacks);
     }
 
     /// Reports the steps as if they were done.
@@ -81,21 +110,21 @@ impl Report {
                 None => Outcome::Created,
                 Some(_) => Outcome::Replaced,
             };
-            self.add(step.item.path.as_str(), outcome);
+            self.add_step(step, outcome);
         }
     }
 
     /// Only the refused files.
     #[must_use]
     pub fn only_refusals(mut self) -> Self {
-        self.0.retain(|(_, outcome)| matches!(outcome, Outcome::Refused { .. }));
+        self.0.retain(|file| matches!(file.outcome, Outcome::Refused { .. }));
         self
     }
 
     /// The paths that were refused for this kind of reason.
     pub fn refusals(&self, of: Class) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(move |(path, outcome)| match outcome {
-            Outcome::Refused { class, .. } if *class == of => Some(path.as_str()),
+        self.0.iter().filter_map(move |file| match &file.outcome {
+            Outcome::Refused { class, .. } if *class == of => Some(file.path.as_str()),
             _ => None,
         })
     }
@@ -106,16 +135,21 @@ impl Report {
     }
 
     /// All files with their outcomes, by path.
-    pub fn sorted(&mut self) -> &[(String, Outcome)] {
-        self.0.sort_by(|(one, _), (other, _)| one.cmp(other));
+    pub fn sorted(&mut self) -> &[Reported] {
+        self.0.sort_by(|one, other| one.path.cmp(&other.path));
         &self.0
     }
 
     /// The number of files of each of [`OUTCOMES`].
     pub fn counts(&self) -> [(&'static str, usize); 5] {
         OUTCOMES.map(|name| {
-            let of_name = self.0.iter().filter(|(_, outcome)| outcome.name() == name);
+            let of_name = self.0.iter().filter(|file| file.outcome.name() == name);
             (name, of_name.count())
         })
+    }
+
+    /// The number of memories that were written without a part of the source.
+    pub fn lacking(&self) -> usize {
+        self.0.iter().filter(|file| file.lacks.is_some()).count()
     }
 }

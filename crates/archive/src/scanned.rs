@@ -126,6 +126,7 @@ mod tests {
             },
             index_sha256,
             versions_sha256: None,
+            left_out: Vec::new(),
         };
         let mut files =
             vec![(MANIFEST.to_owned(), manifest.to_text().into_bytes()), (INDEX.to_owned(), index)];
@@ -166,6 +167,14 @@ mod tests {
             (with(("memories/c.md".to_owned(), Vec::new())), "memories/c.md is not in index.jsonl"),
             (with(good[2].clone()), "memories/A.md is in it twice"),
             (with(("notes.md".to_owned(), Vec::new())), "notes.md is not a file of an archive"),
+            (
+                with(("memories/.DS_Store".to_owned(), Vec::new())),
+                "is not in index.jsonl: the operating system made it; remove it",
+            ),
+            (
+                with(("._index.jsonl".to_owned(), Vec::new())),
+                "is not a file of an archive: the operating system made it; remove it",
+            ),
         ] {
             let error = found(&packed(&damaged)).unwrap_err();
             assert!(error.contains(fault), "{error}");

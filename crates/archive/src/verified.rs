@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 
-use keepsake_core::{ContentHash, MemoryPath, PathError};
+use keepsake_core::{ContentHash, MemoryPath, PathError, Timestamp, nfc};
 use serde::de::DeserializeOwned;
-use unicode_normalization::UnicodeNormalization;
 
 use crate::format::{
     Counts, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, MAX_LINE_BYTES, Manifest, VERSIONS,
-    VersionLine, blob_file, memory_file,
+    VersionLine, advice_about, blob_file, memory_file,
 };
 use crate::plan::{Item, Origin};
 use crate::report::{Class, Outcome, Report};
@@ -48,6 +47,8 @@ pub struct Found {
     pub report: Report,
     /// Versions of an archive, oldest first.
     pub versions: Vec<VersionLine>,
+    /// Why memories of the exported store are not in the archive.
+    pub left_out: Vec<String>,
 }
 
 impl Found {
@@ -78,7 +79,7 @@ impl Prefix {
             let reason = format!("its path {}", PathError::NotAbsolute);
             return (path.to_owned(), Err(reason));
         }
-        let path: String = format!("{}{path}", self.0).nfc().collect();
+        let path = nfc(&format!("{}{path}", self.0)).into_owned();
         let parsed = MemoryPath::parse(&path);
         (path, parsed.map_err(|error| format!("its path {error}")))
     }
@@ -148,6 +149,7 @@ impl<'a, F: Files> Verification<'a, F> {
         let (expected, versions) = (manifest.counts.versions, self.counts.versions);
         expect_count("versions", versions, expected)?;
         self.refuse_unnamed()?;
+        found.left_out = manifest.left_out;
         Ok(found)
     }
 
@@ -206,6 +208,11 @@ impl<'a, F: Files> Verification<'a, F> {
         let path = MemoryPath::parse(&entry.path).map_err(|error| of_line(format!("the path {error}")))?;
         let sha256 = entry.content_sha256.parse::<ContentHash>();
         let sha256 = sha256.map_err(|error| of_line(format!("content_sha256 {error}")))?;
+        let expires_at = entry.expires_at.as_deref().map(|at| {
+            let rule = || of_line("expires_at is not a time in RFC 3339 format".to_owned());
+            Timestamp::parse(at).ok_or_else(rule)
+        });
+        let expires_at = expires_at.transpose()?;
         let file = match &entry.file {
             None => memory_file(&path),
             Some(file) if *file == blob_file(sha256) => blob_file(sha256),
@@ -220,7 +227,8 @@ impl<'a, F: Files> Verification<'a, F> {
         }
         self.counts.memories += 1;
         self.counts.content_bytes += size_bytes;
-        Ok(Item { path, sha256, size_bytes, is_pinned: entry.pinned, origin: Origin::File(file) })
+        let origin = Origin::File(file);
+        Ok(Item { path, sha256, size_bytes, is_pinned: entry.pinned, expires_at, origin })
     }
 
     fn verify_version(&mut self, version: &VersionLine) -> Result<(), Damage> {
@@ -250,7 +258,7 @@ impl<'a, F: Files> Verification<'a, F> {
         let mut contents = self.files.contents()?;
         contents.sort_unstable();
         match contents.into_iter().find(|file| !self.named.contains(file)) {
-            Some(file) => Err(format!("{file} is not in {INDEX}")),
+            Some(file) => Err(format!("{file} is not in {INDEX}{}", advice_about(&file))),
             None => Ok(()),
         }
     }

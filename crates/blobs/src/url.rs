@@ -40,6 +40,7 @@ impl FromStr for BlobUrl {
 fn parse_s3(rest: &str) -> Result<BlobUrl, BlobError> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let is_bucket_name = !bucket.is_empty()
+        && !is_dots(bucket)
         && bucket.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter));
     if !is_bucket_name {
         return Err(misconfigured("an S3 URL names a bucket: `s3://bucket/prefix`"));
@@ -49,7 +50,17 @@ fn parse_s3(rest: &str) -> Result<BlobUrl, BlobError> {
     if has_empty_part || prefix.contains(['?', '#']) || prefix.chars().any(char::is_control) {
         return Err(misconfigured("the prefix of the S3 URL has empty parts or forbidden characters"));
     }
+    if prefix.split('/').any(is_dots) {
+        return Err(misconfigured(
+            "the prefix of the S3 URL has a part `.` or `..`: write the prefix that is meant",
+        ));
+    }
     Ok(BlobUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+}
+
+/// Whether a part of a URL would lead to another place.
+fn is_dots(part: &str) -> bool {
+    matches!(part, "." | "..")
 }
 
 fn misconfigured(what: &str) -> BlobError {
@@ -98,6 +109,9 @@ mod tests {
             "s3://memories//a",
             "s3://memories/a//b",
             "s3://memories/a?b",
+            "s3://memories/../c",
+            "s3://memories/a/./b",
+            "s3://../a",
         ] {
             assert!(matches!(BlobUrl::from_str(text), Err(BlobError::Misconfigured(_))), "{text}");
         }

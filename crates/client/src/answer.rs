@@ -1,10 +1,10 @@
 //! Answers, of which a client reads only so much: a server may be wrong or hostile.
 
-use reqwest::Response;
+use reqwest::{Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
-use crate::ClientError;
-use crate::error::Refusal;
+use crate::error::{Envelope, Refusal};
+use crate::{ClientError, advice};
 
 /// The longest answer and the longest event. The longest that a server gives is one
 /// memory: by default it takes a body of 64 MiB at most, and an answer is the content as
@@ -73,17 +73,33 @@ fn count_values(json: &[u8]) -> usize {
     count
 }
 
-/// The answer, or the error that it states.
-pub(crate) async fn answer_of<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
+/// The answer of the server at a URL, or the error that it states.
+pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Response) -> Result<T, ClientError> {
     let (url, status) = (response.url().clone(), response.status());
     let headers = response.headers().clone();
+    if status.is_redirection() {
+        return Err(advice::redirected(base, &url, status, &headers));
+    }
     let body = body_of(response).await?;
-    let unreadable = |reason: String| ClientError::unreadable(&url, status, &reason);
+    let unreadable = |reason: String| {
+        let reason = reason + &advice::of_other_answer(base, status);
+        ClientError::unreadable(&url, status, &reason)
+    };
     if status.is_success() {
         return from_json(&body).map_err(unreadable);
     }
-    let refusal = from_json(&body).map(|envelope| Refusal::of(status, &headers, envelope));
-    Err(refusal.map_or_else(unreadable, ClientError::Refused))
+    match from_json::<Envelope>(&body) {
+        Ok(envelope) => {
+            let mut refusal = Refusal::of(status, &headers, envelope);
+            refusal.message += &advice::of_answer(base, status);
+            Err(ClientError::Refused(refusal))
+        }
+        Err(reason) => {
+            let text = String::from_utf8_lossy(&body);
+            let of_scheme = advice::of_scheme(&advice::shown(base), &text);
+            Err(of_scheme.filter(|_| status == StatusCode::BAD_REQUEST).unwrap_or_else(|| unreadable(reason)))
+        }
+    }
 }
 
 /// Bytes of an event of a stream that are not complete.

@@ -10,6 +10,8 @@ use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::advice;
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -32,6 +34,16 @@ pub enum ClientError {
         cause: String,
         /// Whether no byte of the request was sent.
         is_unsent: bool,
+    },
+    /// The URL leads to something else than the API of a server.
+    #[error("{url} {found}: {advice}")]
+    WrongUrl {
+        /// The URL of the server, as it was given.
+        url: String,
+        /// What is there.
+        found: String,
+        /// What to write instead.
+        advice: String,
     },
     /// The server refused the call.
     #[error("{0}")]
@@ -143,12 +155,14 @@ impl ClientError {
     }
 
     pub(crate) fn unreachable(url: impl Into<String>, error: &reqwest::Error) -> Self {
-        Self::Unreachable {
-            url: url.into(),
-            // The error itself only repeats the URL.
-            cause: causes(error.source().unwrap_or(error)).replace("client error (Connect): ", ""),
+        let url = url.into();
+        // The error itself only repeats the URL.
+        let cause = causes(error.source().unwrap_or(error)).replace("client error (Connect): ", "");
+        advice::of_scheme(&url, &cause).unwrap_or(Self::Unreachable {
+            url,
+            cause,
             is_unsent: error.is_connect(),
-        }
+        })
     }
 
     pub(crate) fn silent(url: &str, limit: Duration) -> Self {
@@ -170,14 +184,16 @@ impl ClientError {
         match self {
             Self::Refused(refusal) => Some(refusal.status),
             Self::Unreadable { status, .. } => Some(*status),
-            Self::Setting { .. } | Self::Unreachable { .. } => None,
+            Self::Setting { .. } | Self::WrongUrl { .. } | Self::Unreachable { .. } => None,
         }
     }
 
     /// Whether the call may succeed if it is sent again unchanged.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Setting { .. } | Self::Refused(Refusal { is_final: true, .. }) => false,
+            Self::Setting { .. } | Self::WrongUrl { .. } | Self::Refused(Refusal { is_final: true, .. }) => {
+                false
+            }
             Self::Unreachable { .. } => true,
             // From a proxy in front of the server, a status may come without the API's error.
             Self::Refused(_) | Self::Unreadable { .. } => {
@@ -190,7 +206,7 @@ impl ClientError {
     /// Whether the server certainly did not apply the call.
     pub(crate) fn is_certainly_not_applied(&self) -> bool {
         match self {
-            Self::Setting { .. } => true,
+            Self::Setting { .. } | Self::WrongUrl { .. } => true,
             Self::Unreachable { is_unsent, .. } => *is_unsent,
             Self::Refused(refusal) => refusal.status != StatusCode::GATEWAY_TIMEOUT,
             Self::Unreadable { .. } => false,

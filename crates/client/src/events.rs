@@ -140,7 +140,7 @@ impl Events {
             return Ok(response);
         }
         let (url, status) = (response.url().clone(), response.status());
-        answer_of::<Value>(response).await?;
+        answer_of::<Value>(&self.client.base, response).await?;
         Err(ClientError::unreadable(&url, status, &"no stream"))
     }
 

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod advice;
 mod answer;
 mod backoff;
 mod error;
@@ -133,10 +134,7 @@ impl Client {
         name: &'static str,
         credential: &SecretString,
     ) -> Result<Self, ClientError> {
-        let base = Url::parse(url).map_err(|error| ClientError::setting("url", url, &error))?;
-        if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
-            return Err(ClientError::setting("url", url, &"it must start with http:// or https://"));
-        }
+        let base = advice::server_url(url)?;
         let headers = api
             .headers(credential)
             .map_err(|_| ClientError::setting(name, "", &"it has characters that no credential has"))?;
@@ -166,6 +164,16 @@ impl Client {
     /// limits, without repetitions.
     pub const fn http(&self) -> &reqwest::Client {
         &self.http
+    }
+
+    /// The error of another request to the server that was not answered.
+    pub fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+        ClientError::unreachable(self.url(), error)
+    }
+
+    /// The error of the answer to another request, if the client's URL leads elsewhere.
+    pub fn misdirected(&self, answer: &reqwest::Response) -> Option<ClientError> {
+        advice::misdirected(&self.base, answer.url(), answer.status(), answer.headers())
     }
 
     /// Reads the object at a path below `/v1`, given by its segments.
@@ -238,7 +246,7 @@ impl Client {
                 request = request.json(body);
             }
             let error = match request.send().await {
-                Ok(response) => match answer_of(response).await {
+                Ok(response) => match answer_of(&self.base, response).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => error,
                 },
@@ -296,14 +304,29 @@ mod tests {
 
     #[test]
     fn malformed_settings_are_refused_by_name() {
-        for (url, key, named) in [
-            ("localhost:8080", "ks_live_x", "url"),
-            ("ftp://host", "ks_live_x", "url"),
-            ("", "ks_live_x", "url"),
-            ("http://h", "line\nbreak", "api_key"),
+        for (url, reason) in [
+            (
+                "localhost:8080",
+                "https://: write http://localhost:8080, or https://localhost:8080 for a port with",
+            ),
+            ("10.0.0.1:8080", "it must start with http:// or https://: write http://10.0.0.1:8080, or"),
+            ("ftp://host", "it must start with http:// or https://"),
+            ("", "it must start with http:// or https://"),
+            ("http://", "empty host"),
+            (
+                "https://u:secret@h/k?a#b",
+                ": it must have no credentials, query and fragment: write https://h/k",
+            ),
+            ("http://h?", "query and fragment: write http://h"),
+            ("http://h#", "query and fragment: write http://h"),
         ] {
-            let error = Client::new(url, &key.into()).unwrap_err().to_string();
-            assert!(error.starts_with(named) && !error.contains("line"), "{error}");
+            let error = Client::new(url, &"ks_live_x".into()).unwrap_err().to_string();
+            assert!(
+                error.starts_with("url") && error.contains(reason) && !error.contains("secret"),
+                "{error}"
+            );
         }
+        let error = Client::new("http://h", &"line\nbreak".into()).unwrap_err().to_string();
+        assert!(error.starts_with("api_key") && !error.contains("line"), "{error}");
     }
 }

@@ -124,12 +124,12 @@ pub(crate) fn http_url(value: &Value) -> Result<String, String> {
     let text = text(value)?;
     let is_plain = after_scheme(text)
         .is_some_and(|host| !host.is_empty() && !host.starts_with('/') && !host.contains(['@', '?', '#']));
-    is_plain
-        .then(|| text.to_owned())
-        .ok_or_else(|| "must be an http:// or https:// URL without credentials".to_owned())
+    is_plain.then(|| text.to_owned()).ok_or_else(|| {
+        "must be an http:// or https:// URL without credentials, parameters and fragment".to_owned()
+    })
 }
 
 /// What follows `http://` or `https://`.
-pub(crate) fn after_scheme(url: &str) -> Option<&str> {
+fn after_scheme(url: &str) -> Option<&str> {
     url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))
 }

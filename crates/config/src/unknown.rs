@@ -1,5 +1,7 @@
 //! Keys and variables that are set and do not exist.
 
+use std::net::IpAddr;
+
 use crate::reader::{Key, Reader, VARIABLE_PREFIX};
 
 /// One problem for each unknown key of the file and each unknown variable.
@@ -55,22 +57,25 @@ fn siblings(section: &str, known: &[Key]) -> String {
     format!("there are {}", first.join(", "))
 }
 
-/// Whether Kubernetes set this variable for a Service named `keepsake`.
+/// Whether Kubernetes set this variable for a Service named `keepsake` or `keepsake-…`.
 ///
 /// Kubernetes gives each container variables that begin with the name of every
 /// Service of its namespace. Refusing them would keep a server from starting
-/// behind its own Service. Two of them hold a URL such as `tcp://10.0.0.1:8080`:
-/// a `KEEPSAKE_PORT` with a bare number was set by a person and is refused.
+/// beside its own Service or that of its database. Two of them hold a URL such as
+/// `tcp://10.0.0.1:8080`: a `KEEPSAKE_PORT` with a bare number was set by a person
+/// and is refused.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     let is_port = |number: &str| number.parse::<u16>().is_ok();
     let rest = name.strip_prefix(VARIABLE_PREFIX).unwrap_or_default();
-    match rest.split('_').collect::<Vec<_>>().as_slice() {
-        ["SERVICE", "HOST" | "PORT"] => true,
-        ["SERVICE", "PORT", port_name @ ..] => port_name != [""],
+    let parts: Vec<_> = rest.split('_').collect();
+    // The parts before `start` are the rest of the Service's name.
+    (0..parts.len()).any(|start| match &parts[start..] {
+        ["SERVICE", "HOST"] => value.parse::<IpAddr>().is_ok(),
+        ["SERVICE", "PORT", port_name @ ..] => port_name != [""] && is_port(value),
         ["PORT"] => is_url,
         ["PORT", number, "TCP" | "UDP" | "SCTP"] => is_port(number) && is_url,
         ["PORT", number, "TCP" | "UDP" | "SCTP", "PROTO" | "PORT" | "ADDR"] => is_port(number),
         _ => false,
-    }
+    })
 }

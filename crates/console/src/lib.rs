@@ -19,12 +19,17 @@ mod request;
 mod screens;
 mod sign_in;
 mod text;
+mod typed;
 
 pub use operator::{Readings, operator_routes, operator_sign_in_routes};
 pub use page::{IsPage, Refusal, download, error_page, refusal_of, secured};
-pub use request::{FormBytes, Upload};
+pub use request::{FormBytes, MAX_FORM_FIELDS, Upload, count_form_fields};
 pub use screens::{MAX_UPLOAD_BYTES, Pages, archive_name, call_row, open_routes, tenant_pages, upload_pages};
-pub use sign_in::{ConsoleOptions, OneTimeLinks, SignInEnd, require_operator_sign_in, require_sign_in};
+pub use sign_in::{
+    ConsoleOptions, FormToken, OneTimeLinks, SignInEnd, require_operator_sign_in, require_sign_in,
+    sign_in_again,
+};
+pub use typed::RefusedForm;
 
 /// Whether a path belongs to the console, whose errors are pages.
 pub fn is_console(path: &str) -> bool {

@@ -9,6 +9,7 @@ use keepsake_engine::EngineError;
 
 use crate::frame::{Done, Frame};
 use crate::text::markup::encoded;
+use crate::typed::{RefusedForm, TypedView};
 
 /// The content security policy: a page loads only the console's style sheet and script,
 /// and sends forms only to the console.
@@ -19,7 +20,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 const HEADERS: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    (header::REFERRER_POLICY, "same-origin"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
@@ -137,10 +138,16 @@ struct ErrorPage<'a> {
     message: &'a str,
     request_id: &'a str,
     is_signed_out: bool,
+    typed: Option<TypedView>,
 }
 
-/// An error as a page: the message that the API has for it.
-pub fn error_page(status: StatusCode, message: &str, request_id: &str) -> Response {
+/// The page of an error: the API's message, and the text typed into a refused form.
+pub fn error_page(
+    status: StatusCode,
+    message: &str,
+    request_id: &str,
+    refused: Option<&RefusedForm>,
+) -> Response {
     let heading = match status.as_u16() {
         401 => "You are not signed in",
         403 => "This is not allowed",
@@ -158,6 +165,7 @@ pub fn error_page(status: StatusCode, message: &str, request_id: &str) -> Respon
         message,
         request_id,
         is_signed_out: status == StatusCode::UNAUTHORIZED,
+        typed: refused.and_then(|form| form.view(false)),
     };
     match template.render() {
         Ok(text) => html(status, text),

@@ -25,6 +25,16 @@ use crate::page::Refusal;
 use crate::sign_in::FormToken;
 use crate::text::markup::encoded;
 
+/// Maximum number of fields of a form: far more than any page of the console has.
+pub const MAX_FORM_FIELDS: usize = 1_000;
+
+/// The number of fields of a form that is not parsed yet; `None`: more than [`MAX_FORM_FIELDS`].
+pub fn count_form_fields(form: &[u8]) -> Option<usize> {
+    // A form of many more is refused without a look at all of it.
+    let fields = form.split(|byte| *byte == b'&').take(MAX_FORM_FIELDS + 1).count();
+    (fields <= MAX_FORM_FIELDS).then_some(fields)
+}
+
 /// The body of a form, as the server has read it within the tenant's limits.
 #[derive(Debug, Clone)]
 pub struct FormBytes(pub Bytes);
@@ -109,6 +119,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// The field with the token of the sign-in.
+pub(crate) const TOKEN: &str = "token";
+
 /// The fields of a query or of a form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields(Vec<(String, String)>);
@@ -123,6 +136,11 @@ impl Fields {
         Self(pairs.collect())
     }
 
+    /// The fields of a form that has a file.
+    pub(crate) fn of_upload(fields: &[(String, String)]) -> Self {
+        Self(fields.iter().map(|(name, value)| (name.clone(), without_nul(value))).collect())
+    }
+
     pub(crate) fn of_query(parts: &Parts) -> Self {
         Self::parse(parts.uri.query().unwrap_or_default())
     }
@@ -130,6 +148,10 @@ impl Fields {
     /// Adds a field that the form did not have.
     pub(crate) fn add(&mut self, name: &str, value: String) {
         self.0.push((name.to_owned(), value));
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The first value of a field.
@@ -267,12 +289,10 @@ impl Form {
         let Some(key) = self.fields.filled("once") else {
             return Ok(None);
         };
-        let body: Vec<String> = self
-            .fields
-            .0
-            .iter()
-            .map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len()))
-            .collect();
+        // Without the token: the form may be sent again after another sign-in.
+        let others = self.fields.pairs().filter(|(name, _)| *name != TOKEN);
+        let body: Vec<String> =
+            others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
         let principal = &self.caller.principal;
         let call = engine.calls.of_request(principal, "POST", &self.path, key, body.concat().as_bytes())?;
         Ok(Some(call))
@@ -295,9 +315,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Form {
 pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
     check_source(&parts.headers)?;
     if let Some(upload) = parts.extensions.get::<Upload>() {
-        let fields = upload.fields.iter();
-        let fields = fields.map(|(name, value)| (name.clone(), without_nul(value)));
-        return Ok(Fields(fields.collect()));
+        return Ok(Fields::of_upload(&upload.fields));
     }
     let bytes = parts.extensions.get::<FormBytes>().ok_or(Refusal::Internal)?;
     let text = str::from_utf8(&bytes.0).map_err(|_| Refusal::Invalid("the form must be UTF-8".to_owned()))?;
@@ -306,28 +324,40 @@ pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
 
 /// Checks the token that the page put into the form.
 pub(crate) fn check_token(fields: &Fields, expected: &str) -> Result<(), Refusal> {
-    let sent = fields.text("token");
+    let sent = fields.text(TOKEN);
     if sent.as_bytes().ct_eq(expected.as_bytes()).into() {
         return Ok(());
     }
-    Err(Refusal::Forbidden("the form is not one of this sign-in: open the page again and send it from there"))
+    Err(Refusal::Forbidden(
+        "the form is not one of this sign-in: open its page again, or send it from below if it is shown there",
+    ))
 }
 
-/// Refuses a form that another site sent, if the browser says so.
-fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
-    let foreign = Refusal::Forbidden("the form was sent by another site");
+/// Refuses a form that another site sent, if the browser says so. If it says nothing, only the
+/// form token decides.
+pub(crate) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
+    match is_own(headers) {
+        Some(false) => Err(Refusal::Forbidden("the form was sent by another site")),
+        Some(true) | None => Ok(()),
+    }
+}
+
+/// Whether the browser says that a page of this console sent a form.
+pub(crate) fn is_surely_own(headers: &HeaderMap) -> bool {
+    is_own(headers) == Some(true)
+}
+
+/// Whether a page of this console sent a form; `None`: the browser does not say it.
+fn is_own(headers: &HeaderMap) -> Option<bool> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text("sec-fetch-site") {
-        return if site == "same-origin" { Ok(()) } else { Err(foreign) };
+        return Some(site == "same-origin");
     }
-    // Pages are sent with `referrer-policy: no-referrer`, for which browsers
-    // that lack the header above say `null`. Then only the form token decides.
-    let origin = text(header::ORIGIN.as_str()).filter(|origin| *origin != "null");
-    let host = text(header::HOST.as_str());
-    match (origin.and_then(|origin| origin.split_once("://")), host) {
-        (Some((_, origin)), Some(host)) if origin != host => Err(foreign),
-        _ => Ok(()),
-    }
+    // Over plain HTTP, browsers do not send the header above. For a form of this console they
+    // say its origin, because of `referrer-policy: same-origin`. `null` may be any site.
+    let origin = text(header::ORIGIN.as_str()).filter(|origin| *origin != "null")?;
+    let (_, authority) = origin.split_once("://")?;
+    Some(authority == text(header::HOST.as_str())?)
 }
 
 #[cfg(test)]
@@ -355,21 +385,22 @@ mod tests {
 
     #[test]
     fn forms_of_other_sites_are_refused() {
-        for (lines, is_good) in [
-            (&[][..], true),
-            (&[("sec-fetch-site", "same-origin")], true),
-            (&[("sec-fetch-site", "cross-site")], false),
-            (&[("sec-fetch-site", "same-site")], false),
-            (&[("sec-fetch-site", "none")], false),
-            (&[("host", "a:1"), ("origin", "http://a:1")], true),
-            (&[("host", "a:1"), ("origin", "http://b:1")], false),
-            (&[("host", "a:1"), ("origin", "null")], true),
+        for (lines, is_good, is_sure) in [
+            (&[][..], true, false),
+            (&[("sec-fetch-site", "same-origin")], true, true),
+            (&[("sec-fetch-site", "cross-site")], false, false),
+            (&[("sec-fetch-site", "same-site")], false, false),
+            (&[("sec-fetch-site", "none")], false, false),
+            (&[("host", "a:1"), ("origin", "http://a:1")], true, true),
+            (&[("host", "a:1"), ("origin", "http://b:1")], false, false),
+            (&[("host", "a:1"), ("origin", "null")], true, false),
         ] {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {
                 headers.insert(*name, HeaderValue::from_static(value));
             }
-            assert_eq!(check_source(&headers).is_ok(), is_good, "{lines:?}");
+            let found = (check_source(&headers).is_ok(), is_surely_own(&headers));
+            assert_eq!(found, (is_good, is_sure), "{lines:?}");
         }
     }
 }

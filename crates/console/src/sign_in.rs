@@ -24,6 +24,7 @@ use crate::next::{HOME, OPERATOR_HOME, or_home};
 use crate::page::{PageResult, Refusal, page, page_with, see_other};
 use crate::request::{Fields, Query, check_token, form_fields};
 use crate::text::markup::encoded;
+use crate::typed::{RefusedForm, TypedView};
 
 pub use links::OneTimeLinks;
 
@@ -52,9 +53,15 @@ pub struct ConsoleOptions {
     pub links: OneTimeLinks,
 }
 
-/// The token that the forms of this sign-in carry.
+/// The token that the forms of this sign-in carry; in an answer, for what was refused.
 #[derive(Clone)]
-pub(crate) struct FormToken(pub(crate) String);
+pub struct FormToken(pub(crate) String);
+
+impl std::fmt::Debug for FormToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FormToken(***)")
+    }
+}
 
 /// When the sign-in of a request ends; its credential may end earlier.
 #[derive(Debug, Clone, Copy)]
@@ -162,8 +169,10 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
         .extensions()
         .get::<ConsoleOptions>()
         .is_some_and(|options| is_secure(options, request.headers()));
+    let token;
     match opened(engine, audience, request.headers(), is_secure).await {
         Ok(Some(opened)) => {
+            token = opened.form_token.clone();
             let headers = request.headers_mut();
             // Only the cookie identifies the caller.
             headers.remove("x-api-key");
@@ -181,6 +190,8 @@ async fn signed_in(engine: &Engine, audience: Audience, mut request: Request, ne
             response = see_other(&format!("{sign_in}&ended=1"));
         }
         remove_cookie(&mut response, audience);
+    } else {
+        response.extensions_mut().insert(token);
     }
     response
 }
@@ -195,7 +206,7 @@ async fn opened(
     let Some(signed_in) = open_any(engine, audience, headers, is_secure).await? else {
         return Ok(None);
     };
-    let token = engine.sign_ins.form_token(&signed_in).await?;
+    let token = engine.sign_ins.form_token(audience, &signed_in).await?;
     let bearer = HeaderValue::try_from(format!("Bearer {}", signed_in.credential));
     Ok(bearer.ok().map(|mut authorization| {
         authorization.set_sensitive(true);
@@ -240,6 +251,10 @@ struct SignInPage {
     is_operator: bool,
     /// The issuers at whose page a person can sign in.
     issuers: Vec<SignInIssuer>,
+    /// All fields of the refused form, which the form that takes a key sends along.
+    carried: Vec<(String, String)>,
+    /// The text that the person typed into the refused form, if any.
+    typed: Option<TypedView>,
 }
 
 /// The sign-in form, with a new form token.
@@ -250,21 +265,24 @@ async fn form(
     fields: &Fields,
     problem: Option<String>,
     is_operator: bool,
+    refused: Option<&RefusedForm>,
 ) -> PageResult {
     let (signed_in, value) = engine.sign_ins.begin(Audience::SignInForm, "").await?;
     let home = if is_operator { OPERATOR_HOME } else { HOME };
     let next = or_home(fields.filled("next"), home);
     let template = SignInPage {
         frame: Frame::bare("Sign in"),
-        token: engine.sign_ins.form_token(&signed_in).await?,
+        token: engine.sign_ins.form_token(Audience::SignInForm, &signed_in).await?,
         is_return: fields.filled("next").is_some() && problem.is_none() && !fields.is_on("ended"),
         next: next.to_owned(),
         has_ended: fields.is_on("ended"),
         is_operator,
         issuers: if is_operator { Vec::new() } else { engine.sign_ins.issuers() },
         problem,
+        typed: refused.and_then(|form| form.view(true)),
+        carried: refused.filter(|form| form.has_text()).map(RefusedForm::carried).unwrap_or_default(),
     };
-    let mut response = if template.problem.is_some() {
+    let mut response = if template.problem.is_some() || refused.is_some() {
         page_with(axum::http::StatusCode::UNAUTHORIZED, &template)?
     } else {
         page(&template)?
@@ -281,7 +299,7 @@ pub(crate) async fn show(
     headers: HeaderMap,
     Query(fields): Query,
 ) -> PageResult {
-    form(&engine, &options, &headers, &fields, None, false).await
+    form(&engine, &options, &headers, &fields, None, false, None).await
 }
 
 /// `GET /console/sign-in` of the operator's listener
@@ -291,7 +309,23 @@ pub(crate) async fn show_operator(
     headers: HeaderMap,
     Query(fields): Query,
 ) -> PageResult {
-    form(&engine, &options, &headers, &fields, None, true).await
+    form(&engine, &options, &headers, &fields, None, true, None).await
+}
+
+/// The page after a form whose sign-in has ended: it signs in, and carries the form.
+///
+/// # Errors
+/// [`Refusal`] if the page cannot be made.
+pub async fn sign_in_again(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    headers: &HeaderMap,
+    refused: &RefusedForm,
+) -> Result<Response, Refusal> {
+    let mut fields = Fields::default();
+    fields.add("next", refused.page());
+    fields.add("ended", "1".to_owned());
+    form(engine, options, headers, &fields, None, false, Some(refused)).await
 }
 
 /// The fields of the sign-in form, after the check of its token.
@@ -306,7 +340,7 @@ async fn credential_fields(
     let opened = opened.ok_or(Refusal::Forbidden(
         "the form is too old, or the browser keeps no cookies: open the sign-in page again",
     ))?;
-    check_token(&fields, &engine.sign_ins.form_token(&opened).await?)?;
+    check_token(&fields, &engine.sign_ins.form_token(Audience::SignInForm, &opened).await?)?;
     Ok(fields)
 }
 
@@ -320,6 +354,9 @@ pub(crate) async fn sign_in(
     let credential = fields.text("credential").trim();
     match check(&engine, credential).await {
         Ok(()) => {
+            if let Some(refused) = RefusedForm::carried_by(&fields).filter(RefusedForm::has_text) {
+                return give_back(&engine, &options, &parts.headers, credential, refused).await;
+            }
             let next = or_home(fields.filled("next"), HOME);
             enter(&engine, &options, &parts.headers, Audience::Tenant, credential, next).await
         }
@@ -347,7 +384,8 @@ async fn retry(
     problem: String,
     is_operator: bool,
 ) -> PageResult {
-    form(engine, options, &parts.headers, fields, Some(problem), is_operator).await
+    let refused = RefusedForm::carried_by(fields);
+    form(engine, options, &parts.headers, fields, Some(problem), is_operator, refused.as_ref()).await
 }
 
 /// Checks that a credential is valid and for people.
@@ -374,6 +412,30 @@ async fn enter(
     let mut response = see_other(next);
     let is_secure = is_secure(options, headers);
     set_sign_in(engine, &mut response, audience, credential, is_secure).await?;
+    Ok(response)
+}
+
+#[derive(Template)]
+#[template(path = "given_back.html")]
+struct GivenBackPage {
+    frame: Frame,
+    typed: Option<TypedView>,
+}
+
+/// Starts a sign-in and gives a form back that the end of the one before refused.
+async fn give_back(
+    engine: &Engine,
+    options: &ConsoleOptions,
+    headers: &HeaderMap,
+    credential: &str,
+    refused: RefusedForm,
+) -> PageResult {
+    let (signed_in, value) = engine.sign_ins.begin(Audience::Tenant, credential).await?;
+    let token = engine.sign_ins.form_token(Audience::Tenant, &signed_in).await?;
+    let typed = refused.with_token(token).view(false);
+    let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
+    set_cookie(&mut response, Audience::Tenant, &value, is_secure(options, headers));
+    remove_cookie(&mut response, Audience::SignInForm);
     Ok(response)
 }
 

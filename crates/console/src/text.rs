@@ -2,6 +2,7 @@
 
 pub(crate) mod chart;
 pub(crate) mod diff;
+pub(crate) mod line_ends;
 pub(crate) mod lines;
 pub(crate) mod markdown;
 pub(crate) mod markup;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a memory's bytes; clients see it as lowercase hex.
@@ -51,6 +52,12 @@ impl fmt::Display for ContentHash {
         let mut text = [0; 64];
         hex::encode_to_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
         f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Serialize for ContentHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -1,7 +1,11 @@
-//! JSON that is stored and returned as text and never parsed into a tree.
+//! JSON that is stored and returned as text and never parsed into a tree, and fields that
+//! a JSON text has twice.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -75,6 +79,77 @@ fn compact(text: &str) -> String {
         compact.push(character);
     }
     compact
+}
+
+/// The name of a field that one object of a JSON text has twice; `None`: no object has.
+///
+/// A parser keeps one of the two values, and another parser may keep the other. What is
+/// not JSON is left to the parser.
+pub fn duplicate_field(json: &[u8]) -> Option<String> {
+    let mut duplicate = None;
+    let unique = UniqueFields(&mut duplicate);
+    let _ = unique.deserialize(&mut serde_json::Deserializer::from_slice(json));
+    duplicate
+}
+
+/// Looks for the first duplicate field, and fails there.
+struct UniqueFields<'a>(&'a mut Option<String>);
+
+impl<'de> DeserializeSeed<'de> for UniqueFields<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueFields<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(UniqueFields(&mut *self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if let Some(name) = names.replace(name) {
+                *self.0 = Some(name);
+                return Err(A::Error::custom("duplicate field"));
+            }
+            fields.next_value_seed(UniqueFields(&mut *self.0))?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod cursor;
 pub mod id;
 pub mod json_text;
 pub mod limits;
+mod mended_json;
 mod named;
 pub mod path;
 pub mod policy;
@@ -31,8 +32,9 @@ pub use id::{
     ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId,
     TenantId, VersionId,
 };
-pub use json_text::JsonText;
+pub use json_text::{JsonText, duplicate_field};
 pub use limits::Limits;
-pub use path::{DirPath, MemoryPath, PathError};
+pub use mended_json::{BYTE_ORDER_MARK, MendedJson, NOT_UNICODE};
+pub use path::{DirPath, MemoryPath, PathError, nfc};
 pub use policy::SensitiveDataPolicy;
 pub use time::Timestamp;

@@ -6,9 +6,10 @@
 //! constructors of these types check every rule, so later code never checks a path
 //! again.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use unicode_normalization::is_nfc;
+use unicode_normalization::{UnicodeNormalization, is_nfc};
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 mod decode;
@@ -23,7 +24,7 @@ const MAX_PATH_BYTES: usize = 1024;
 const MAX_SEGMENTS: usize = 20;
 /// The first segment that is reserved for the sync marker of clients.
 const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
-/// Characters of a refused path that Keepsake's own messages repeat.
+/// Characters of a caller's text that a message repeats of a longer one.
 const MAX_ECHO_CHARS: usize = 200;
 
 /// Why a text is not a memory path; the message follows the word "path".
@@ -94,6 +95,17 @@ impl MemoryPath {
     pub fn parse(text: &str) -> Result<Self, PathError> {
         check(text)?;
         Ok(Self(text.to_owned()))
+    }
+
+    /// Checks the [`nfc`] of a text that a caller sent, as [`Self::parse`] does.
+    ///
+    /// Some systems and keyboards write `é` as two characters. Every entrance takes both
+    /// forms, and they are one path.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], but for [`PathError::NotNfc`].
+    pub fn parse_normalised(text: &str) -> Result<Self, PathError> {
+        Self::parse(&nfc(text))
     }
 
     /// Wraps a path of our own index, which was checked when it was written. A text of a
@@ -211,6 +223,11 @@ impl fmt::Display for DirPath {
     }
 }
 
+/// A path, or a part of one, in Unicode's normalisation form C: the form of all paths.
+pub fn nfc(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || is_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
+}
+
 /// Whether a directory listing shows an entry of this name.
 ///
 /// Listings leave out hidden entries (a leading `.`) and `node_modules`. Such
@@ -224,10 +241,22 @@ pub(crate) struct Echo<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Echo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(MAX_ECHO_CHARS) {
-            Some((cut, _)) => write!(f, "{}…", &self.0[..cut]),
-            None => f.write_str(self.0),
+        fmt::Display::fmt(&WholeUpTo(MAX_ECHO_CHARS, self.0), f)
+    }
+}
+
+/// Displays a caller's text whole, unless it has more characters than this; then its start
+/// and the number of its characters.
+pub(crate) struct WholeUpTo<'a>(pub(crate) usize, pub(crate) &'a str);
+
+impl fmt::Display for WholeUpTo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(max_chars, text) = *self;
+        if text.char_indices().nth(max_chars).is_none() {
+            return f.write_str(text);
         }
+        let cut = text.char_indices().nth(MAX_ECHO_CHARS).map_or(text.len(), |(cut, _)| cut);
+        write!(f, "{}… ({} characters)", &text[..cut], text.chars().count())
     }
 }
 

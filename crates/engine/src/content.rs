@@ -113,7 +113,7 @@ impl Contents {
             // The row still names this blob, and it was read after the blob was
             // missing: the blob is lost, and this is not a race with a purge.
             if gone.is_some_and(|gone| gone.blob_id == head.blob_id) {
-                return Err(blob_missing(tenant_id, store_id, head.memory_id));
+                return Err(missing(tenant_id, store_id, &head));
             }
             let text = self.of_head(tenant_id, store_id, store.purge_epoch, &head);
             match text.await? {
@@ -141,10 +141,11 @@ impl Contents {
             return Ok(text);
         }
         let again = self.context.find_version(tenant_id, store_id, version.version_id);
-        match again.await?.1.content {
-            None => Ok(None),
-            Some(_) => Err(blob_missing(tenant_id, store_id, version.memory_id)),
+        if again.await?.1.content.is_none() {
+            return Ok(None);
         }
+        let path = version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
+        Err(missing_at(tenant_id, store_id, path, version.version_id))
     }
 
     /// The content of a head; `None` when its blob does not exist.
@@ -175,12 +176,13 @@ impl Contents {
         }
     }
 
-    /// The content of a memory of which only the hash is known, as in search.
+    /// The content of a memory at a path of which only the hash is known, as in search;
+    /// `None`: it was removed.
     pub(crate) async fn searched(
         &self,
         key: BlobKey,
         purge_epoch: i64,
-        memory_id: MemoryId,
+        (memory_id, path): (MemoryId, &MemoryPath),
         sha256: ContentHash,
     ) -> Result<Option<Arc<str>>, EngineError> {
         if let Some(text) = self.cached(key, purge_epoch).await? {
@@ -190,7 +192,11 @@ impl Contents {
             return Ok(None);
         };
         let recorded = Recorded { size_bytes, sha256 };
-        self.fetch_into_cache(key, purge_epoch, recorded).await
+        let text = self.fetch_into_cache(key, purge_epoch, recorded).await?;
+        if text.is_none() && self.recorded_size(&key, memory_id).await?.is_some() {
+            return Err(missing_at(key.tenant_id, key.store_id, path.as_str(), key.blob_id));
+        }
+        Ok(text)
     }
 
     async fn cached(&self, key: BlobKey, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
@@ -295,13 +301,45 @@ impl Contents {
     }
 }
 
-/// Logs that a blob is lost, and returns the error.
-pub(crate) fn blob_missing(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> EngineError {
+/// Logs that the content of a memory is lost, and returns the error.
+pub(crate) fn missing(tenant_id: TenantId, store_id: StoreId, head: &Head) -> EngineError {
+    missing_at(tenant_id, store_id, head.path.as_str(), head.version_id)
+}
+
+fn missing_at(tenant_id: TenantId, store_id: StoreId, path: &str, version_id: VersionId) -> EngineError {
     tracing::error!(
-        tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id,
+        tenant.id = %tenant_id, store.id = %store_id, version.id = %version_id,
         "blob.missing: the index names a blob that the object store does not have"
     );
-    EngineError::Damaged("its blob is missing")
+    EngineError::ContentMissing { path: path.to_owned(), version_id }
+}
+
+/// Why a content that is asked for cannot be shown, beside others that can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentLoss {
+    /// It is not stored.
+    Missing,
+    /// The stored bytes differ from their record.
+    Damaged,
+}
+
+impl ContentLoss {
+    /// The loss that an error reports; `None`: another error.
+    pub(crate) const fn of(error: &EngineError) -> Option<Self> {
+        match error {
+            EngineError::ContentMissing { .. } => Some(Self::Missing),
+            EngineError::Damaged(_) => Some(Self::Damaged),
+            _ => None,
+        }
+    }
+
+    /// The error for a call that reads only this content.
+    pub(crate) fn error(self, path: &str, version_id: VersionId) -> EngineError {
+        match self {
+            Self::Missing => EngineError::ContentMissing { path: path.to_owned(), version_id },
+            Self::Damaged => EngineError::Damaged("its bytes are not the recorded ones"),
+        }
+    }
 }
 
 #[cfg(test)]

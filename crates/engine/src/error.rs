@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{ContentHash, MemoryId};
+use keepsake_core::{ContentHash, MemoryId, VersionId};
 use keepsake_index::{IndexError, MAX_OPEN_ERASURES, OverQuota, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
@@ -180,6 +180,17 @@ pub enum EngineError {
     /// The blob store failed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
+    /// The index names a content that is not stored, as after a restore of an older index.
+    #[error(
+        "the content of `{path}` ({version_id}) is missing in the content store: restore it from a backup, or \
+         write or delete the memory"
+    )]
+    ContentMissing {
+        /// The path of the version.
+        path: String,
+        /// The version.
+        version_id: VersionId,
+    },
     /// Stored content differs from its record in the index; it is not served.
     #[error("stored content is damaged: {0}")]
     Damaged(&'static str),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use keepsake_core::{ContentHash, SessionId, StoreId};
 use keepsake_index::Idempotency;
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 use crate::context::Context;
 use crate::{EngineError, Principal};
@@ -17,6 +17,9 @@ use crate::{EngineError, Principal};
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_hours(24);
 /// Maximum number of characters of an idempotency key.
 const KEY_CHARS: usize = 255;
+
+/// Names the form in which tool calls are identified. A call of another form is another call.
+const TOOL_CALLS: &[u8] = b"tool_use.2";
 
 /// Identifies idempotent calls; cheap to clone.
 #[derive(Debug, Clone)]
@@ -56,7 +59,7 @@ impl IdempotentCalls {
     }
 
     /// Identifies a tool call by credential, session, store, tool, block id and
-    /// input.
+    /// parsed input: other texts of the same input make the same call.
     ///
     /// The same id with another input is another call, and so is the same block
     /// sent with another credential: harnesses that number their calls use the
@@ -68,19 +71,19 @@ impl IdempotentCalls {
         store_id: StoreId,
         tool: &str,
         tool_use_id: &str,
-        input: &Map<String, Value>,
+        call: &impl Serialize,
     ) -> Idempotency {
         let session = session_id.map(SessionId::uuid).unwrap_or_default();
-        let input = serde_json::to_vec(input).unwrap_or_default();
+        let call = serde_json::to_vec(call).unwrap_or_default();
         let scope_sha256 = scope(
             principal,
             &[
-                b"tool_use",
+                TOOL_CALLS,
                 session.as_bytes(),
                 store_id.uuid().as_bytes(),
                 tool.as_bytes(),
                 tool_use_id.as_bytes(),
-                &input,
+                &call,
             ],
         );
         self.remembered(scope_sha256, scope_sha256)

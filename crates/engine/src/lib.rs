@@ -65,6 +65,7 @@ use uuid::Uuid;
 
 use access::AccessTimes;
 use auth::sessions::AttachedStores;
+pub use content::ContentLoss;
 use content::Contents;
 use context::Context;
 use cursor::Cursors;
@@ -333,8 +334,13 @@ impl Engine {
         let sessions =
             Sessions::new(shared(), tokens.clone(), attached, Arc::clone(&activity), Arc::clone(&pages));
         let events = SessionEvents::new(shared(), sessions.clone(), Arc::clone(&activity));
-        let tool_changes =
-            ToolChanges::new(shared(), Arc::clone(&contents), Arc::clone(&writer), calls.clone());
+        let tool_changes = ToolChanges::new(
+            shared(),
+            Arc::clone(&contents),
+            Arc::clone(&writer),
+            access.clone(),
+            calls.clone(),
+        );
         let memory_tool = MemoryTool::new(
             shared(),
             Arc::clone(&contents),

@@ -204,13 +204,13 @@ impl Memories {
             is_creation: new.on_taken != OnTaken::Replace,
             path: Some(path.clone()),
             content: Some(content.hash()),
-            pinned: None,
+            pinned: new.pinned,
             expires_at: new.expires_at,
         };
         let creation = Creation {
             path,
             content,
-            expiry: ExpiryChange { is_pinned: None, expires_at: new.expires_at },
+            expiry: ExpiryChange { is_pinned: new.pinned, expires_at: new.expires_at },
             on_taken: new.on_taken,
             expected: None,
             now: self.context.now(),

@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 use crate::access::AccessTimes;
 use crate::compute::off_the_runtime;
-use crate::content::Contents;
+use crate::content::{ContentLoss, Contents};
 use crate::context::Context;
 use crate::cursor::Query as Identity;
 use crate::memories::parse_prefix;
@@ -176,7 +176,8 @@ impl SearchQuery {
         let tenant = principal.tenant_id.uuid();
         parts.push(tenant.as_bytes());
         parts.push(self.query.as_bytes());
-        parts.push(self.path_prefix.as_deref().unwrap_or_default().as_bytes());
+        let directory = self.path_prefix.as_deref().map(keepsake_core::nfc).unwrap_or_default();
+        parts.push(directory.as_bytes());
         parts.push(if selected.is_all { b"all" } else { b"" });
         parts.extend(uuids.iter().map(|uuid| uuid.as_bytes().as_slice()));
         Identity::of(&parts)
@@ -266,6 +267,22 @@ impl Search {
         }
         let selected = Selected { store_ids: store_ids.to_vec(), is_all: false };
         self.find_in(principal, selected, query).await
+    }
+
+    /// The cursor of the page after a hit of [`Self::find`], for a page that ends there.
+    ///
+    /// # Errors
+    /// Failures of the index.
+    pub(crate) async fn page_after(
+        &self,
+        principal: &Principal,
+        store_ids: &[StoreId],
+        query: &SearchQuery,
+        hit: &SearchHit,
+    ) -> Result<String, EngineError> {
+        let selected = Selected { store_ids: store_ids.to_vec(), is_all: false };
+        let after = After { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
+        self.context.cursors.seal(query.identity(principal, &selected), &after.to_bytes()).await
     }
 
     /// Searches the chosen stores, or all stores that the credential may read if
@@ -424,21 +441,23 @@ impl Search {
         principal: &Principal,
         found: Vec<Candidate>,
     ) -> Result<Vec<SearchHit>, EngineError> {
-        let read: Vec<(Candidate, Arc<str>)> = stream::iter(found)
+        let read: Vec<(Candidate, Result<Arc<str>, ContentLoss>)> = stream::iter(found)
             .map(|candidate| async move {
                 let key = BlobKey {
                     tenant_id: principal.tenant_id,
                     store_id: candidate.store_id,
                     blob_id: candidate.blob_id,
                 };
+                let memory = (candidate.memory_id, &candidate.path);
                 let content =
-                    self.contents.searched(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
-                match content.await {
-                    Ok(content) => Ok(content.map(|content| (candidate, content))),
-                    // The damage is already logged; the other hits are
-                    // returned.
-                    Err(EngineError::Damaged(_)) => Ok(None),
-                    Err(error) => Err(error),
+                    self.contents.searched(key, candidate.purge_epoch, memory, candidate.sha256).await;
+                match content {
+                    Ok(content) => Ok(content.map(|content| (candidate, Ok(content)))),
+                    // The loss is already logged; the hit names it.
+                    Err(error) => match ContentLoss::of(&error) {
+                        Some(loss) => Ok(Some((candidate, Err(loss)))),
+                        None => Err(error),
+                    },
                 }
             })
             .buffered(FETCHES_AT_ONCE)
@@ -448,17 +467,22 @@ impl Search {
         // Snippets analyse up to 50 contents, which uses a core as a search
         // does.
         let show_all = move || {
-            let show = |(candidate, content): (Candidate, Arc<str>)| {
-                let snippet = candidate.marker.snippet(&content);
-                (candidate, snippet)
+            let show = |(candidate, content): (Candidate, Result<Arc<str>, ContentLoss>)| {
+                let is_read = content.is_ok();
+                let snippet = match content {
+                    Ok(content) => candidate.marker.snippet(&content),
+                    Err(loss) => Snippet { line: 1, text: lost_snippet(loss).to_owned() },
+                };
+                (candidate, snippet, is_read)
             };
             read.into_iter().map(show).collect::<Vec<_>>()
         };
         let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
         let ids_of = |candidate: &Candidate| (candidate.store_id, candidate.memory_id);
-        self.access.note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
+        let were_read = shown.iter().filter(|(.., is_read)| *is_read);
+        self.access.note_reads(principal, were_read.map(|(candidate, ..)| ids_of(candidate)));
         let mut hits = Vec::with_capacity(shown.len());
-        for (candidate, Snippet { line, text }) in shown {
+        for (candidate, Snippet { line, text }, _) in shown {
             hits.push(SearchHit {
                 store_id: candidate.store_id,
                 memory_id: candidate.memory_id,
@@ -471,6 +495,16 @@ impl Search {
             });
         }
         Ok(hits)
+    }
+}
+
+/// The snippet of a hit whose content is lost.
+const fn lost_snippet(loss: ContentLoss) -> &'static str {
+    match loss {
+        ContentLoss::Missing => {
+            "(content_missing: the content of this memory is missing in the content store)"
+        }
+        ContentLoss::Damaged => "(the stored content of this memory is damaged)",
     }
 }
 

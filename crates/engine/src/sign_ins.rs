@@ -291,10 +291,23 @@ impl SignIns {
     ///
     /// # Errors
     /// [`EngineError::Secret`], [`EngineError::Index`].
-    pub async fn form_token(&self, signed_in: &SignedIn) -> Result<String, EngineError> {
+    pub async fn form_token(&self, audience: Audience, signed_in: &SignedIn) -> Result<String, EngineError> {
         let keys = self.keys().await?;
-        let tag = hmac::sign(&keys.forms, &signed_in.nonce);
-        Ok(URL_SAFE_NO_PAD.encode(tag.as_ref()))
+        Ok(token_of(&keys.forms, audience, &signed_in.nonce))
+    }
+
+    /// Whether a token is that of the forms of any sign-in of this audience, which may have
+    /// ended. It allows nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn is_form_token(&self, audience: Audience, token: &str) -> Result<bool, EngineError> {
+        let keys = self.keys().await?;
+        let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+        let expected = decoded.first_chunk().map(|nonce| token_of(&keys.forms, audience, nonce));
+        let is_same =
+            |expected: &String| verify_slices_are_equal(expected.as_bytes(), token.as_bytes()).is_ok();
+        Ok(expected.as_ref().is_some_and(is_same))
     }
 
     async fn keys(&self) -> Result<&Keys, EngineError> {
@@ -333,6 +346,12 @@ fn unseal(key: &LessSafeKey, audience: Audience, cookie: &str) -> Option<SignedI
         nonce: *nonce,
         since: Timestamp::from_micros(i64::from_be_bytes(*since)),
     })
+}
+
+/// The token of the forms of a sign-in: its nonce, authenticated.
+fn token_of(key: &hmac::Key, audience: Audience, nonce: &[u8; SIGN_IN_NONCE_BYTES]) -> String {
+    let tag = hmac::sign(key, &[audience.name().as_bytes(), nonce.as_slice()].concat());
+    URL_SAFE_NO_PAD.encode([nonce.as_slice(), tag.as_ref()].concat())
 }
 
 /// The associated data of a cookie, so that it is valid for one audience.

@@ -11,8 +11,8 @@ mod replay;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use keepsake_core::tool::ToolError;
 use keepsake_core::tool::agent::{AgentResult, AgentTool};
+use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_index::Idempotency;
 use serde_json::{Map, Value};
 
@@ -38,6 +38,9 @@ pub struct ToolCall {
     pub tool_use_id: Option<String>,
     /// The block's `input`.
     pub input: Map<String, Value>,
+    /// The first field of the input with a character that was not valid Unicode, and was
+    /// replaced. Such a call is refused.
+    pub not_unicode: Option<String>,
     /// The identity of the call from its request; overrides the block's id.
     pub idempotency: Option<Idempotency>,
 }
@@ -93,6 +96,17 @@ impl From<ToolError> for Stop {
 impl<E: Into<EngineError>> From<E> for Stop {
     fn from(error: E) -> Self {
         Self::Engine(error.into())
+    }
+}
+
+/// The error of a call that reads the file at a path. Missing content is an error for the
+/// model, which can write the file again.
+fn of_read(path: &ToolPath) -> impl Fn(EngineError) -> Stop {
+    move |error| match error {
+        EngineError::ContentMissing { .. } => {
+            Stop::Tool(ToolError::ContentMissing { path: path.display().to_owned() })
+        }
+        error => Stop::Engine(error),
     }
 }
 
@@ -164,17 +178,23 @@ impl Tools {
         call: ToolCall,
     ) -> BoxFuture<'a, Result<ToolAnswer, EngineError>> {
         Box::pin(async move {
-            if let Some(tool) = AgentTool::parse(name) {
-                return self.agent.call(principal, mounts, tool, call).await;
-            }
-            if name == MEMORY_TOOL {
-                return self.memory.call(principal, mounts, call).await;
-            }
+            let refusal = match call.not_unicode.clone() {
+                Some(field) if is_tool(name) => ToolError::NotUnicode { field },
+                _ => {
+                    if let Some(tool) = AgentTool::parse(name) {
+                        return self.agent.call(principal, mounts, tool, call).await;
+                    }
+                    if name == MEMORY_TOOL {
+                        return self.memory.call(principal, mounts, call).await;
+                    }
+                    ToolError::UnknownTool
+                }
+            };
             let mounts = mounts.seen_by(principal)?;
             if let Some(store_id) = mounts.single() {
                 self.stores.require(principal, store_id).await?;
             }
-            Ok(ToolError::UnknownTool.into())
+            Ok(refusal.into())
         })
     }
 }

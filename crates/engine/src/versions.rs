@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     DeletionReason, DueDeletion, Operation, Redaction, RedactionOutcome, Scope, StoreState, Version,
     VersionListing,
 };
 
-use crate::content::Contents;
+use crate::content::{ContentLoss, Contents};
 use crate::context::Context;
 use crate::cursor::{Query, parse_number, time_text};
 use crate::memories::View;
@@ -32,6 +32,16 @@ pub struct ShownVersion {
     pub version: Version,
     /// Its content, if requested and still stored.
     pub content: Option<Arc<str>>,
+    /// Why the requested content is not there, although it was not removed.
+    pub lost: Option<ContentLoss>,
+}
+
+impl ShownVersion {
+    /// The error of the requested content that is not there.
+    pub fn content_error(&self) -> Option<EngineError> {
+        let path = self.version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
+        self.lost.map(|loss| loss.error(path, self.version.version_id))
+    }
 }
 
 /// Filters of a version listing.
@@ -110,11 +120,35 @@ impl Versions {
         version_id: VersionId,
         view: View,
     ) -> Result<ShownVersion, EngineError> {
+        let (store, version) = self.find(principal, store_id, version_id).await?;
+        self.show(principal, store_id, store, version, view).await
+    }
+
+    /// Reads a version with its content, or with the reason why that is lost.
+    ///
+    /// # Errors
+    /// As [`Self::get`], but for a lost content.
+    #[tracing::instrument(name = "engine.inspect_version", level = "debug", skip_all)]
+    pub async fn inspect(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<ShownVersion, EngineError> {
+        let (store, version) = self.find(principal, store_id, version_id).await?;
+        self.show_or_lost(principal, store_id, store, version, View::Full).await
+    }
+
+    async fn find(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<(StoreState, Version), EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
         principal.require_no_session()?;
-        let (store, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
-        self.show(principal, store_id, store, version, view).await
+        self.context.find_version(principal.tenant_id, store_id, version_id).await
     }
 
     /// Lists versions, newest first.
@@ -159,7 +193,7 @@ impl Versions {
         let position = |version: &Version| version.seq.to_be_bytes().to_vec();
         let page = cursors.page(identity, found.versions, limit, position).await?;
         let items = stream::iter(page.items)
-            .map(|version| self.show(principal, store_id, found.store, version, view))
+            .map(|version| self.show_or_lost(principal, store_id, found.store, version, view))
             .buffered(FETCHES_AT_ONCE)
             .try_collect()
             .await?;
@@ -221,7 +255,25 @@ impl Versions {
                 version = self.context.find_version(tenant_id, store_id, version.version_id).await?.1;
             }
         }
-        Ok(ShownVersion { store_id, version, content })
+        Ok(ShownVersion { store_id, version, content, lost: None })
+    }
+
+    /// As [`Self::show`], but a lost content is no error.
+    async fn show_or_lost(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        store: StoreState,
+        version: Version,
+        view: View,
+    ) -> Result<ShownVersion, EngineError> {
+        match self.show(principal, store_id, store, version.clone(), view).await {
+            Err(error) => match ContentLoss::of(&error) {
+                Some(loss) => Ok(ShownVersion { store_id, version, content: None, lost: Some(loss) }),
+                None => Err(error),
+            },
+            shown => shown,
+        }
     }
 
     /// Removes a version's content, path, size and hash, and its blob.
@@ -294,7 +346,7 @@ impl Versions {
         version_id: VersionId,
     ) -> Result<ShownVersion, EngineError> {
         let (_, version) = self.context.find_version(principal.tenant_id, store_id, version_id).await?;
-        Ok(ShownVersion { store_id, version, content: None })
+        Ok(ShownVersion { store_id, version, content: None, lost: None })
     }
 
     /// Removes a queued blob at once; on failure it stays in the queue.

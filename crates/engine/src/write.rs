@@ -82,8 +82,9 @@ pub(crate) enum Decision {
     /// Commit these changes together.
     Commit(Proposal),
     /// Set the pin or the expiry time of a memory, or only record the call.
-    /// Writes no version.
-    Pin(Memory, ExpiryChange),
+    /// Writes no version, unless the memory's content is lost: then commit these changes,
+    /// which store the content again.
+    Pin(Memory, ExpiryChange, Option<Box<Proposal>>),
     /// Nothing is to be done.
     Nothing,
     /// Start over: the reads contradict each other.
@@ -146,12 +147,12 @@ pub(crate) enum NewContent {
 impl Decision {
     /// Changes one memory.
     pub(crate) fn change(store: Option<StoreState>, change: Proposed) -> Self {
-        Self::Commit(Proposal { store, changes: vec![change], guard: None, kept: Vec::new(), results: None })
+        Self::Commit(Proposal::of(store, change))
     }
 
     /// Leaves a memory as it is, and records the call.
     pub(crate) fn pin_unchanged(memory: &Memory) -> Self {
-        Self::Pin(memory.clone(), ExpiryChange::default())
+        Self::Pin(memory.clone(), ExpiryChange::default(), None)
     }
 
     /// The memories before the change, in the order of their paths. A guard stands for
@@ -161,11 +162,18 @@ impl Decision {
             Self::Commit(proposal) if proposal.guard.is_none() => {
                 proposal.changes.iter().filter_map(Proposed::head).collect()
             }
-            Self::Pin(memory, _) => vec![&memory.head],
+            Self::Pin(memory, ..) => vec![&memory.head],
             Self::Commit(_) | Self::Nothing | Self::ReadAgain => Vec::new(),
         };
         heads.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         heads
+    }
+}
+
+impl Proposal {
+    /// The change of one memory.
+    pub(crate) fn of(store: Option<StoreState>, change: Proposed) -> Self {
+        Self { store, changes: vec![change], guard: None, kept: Vec::new(), results: None }
     }
 }
 
@@ -190,6 +198,12 @@ impl Proposed {
             Origin::Live(head) => Some(head),
             Origin::New | Origin::Deleted(..) => None,
         }
+    }
+
+    /// The memory, if its path and content stay as they are.
+    fn same(&self, content: &Content) -> Option<&Head> {
+        let (head, to) = (self.head()?, self.to.as_ref()?);
+        (to.path == head.path && content.hash() == head.sha256).then_some(head)
     }
 
     /// Whether it brings the content of an earlier version.
@@ -239,6 +253,8 @@ pub(crate) enum Outcome<R> {
     Written(Box<Written>, R),
     /// No version was written; contains the memory with its pin.
     Unchanged(Box<Memory>, R),
+    /// No version was written, since the edit left the memory's content as it was.
+    Same(Box<Head>, Box<Edit>),
     /// Nothing was to be done.
     Nothing(R),
     /// An identical earlier call made it; contains its last version.
@@ -266,6 +282,7 @@ pub(crate) struct Written {
 enum Attempt {
     Written(Box<Written>),
     Unchanged(Memory),
+    Same(Box<Head>, Box<Edit>),
     Nothing,
     Replayed(i64),
     Refused(Refusal),
@@ -366,6 +383,7 @@ impl Write<'_> {
             match attempt {
                 Attempt::Written(written) => return Ok(Outcome::Written(written, read)),
                 Attempt::Unchanged(memory) => return Ok(Outcome::Unchanged(Box::new(memory), read)),
+                Attempt::Same(head, edit) => return Ok(Outcome::Same(head, edit)),
                 Attempt::Nothing => return Ok(Outcome::Nothing(read)),
                 Attempt::Replayed(seq) => return Ok(Outcome::Replayed(seq)),
                 Attempt::Stale | Attempt::Refused(_) => {}
@@ -445,12 +463,23 @@ impl Write<'_> {
     }
 
     async fn carry_out(&self, decision: Decision) -> Result<Attempt, EngineError> {
-        match decision {
+        match self.or_anew(decision).await? {
             Decision::Commit(proposal) => self.commit(proposal).await,
-            Decision::Pin(memory, expiry) => self.pin(memory, expiry).await,
+            Decision::Pin(memory, expiry, _) => self.pin(memory, expiry).await,
             Decision::Nothing => Ok(Attempt::Nothing),
             Decision::ReadAgain => Ok(Attempt::Stale),
         }
+    }
+
+    /// The decision. If it keeps the memory's content and this content is lost, instead the
+    /// decision that stores the content again.
+    pub(crate) async fn or_anew(&self, decision: Decision) -> Result<Decision, EngineError> {
+        if let Decision::Pin(memory, _, Some(anew)) = &decision
+            && !self.is_stored(anew.store, &memory.head).await?
+        {
+            return Ok(Decision::Commit(Proposal::clone(anew)));
+        }
+        Ok(decision)
     }
 
     /// Sets pin and expiry time, or only records the call; writes no version.
@@ -458,23 +487,45 @@ impl Write<'_> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
             return Ok(Attempt::Unchanged(memory));
         }
+        let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
+        self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
+            Attempt::Unchanged(Memory { is_pinned, expires_at, ..memory })
+        })
+        .await
+    }
+
+    /// Leaves a memory as it is after an edit that changed nothing, and records the call.
+    async fn keep(&self, head: &Head, edit: Edit) -> Result<Attempt, EngineError> {
+        let same = Attempt::Same(Box::new(head.clone()), Box::new(edit));
+        if self.idempotency.is_none() {
+            return Ok(same);
+        }
+        self.pin_version(head.memory_id, head.version_id, ExpiryChange::default(), |_, _| same).await
+    }
+
+    /// Sets pin and expiry time of a memory that has this version, and records the call.
+    async fn pin_version(
+        &self,
+        memory_id: MemoryId,
+        version_id: VersionId,
+        expiry: ExpiryChange,
+        done: impl FnOnce(bool, Option<Timestamp>) -> Attempt + Send,
+    ) -> Result<Attempt, EngineError> {
         let pin = Pin {
             store_id: self.store_id,
-            memory_id: memory.head.memory_id,
-            expected: memory.head.version_id,
+            memory_id,
+            expected: version_id,
             expiry,
             idempotency: self.idempotency,
             now: self.context().now(),
         };
         self.principal.require_writable(self.store_id)?;
         match self.context().index.memories.pin(self.principal.tenant_id, &pin).await? {
-            PinOutcome::Done { is_pinned, expires_at } => {
-                Ok(Attempt::Unchanged(Memory { is_pinned, expires_at, ..memory }))
-            }
+            PinOutcome::Done { is_pinned, expires_at } => Ok(done(is_pinned, expires_at)),
             PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
             PinOutcome::Stale => Ok(Attempt::Stale),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
-            PinOutcome::Archived => Err(EngineError::StoreArchived),
+            PinOutcome::Archived => Ok(Attempt::Refused(Refusal::Archived)),
             PinOutcome::NoStore => Err(EngineError::StoreNotFound),
         }
     }

@@ -61,13 +61,27 @@ impl Contexts {
     /// # Errors
     /// [`Failure`] that names the file.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let failed = format!("{} cannot be read", path.display());
+        let failed = |place: &str, why: &dyn std::fmt::Display| {
+            let path = path.display();
+            Failure::new(format!(
+                "{path} cannot be read: {place}{why}; correct it, or remove it and `keepsake login URL` again"
+            ))
+        };
         warn_of_readers(path);
-        match std::fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text).map_err(Failure::of(failed)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Failure::of(failed)(error)),
-        }
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(failed("", &error)),
+        };
+        toml::from_str(&text).map_err(|error| {
+            // Without its message, which may quote a value, and so a key.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let (line, column) = before
+                .rsplit_once('\n')
+                .map_or((1, before), |(lines, start)| (lines.matches('\n').count() + 2, start));
+            let place = format!("line {line}, column {}: ", column.chars().count() + 1);
+            failed(&place, &"this is not valid TOML, or a field is missing, unknown or not a text")
+        })
     }
 
     /// Replaces the file atomically.

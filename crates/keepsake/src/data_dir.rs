@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, FailureClass};
 
 /// The mode of a data folder: only its owner has access.
 const FOLDER_MODE: u32 = 0o700;
@@ -67,12 +67,30 @@ impl FolderLock {
 /// [`Failure`] that names the folder.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     make_private_folder(folder)?;
-    let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
-    let is_empty = folder.read_dir().map_err(failed())?.next().is_none();
+    let is_empty = folder.read_dir().map_err(unusable(folder))?.next().is_none();
     if is_empty {
-        std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)).map_err(failed())?;
+        std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)).map_err(unusable(folder))?;
     }
     Ok(())
+}
+
+/// Returns a function for `map_err` that makes the failure of a folder, and names the file
+/// that is in its place.
+pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| {
+        let shown = folder.display();
+        let is_file = |path: &&Path| path.metadata().is_ok_and(|found| !found.is_dir());
+        match folder.ancestors().find(is_file) {
+            Some(file) => Failure::of_class(
+                FailureClass::Usage,
+                format!(
+                    "the folder {shown} cannot be used: {} is a file; name another folder, or move the file away",
+                    file.display()
+                ),
+            ),
+            None => Failure::new(format!("the folder {shown} cannot be used: {error}")),
+        }
+    }
 }
 
 /// Creates a folder, and its parents, that only its owner can access.
@@ -83,7 +101,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
 /// [`Failure`] that names the folder.
 pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
-    made.map_err(Failure::of(format_args!("the folder {} cannot be used", folder.display())))
+    made.map_err(unusable(folder))
 }
 
 /// Creates a file, and its folder, that only their owner can access.

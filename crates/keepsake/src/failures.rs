@@ -21,13 +21,21 @@ pub(crate) fn of_client(error: ClientError) -> Failure {
 /// The class of a call's error.
 pub(crate) fn class_of(error: &ClientError) -> FailureClass {
     match error.status() {
-        _ if matches!(error, ClientError::Setting { .. }) => FailureClass::Usage,
+        _ if matches!(error, ClientError::Setting { .. } | ClientError::WrongUrl { .. }) => {
+            FailureClass::Usage
+        }
         None => FailureClass::Unavailable,
         Some(status) => match class_of_status(status.as_u16()) {
             FailureClass::Failed if error.is_transient() => FailureClass::Unavailable,
             class => class,
         },
     }
+}
+
+/// Whether the server says that it does not have a content any more, which concerns no
+/// other memory.
+pub(crate) fn is_content_missing(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(refusal) if refusal.kind == "content_missing")
 }
 
 /// The class of an answer with this status.

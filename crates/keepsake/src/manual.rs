@@ -4,6 +4,7 @@ use clap::CommandFactory;
 use keepsake_config::Failure;
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::data_dir::unusable;
 use crate::output::print;
 
 /// Prints a shell's completions.
@@ -24,8 +25,7 @@ pub(crate) fn print_manual(args: &ManArgs) -> Result<(), Failure> {
     // Without the commit: packagers compare pages of different builds.
     let command = Cli::command().version(env!("CARGO_PKG_VERSION"));
     if let Some(folder) = &args.dir {
-        let failed = format!("the manual pages cannot be written to {}", folder.display());
-        return clap_mangen::generate_to(command, folder).map_err(Failure::of(failed));
+        return clap_mangen::generate_to(command, folder).map_err(unusable(folder));
     }
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(command).render(&mut page);

@@ -4,13 +4,14 @@
 //! has only the protocol; the log goes to stderr.
 
 mod bridge;
+mod stdio;
 
 use keepsake_config::{Failure, Settings, Sources};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft, StoreQuery};
 use keepsake_index::Store;
-use keepsake_mcp::{Access, MemoryServer, serve_stdio};
+use keepsake_mcp::{Access, HttpOptions, HttpService};
 use keepsake_telemetry::Metrics;
 
 use crate::backends::Backends;
@@ -23,14 +24,21 @@ const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 /// Serves until the client disconnects or a signal arrives.
 ///
 /// # Errors
-/// [`Failure`] if it cannot start or the client does not speak MCP.
+/// [`Failure`] if it cannot start, or stdin or stdout fails.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     if args.data_dir.is_some() {
         args.server.refuse_beside("--data-dir")?;
     }
     let is_bridge = args.data_dir.is_none() && (args.server.url.is_some() || args.server.context.is_some());
-    let served = async { if is_bridge { bridge::run(&args).await } else { embedded(&args).await } };
+    let served = async {
+        if is_bridge {
+            let bridge = bridge::Bridge::open(&args).await?;
+            stdio::serve(stdio::Backend::Server(bridge)).await
+        } else {
+            embedded(&args).await
+        }
+    };
     tokio::select! {
         served = served => served,
         () = shutdown.cancelled() => {
@@ -90,9 +98,10 @@ async fn serve(
         slugs: [slug_of(&store.name, &[])].into(),
         held: None,
     };
-    let served = serve_stdio(MemoryServer::of_process(engine.clone(), access)).await;
+    let service = Box::new(HttpService::new(engine.clone(), HttpOptions::default()));
+    let served = stdio::serve(stdio::Backend::Folder(service, access)).await;
     runner.stop(settings.server.shutdown_deadline).await;
-    served.map_err(Failure::of("the MCP client cannot be served"))
+    served
 }
 
 /// The newest store of this name, or a new one.

@@ -160,23 +160,15 @@ impl FolderEntry {
     /// # Errors
     /// The operating system's error, or an own one if it is not a regular file.
     pub(crate) fn open(&self) -> io::Result<File> {
-        // A pipe would keep the call until somebody writes to it.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(&self.directory, &self.name, flags, Mode::empty()) {
-            Err(Errno::LOOP) => return Err(io::Error::other("is a symbolic link")),
-            file => File::from(file?),
-        };
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a regular file")) }
+        open_regular(self.directory.as_fd(), &self.name, OFlags::NOFOLLOW)
     }
 
-    /// Reads a regular file.
+    /// Reads a regular file of at most `max_bytes`; `None`: it has more.
     ///
     /// # Errors
     /// As [`FolderEntry::open`].
-    pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open()?.read_to_end(&mut bytes)?;
-        Ok(bytes)
+    pub(crate) fn read(&self, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+        read_at_most(self.open()?, max_bytes)
     }
 
     /// Creates a file where there is nothing.
@@ -295,6 +287,43 @@ impl FolderEntry {
     pub(crate) fn sync_directory(&self) -> io::Result<()> {
         Ok(fsync(&self.directory)?)
     }
+}
+
+/// Reads a regular file that is in a folder of the user, of at most `max_bytes`; `None`: it
+/// has more. A size is not believed: some files are endless and say that they are empty.
+///
+/// # Errors
+/// As [`FolderEntry::open`].
+pub(crate) fn read_in_folder(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    read_at_most(open_regular(CWD, path.as_os_str(), OFlags::NOFOLLOW)?, max_bytes)
+}
+
+/// As [`read_in_folder`], for a file that the user named, which may be a symbolic link.
+///
+/// # Errors
+/// As [`FolderEntry::open`].
+pub(crate) fn read_named(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    read_at_most(open_regular(CWD, path.as_os_str(), OFlags::empty())?, max_bytes)
+}
+
+fn open_regular(directory: BorrowedFd<'_>, name: &OsStr, more: OFlags) -> io::Result<File> {
+    // A pipe would keep the call until somebody writes to it.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
+    let file = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::LOOP) => return Err(io::Error::other("is a symbolic link")),
+        file => File::from(file?),
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a regular file")) }
+}
+
+/// Reads at most `max_bytes`; `None`: there is more.
+///
+/// # Errors
+/// That of the reader.
+pub(crate) fn read_at_most(from: impl Read, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(u64::try_from(read).is_ok_and(|read| read <= max_bytes).then_some(bytes))
 }
 
 fn file_type(stat: &Stat) -> FileType {

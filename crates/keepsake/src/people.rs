@@ -9,6 +9,7 @@ mod sessions;
 mod stores;
 
 use keepsake_config::{Failure, FailureClass};
+use keepsake_core::nfc;
 
 pub(crate) use crate::failures::failure_of;
 use crate::output::{answer, confirm};
@@ -34,7 +35,7 @@ pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
         }
         _ => path,
     };
-    Ok(format!("/{}", below.trim_matches('/')))
+    Ok(format!("/{}", nfc(below.trim_matches('/'))))
 }
 
 /// The directory of all memories in the paths of agents.
@@ -57,6 +58,7 @@ mod tests {
             ("/memories/a/b.md", "/a/b.md"),
             ("a/b.md", "/a/b.md"),
             ("a/", "/a"),
+            ("cafe\u{301}.md", "/café.md"),
             ("memories/a", "/memories/a"),
         ] {
             assert_eq!(api_path(given).unwrap(), expected, "{given}");

@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use keepsake_config::Failure;
 use keepsake_server::Lifecycle;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// How long the last log lines may take after a second signal.
@@ -12,6 +13,56 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 const SIGXFSZ: i32 = 25;
 /// Added to a signal's number for the exit code, as shells do.
 const SIGNAL_EXIT_CODE: i32 = 128;
+
+/// The signals that end a command which has something to save first.
+#[derive(Debug)]
+pub(crate) struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl EndSignals {
+    /// From now on, these signals do not end the process by themselves.
+    ///
+    /// # Errors
+    /// The operating system's error if signals cannot be caught.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.hangup.recv() => SignalKind::hangup(),
+        }
+    }
+
+    /// Waits for `work`, or for a signal.
+    ///
+    /// # Errors
+    /// That of `work`, or [`interrupted`].
+    pub(crate) async fn or_end<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            done = work => done,
+            _ = self.next() => Err(interrupted()),
+        }
+    }
+}
+
+/// The failure of a command that a signal ended.
+pub(crate) fn interrupted() -> Failure {
+    Failure::new("interrupted")
+}
 
 /// A token that the first signal cancels; the second signal exits immediately.
 ///

@@ -33,7 +33,7 @@ use keepsake_config::{Failure, FailureClass};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::SyncArgs;
-use crate::data_dir::{FolderLock, make_private_folder};
+use crate::data_dir::{FolderLock, make_private_folder, unusable};
 use crate::people::StoreConnection;
 use crate::signals;
 
@@ -144,7 +144,10 @@ fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
     let lock_file = FolderLock::file_of(state_file);
     for path in [private, state_file, &lock_file] {
         if path.is_symlink() {
-            return Err(Failure::new(format!("{} is a symbolic link", path.display())));
+            return Err(Failure::new(format!(
+                "{} is a symbolic link: remove it, and the next run makes it anew",
+                path.display()
+            )));
         }
     }
     Ok(())
@@ -152,7 +155,6 @@ fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
 
 /// Creates the folder if it is missing, and resolves its path.
 fn prepare(folder: &Path) -> Result<std::path::PathBuf, Failure> {
-    let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
-    std::fs::create_dir_all(folder).map_err(failed())?;
-    folder.canonicalize().map_err(failed())
+    std::fs::create_dir_all(folder).map_err(unusable(folder))?;
+    folder.canonicalize().map_err(unusable(folder))
 }

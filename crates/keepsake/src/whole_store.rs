@@ -11,7 +11,7 @@ use keepsake_config::{Failure, FailureClass};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::failures::{class_of, failure_of};
+use crate::failures::{class_of, failure_of, is_content_missing};
 
 /// Rounds of changes after which a busy store is not followed any further.
 const MAX_ROUNDS: usize = 20;
@@ -185,14 +185,22 @@ impl<T: DeserializeOwned> Reader for Lister<'_, T> {
 
     async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
         match read(self.client, self.store, id, "basic").await? {
-            Some(memory) => drop(self.memories.insert(id.to_owned(), memory)),
-            None => drop(self.memories.remove(id)),
+            Read::Memory(memory) => drop(self.memories.insert(id.to_owned(), memory)),
+            Read::Deleted | Read::ContentMissing(_) => drop(self.memories.remove(id)),
         }
         Ok(())
     }
 }
 
-/// One memory; `None`: it was deleted.
+/// A memory that was read again.
+pub(crate) enum Read<T> {
+    Memory(T),
+    Deleted,
+    /// It is there, but not its content, for this reason.
+    ContentMissing(String),
+}
+
+/// Reads one memory.
 ///
 /// # Errors
 /// [`Failure`] of the request.
@@ -201,11 +209,12 @@ pub(crate) async fn read<T: DeserializeOwned>(
     store: &[&str],
     id: &str,
     view: &str,
-) -> Result<Option<T>, Failure> {
+) -> Result<Read<T>, Failure> {
     let path = [store, &["memories", id]].concat();
     match client.get(&path, &[("view", Some(view))]).await {
-        Ok(memory) => Ok(Some(memory)),
-        Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
+        Ok(memory) => Ok(Read::Memory(memory)),
+        Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Read::Deleted),
+        Err(error) if is_content_missing(&error) => Ok(Read::ContentMissing(error.to_string())),
         Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         | EngineError::TooManyBytes { .. } => ErrorData::invalid_request(error.to_string(), None),
         EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
         EngineError::AuthenticationBusy(_)
+        | EngineError::ContentMissing { .. }
         | EngineError::CutOff
         | EngineError::Contended
         | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),

@@ -5,22 +5,60 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, header};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
 use keepsake_engine::Engine;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::Value;
 
-use crate::{Access, MemoryServer};
+use crate::Access;
+use crate::message::{Incoming, InvalidMessage, Mended, Message, MessageKind};
+use crate::server::{MemoryServer, NotUnicode};
+
+const VERSION: &str = "mcp-protocol-version";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A response of MCP.
+type McpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 /// Protection against requests of foreign web pages.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
     /// Allowed `Host` names; empty: any.
     pub allowed_hosts: Vec<String>,
-    /// Allowed origins of web pages; empty: none.
+    /// Allowed origins of web pages, as browsers send them; empty: none. A port `*` is any.
     pub allowed_origins: Vec<String>,
+}
+
+impl HttpOptions {
+    /// Whether pages of this origin may send requests.
+    pub fn allows_origin(&self, origin: &str) -> bool {
+        let sent = with_port(origin);
+        let is_sent = |allowed: &String| {
+            let allowed = with_port(allowed);
+            let Some(of_any_port) = allowed.strip_suffix('*') else {
+                return allowed == sent;
+            };
+            let port = sent.strip_prefix(of_any_port);
+            port.is_some_and(|port| port.parse::<u16>().is_ok())
+        };
+        self.allowed_origins.iter().any(is_sent)
+    }
+}
+
+/// An origin with its port, which browsers leave out if it is the scheme's own.
+fn with_port(origin: &str) -> String {
+    let origin = origin.to_ascii_lowercase();
+    let (host, port) = match origin.split_once("://") {
+        Some(("https", host)) => (host, 443),
+        Some(("http", host)) => (host, 80),
+        _ => return origin,
+    };
+    // An IPv6 address has colons itself.
+    let has_port = host.rfind(':') > host.rfind(']');
+    if has_port { origin } else { format!("{origin}:{port}") }
 }
 
 /// Answers single requests of any client; cheap to clone.
@@ -30,31 +68,136 @@ pub struct HttpService(StreamableHttpService<MemoryServer, NeverSessionManager>)
 impl HttpService {
     /// Keeps no sessions, so every replica can answer every request.
     pub fn new(engine: Engine, options: HttpOptions) -> Self {
-        // The body was read with a size limit before.
+        // The body was read with a size limit before, and the origin was checked.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .with_max_request_body_bytes(usize::MAX)
-            .with_allowed_hosts(options.allowed_hosts)
-            .with_allowed_origins(options.allowed_origins)
-            .enforce_origin_validation();
-        let server = MemoryServer::of_requests(engine);
+            .with_allowed_hosts(options.allowed_hosts);
+        let server = MemoryServer(engine);
         Self(StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config))
     }
 
     /// Answers one authenticated request.
-    pub async fn answer(
-        &self,
-        access: Access,
-        mut head: Parts,
-        body: Bytes,
-    ) -> Response<BoxBody<Bytes, Infallible>> {
+    pub async fn answer(&self, access: Access, mut head: Parts, body: &Bytes) -> McpResponse {
         head.extensions.insert(access);
         // The handler runs in another task, which continues this span.
         head.extensions.insert(tracing::Span::current());
         // Responses are always JSON, although the library requires both types.
         let both = HeaderValue::from_static("application/json, text/event-stream");
         head.headers.insert(header::ACCEPT, both);
-        self.0.handle(Request::from_parts(head, Full::new(body))).await
+        head.headers.insert(header::CONTENT_TYPE, JSON);
+        let version = head.headers.get(VERSION).and_then(|version| version.to_str().ok());
+        match Incoming::read(body, version) {
+            Err(invalid) => refusal(&invalid),
+            Ok(Incoming::Single(message)) => {
+                let kind = message.require_version(version).and_then(|()| message.kind());
+                match kind {
+                    Err(invalid) => refusal(&invalid),
+                    Ok(MessageKind::Response) => {
+                        let why = "the server sends no requests, so it takes no responses";
+                        refusal(&InvalidMessage::request(Value::Null, why))
+                    }
+                    Ok(MessageKind::Request | MessageKind::Notification) => self.serve(head, message).await,
+                }
+            }
+            Ok(Incoming::Batch(messages)) => self.serve_batch(&head, messages).await,
+        }
+    }
+
+    /// Answers a message that did not come over HTTP; `None`: it has no answer.
+    pub async fn answer_local(&self, access: Access, headers: HeaderMap, message: Vec<u8>) -> Option<Value> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = Method::POST;
+        head.headers = headers;
+        head.headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+        let response = self.answer(access, head, &Bytes::from(message)).await;
+        json_of(response).await
+    }
+
+    /// Serves a message that was checked.
+    async fn serve(&self, mut head: Parts, message: Message) -> McpResponse {
+        if let Some(Mended { field, .. }) = message.mended {
+            head.extensions.insert(NotUnicode(field));
+        }
+        let body = Full::new(Bytes::from(message.text));
+        Box::pin(self.0.handle(Request::from_parts(head, body))).await
+    }
+
+    /// Serves the messages of a batch one after the other, and answers its requests together.
+    async fn serve_batch(&self, head: &Parts, messages: Vec<Message>) -> McpResponse {
+        let mut answers = Vec::new();
+        for message in messages {
+            match message.kind() {
+                Err(invalid) => answers.push(invalid.answer()),
+                Ok(MessageKind::Response) => {}
+                Ok(MessageKind::Request | MessageKind::Notification) => {
+                    let response = self.serve(head.clone(), message).await;
+                    if response.status() != StatusCode::ACCEPTED
+                        && response.headers().get(header::CONTENT_TYPE) != Some(&JSON)
+                    {
+                        // A header is refused, which all messages have.
+                        return response;
+                    }
+                    answers.extend(json_of(response).await);
+                }
+            }
+        }
+        if answers.is_empty() {
+            return response_of(StatusCode::ACCEPTED, Bytes::new());
+        }
+        response_of(StatusCode::OK, Value::Array(answers).to_string().into())
+    }
+}
+
+fn refusal(invalid: &InvalidMessage) -> McpResponse {
+    response_of(invalid.status(), invalid.answer().to_string().into())
+}
+
+fn response_of(status: StatusCode, body: Bytes) -> McpResponse {
+    let mut response = Response::new(Full::new(body).boxed());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// The JSON of a response; `None`: it has none.
+async fn json_of(response: McpResponse) -> Option<Value> {
+    let Ok(body) = response.into_body().collect().await;
+    serde_json::from_slice(&body.to_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_compared_as_browsers_send_them() {
+        let allowed = [
+            "https://app.example.com",
+            "HTTPS://Other.example:443",
+            "http://localhost:*",
+            "http://[::1]:8080",
+        ];
+        let allowed_origins = allowed.map(str::to_owned).to_vec();
+        let options = HttpOptions { allowed_origins, ..HttpOptions::default() };
+        for (origin, is_allowed) in [
+            ("https://app.example.com", true),
+            ("https://app.example.com:443", true),
+            ("https://app.example.com:8443", false),
+            ("http://app.example.com", false),
+            ("https://app.example.com.evil.example", false),
+            ("https://other.example", true),
+            ("http://localhost", true),
+            ("http://localhost:3000", true),
+            ("http://localhost.evil.example:80", false),
+            ("http://[::1]:8080", true),
+            ("http://[::1]", false),
+            ("null", false),
+            ("", false),
+        ] {
+            assert_eq!(options.allows_origin(origin), is_allowed, "{origin}");
+        }
+        assert!(!HttpOptions::default().allows_origin("https://app.example.com"));
     }
 }

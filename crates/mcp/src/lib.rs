@@ -1,12 +1,12 @@
 //! The operations of the engine as MCP tools, resources and a prompt.
 //!
-//! [`MemoryServer`] serves MCP clients: over HTTP with [`HttpService`], over
-//! stdio with [`serve_stdio`]. It keeps no state between requests. Over HTTP,
-//! the authentication adds the principal and its stores ([`Access`]) to each
-//! request; over stdio, one [`Access`] is used for the life of the process.
+//! [`HttpService`] serves messages of any client, each with the principal and its stores
+//! ([`Access`]), and keeps no state between them. Over HTTP, the authentication determines
+//! the access of each message; over stdio, one is used for the life of the process.
 
 mod error;
 mod http;
+pub mod message;
 mod prompt;
 mod resources;
 mod server;
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use keepsake_engine::{Held, Mounts, Principal};
 
 pub use http::{HttpOptions, HttpService};
-pub use server::{MemoryServer, serve_stdio};
 
 /// The caller and its stores.
 #[derive(Clone)]

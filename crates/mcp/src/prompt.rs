@@ -9,6 +9,7 @@ use crate::Access;
 use crate::error::to_error_data;
 
 const NAME: &str = "memory_protocol";
+const ARGUMENTS: [&str; 3] = ["keep_tidy", "topic", "file_index"];
 const DESCRIPTION: &str = "Tells a model to look at its memory first and to record its progress as it goes";
 
 pub(crate) fn offered() -> Prompt {
@@ -32,6 +33,11 @@ pub(crate) async fn get(
 ) -> Result<GetPromptResult, ErrorData> {
     if name != NAME {
         let message = format!("there is no prompt of this name; the only prompt is `{NAME}`");
+        return Err(ErrorData::invalid_params(message, None));
+    }
+    let mut names = arguments.into_iter().flat_map(JsonObject::keys);
+    if let Some(unknown) = names.find(|name| !ARGUMENTS.contains(&name.as_str())) {
+        let message = format!("`{unknown}` is unknown; `{NAME}` has the arguments {}", ARGUMENTS.join(", "));
         return Err(ErrorData::invalid_params(message, None));
     }
     let argument = |name: &str| match arguments.and_then(|arguments| arguments.get(name)) {

@@ -142,7 +142,7 @@ fn path_of(access: &Access, uri: &str) -> Option<ToolPath> {
     let rest = uri.strip_prefix(SCHEME)?;
     let (slug, path) = rest.split_at(rest.find('/')?);
     let path = percent_decode_str(path).decode_utf8().ok()?;
-    let memory = MemoryPath::parse(&path).ok()?;
+    let memory = MemoryPath::parse_normalised(&path).ok()?;
     if !access.slugs.iter().any(|mounted| mounted == slug) {
         return None;
     }

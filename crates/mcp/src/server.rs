@@ -1,13 +1,14 @@
 //! The MCP server.
 
+use keepsake_core::NOT_UNICODE;
 use keepsake_engine::{Engine, ToolCall, holding, is_tool};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
+    GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig,
 };
-use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 use tracing::Instrument;
 
@@ -16,34 +17,30 @@ use crate::{Access, prompt, resources, tools};
 
 const INSTRUCTIONS: &str = "A memory that persists after the conversation: text files under /memories. Look at your memory before a task (memory_list, memory_read), and record progress and decisions as you go (memory_write, memory_append, memory_edit). The prompt `memory_protocol` has the full instructions.";
 
-/// Serves one client over stdio, or single requests of any client over HTTP.
+/// Serves requests that have their [`Access`] in the HTTP extensions.
 #[derive(Clone)]
-pub struct MemoryServer {
-    engine: Engine,
-    /// `None`: each request has its own [`Access`].
-    access: Option<Access>,
+pub(crate) struct MemoryServer(pub(crate) Engine);
+
+fn access_of(context: &RequestContext<RoleServer>) -> Result<Access, ErrorData> {
+    let head = context.extensions.get::<http::request::Parts>();
+    let access = head.and_then(|head| head.extensions.get::<Access>().cloned());
+    access.ok_or_else(|| ErrorData::internal_error("an internal error occurred", None))
 }
 
-impl MemoryServer {
-    /// A server for requests that have their [`Access`] in the HTTP extensions.
-    pub(crate) const fn of_requests(engine: Engine) -> Self {
-        Self { engine, access: None }
-    }
+/// The first parameter of a request in which invalid Unicode was replaced.
+#[derive(Debug, Clone)]
+pub(crate) struct NotUnicode(pub(crate) String);
 
-    /// A server for one client, for the life of the process.
-    pub const fn of_process(engine: Engine, access: Access) -> Self {
-        Self { engine, access: Some(access) }
-    }
+fn mended_field(context: &RequestContext<RoleServer>) -> Option<&str> {
+    let head = context.extensions.get::<http::request::Parts>()?;
+    head.extensions.get().map(|NotUnicode(field)| field.as_str())
+}
 
-    fn access(&self, context: &RequestContext<RoleServer>) -> Result<Access, ErrorData> {
-        let of_request = || {
-            let head = context.extensions.get::<http::request::Parts>()?;
-            head.extensions.get::<Access>().cloned()
-        };
-        self.access
-            .clone()
-            .or_else(of_request)
-            .ok_or_else(|| ErrorData::internal_error("an internal error occurred", None))
+/// Refuses a request with invalid Unicode in a parameter; not for tool calls.
+fn require_unicode(context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    match mended_field(context) {
+        None => Ok(()),
+        Some(field) => Err(ErrorData::invalid_params(format!("`{field}` {NOT_UNICODE}"), None)),
     }
 }
 
@@ -81,11 +78,17 @@ impl ServerHandler for MemoryServer {
             let message = "there is no tool of this name; `tools/list` returns all names";
             return Err(ErrorData::invalid_params(message, None));
         }
-        let access = self.access(&context)?;
-        let call =
-            ToolCall { tool_use_id: None, input: request.arguments.unwrap_or_default(), idempotency: None };
+        let access = access_of(&context)?;
+        let not_unicode = mended_field(&context);
+        let call = ToolCall {
+            tool_use_id: None,
+            input: request.arguments.unwrap_or_default(),
+            not_unicode: not_unicode
+                .map(|field| field.strip_prefix("arguments.").unwrap_or(field).to_owned()),
+            idempotency: None,
+        };
         let Access { principal, mounts, held, .. } = access;
-        let called = self.engine.tools.call(&principal, mounts, &request.name, call);
+        let called = self.0.tools.call(&principal, mounts, &request.name, call);
         let called = called.instrument(span_of(&context));
         let answer = match held {
             Some(held) => Box::pin(holding(held, called)).await,
@@ -100,9 +103,10 @@ impl ServerHandler for MemoryServer {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let access = self.access(&context)?;
+        require_unicode(&context)?;
+        let access = access_of(&context)?;
         let cursor = request.and_then(|request| request.cursor);
-        resources::list(&self.engine, &access, cursor.as_deref()).instrument(span_of(&context)).await
+        resources::list(&self.0, &access, cursor.as_deref()).instrument(span_of(&context)).await
     }
 
     async fn list_resource_templates(
@@ -118,8 +122,9 @@ impl ServerHandler for MemoryServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let access = self.access(&context)?;
-        let read = resources::read(&self.engine, &access, &request.uri);
+        require_unicode(&context)?;
+        let access = access_of(&context)?;
+        let read = resources::read(&self.0, &access, &request.uri);
         Ok(read.instrument(span_of(&context)).await?.into())
     }
 
@@ -136,18 +141,18 @@ impl ServerHandler for MemoryServer {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let access = self.access(&context)?;
-        let got = prompt::get(&self.engine, &access, &request.name, request.arguments.as_ref());
+        require_unicode(&context)?;
+        let access = access_of(&context)?;
+        let got = prompt::get(&self.0, &access, &request.name, request.arguments.as_ref());
         Ok(got.instrument(span_of(&context)).await?.into())
     }
-}
 
-/// Serves one client over stdin and stdout until it disconnects.
-///
-/// # Errors
-/// [`std::io::Error`] if the client does not initialize the session correctly.
-pub async fn serve_stdio(server: MemoryServer) -> std::io::Result<()> {
-    let running = Box::pin(server.serve(rmcp::transport::stdio())).await.map_err(std::io::Error::other)?;
-    running.waiting().await.map_err(std::io::Error::other)?;
-    Ok(())
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let message = format!("there is no method `{}`", request.method);
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
 }

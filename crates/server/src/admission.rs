@@ -121,17 +121,17 @@ fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
 /// Ties the request's shares to the bytes of its answer. The connection drops
 /// the bytes when the system has accepted them, possibly long after the body
 /// has ended.
-fn holding_until_sent(held: Arc<Held>, body: Body) -> Body {
+pub(crate) fn holding_until_sent<H: Send + Sync + 'static>(held: Arc<H>, body: Body) -> Body {
     Body::new(CountedBody { body, held })
 }
 
 /// The body of an answer; each part of it holds the request's shares.
-struct CountedBody {
+struct CountedBody<H> {
     body: Body,
-    held: Arc<Held>,
+    held: Arc<H>,
 }
 
-impl HttpBody for CountedBody {
+impl<H: Send + Sync + 'static> HttpBody for CountedBody<H> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -154,12 +154,12 @@ impl HttpBody for CountedBody {
 }
 
 /// Bytes of an answer, with the shares of the request.
-struct Sending {
+struct Sending<H> {
     bytes: Bytes,
-    _held: Arc<Held>,
+    _held: Arc<H>,
 }
 
-impl AsRef<[u8]> for Sending {
+impl<H> AsRef<[u8]> for Sending<H> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

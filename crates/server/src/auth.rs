@@ -171,7 +171,7 @@ mod tests {
             match (presented(&headers), expected) {
                 (Ok(credential), Ok(expected)) => assert_eq!(format!("{credential:?}"), expected),
                 (Err(error), Err(why)) => {
-                    assert!(error.message.contains(why), "{lines:?}: {}", error.message)
+                    assert!(error.message.contains(why), "{lines:?}: {}", error.message);
                 }
                 (found, _) => panic!("{lines:?}: {}", found.is_ok()),
             }

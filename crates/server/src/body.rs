@@ -9,21 +9,23 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, OriginalUri, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
-use keepsake_core::Timestamp;
+use keepsake_console::{MAX_FORM_FIELDS, count_form_fields};
+use keepsake_core::{BYTE_ORDER_MARK, MendedJson, Timestamp, duplicate_field};
 use keepsake_engine::{Engine, Held, Principal};
 use keepsake_index::Idempotency;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::admission::{Holder, REQUEST_BYTES};
 use crate::auth::principal_of;
+use crate::console::refused::FormSlot;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 use crate::json_cost::{JsonCost, TooManyValues};
@@ -45,8 +47,6 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values of a body: far more than any tool's input
 /// needs.
 pub(crate) const MAX_VALUES: usize = 2_000;
-/// Maximum number of fields of a form: far more than any page of the console has.
-const MAX_FIELDS: usize = 1_000;
 /// Bytes of memory charged per field of a form, besides its bytes.
 const FIELD_BYTES: usize = 192;
 /// Instead of a number of bytes: as many as the tenant's limit per memory needs.
@@ -68,6 +68,17 @@ pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = 
 
 /// A [`JsonBody`] with only optional fields; the body itself is optional too.
 pub(crate) struct OptionalBody<T>(pub(crate) Arc<Principal>, pub(crate) T, pub(crate) Option<Idempotency>);
+
+/// The [`JsonBody`] of a tool call, whose texts may hold invalid Unicode.
+///
+/// The model can correct that, so it must not become an API error.
+pub(crate) struct ToolBody {
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) body: Map<String, Value>,
+    pub(crate) call: Option<Idempotency>,
+    /// The path of the first field with a character that was replaced.
+    pub(crate) not_unicode: Option<String>,
+}
 
 /// A value that must be written as a JSON object.
 ///
@@ -132,6 +143,18 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
         received.bytes = or_empty_object(received.bytes);
         let (principal, body, call) = received.parsed(engine, MAX_VALUES)?;
         Ok(Self(principal, body, call))
+    }
+}
+
+impl FromRequest<Engine> for ToolBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let mut received = Received::read(request, engine, OF_LIMITS).await?;
+        let not_unicode = received.mend();
+        let (principal, body, call) = received.parsed(engine, MAX_VALUES)?;
+        Ok(Self { principal, body, call, not_unicode })
     }
 }
 
@@ -247,13 +270,23 @@ impl Received {
             max_bytes => max_bytes,
         };
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
-        let bytes = read(body, limit_bytes, deadline, charge).await?;
+        let bytes = read(&parts.headers, body, limit_bytes, deadline, charge).await?;
+        if let Some(slot) = parts.extensions.get::<FormSlot>() {
+            slot.keep(bytes.clone());
+        }
         if begun.elapsed() > AUTHENTICATION_TTL {
             // The credential may have been revoked or restricted meanwhile: the
             // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
         }
         Ok(Self { principal, head: parts, key, bytes, held })
+    }
+
+    /// Replaces invalid Unicode; returns the path of the first field that had it.
+    fn mend(&mut self) -> Option<String> {
+        let MendedJson { json, field } = MendedJson::of(&self.bytes)?;
+        self.bytes = json.into();
+        Some(field)
     }
 
     /// The caller, the value of at most `max` JSON values, and the identity of
@@ -264,6 +297,10 @@ impl Received {
         max: usize,
     ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
         self.count_values(max)?;
+        if let Some(field) = duplicate_field(&self.bytes) {
+            let rule = format!("the body is not valid: duplicate field `{field}`");
+            return Err(ApiError::invalid_request(rule));
+        }
         let body = parse(&self.bytes)?;
         let call = self.call(engine)?;
         Ok((self.principal, body, call))
@@ -271,7 +308,10 @@ impl Received {
 
     /// Limits the values of the body and counts the memory of their tree.
     fn count_values(&self, max: usize) -> Result<(), ApiError> {
-        let cost = JsonCost::of(&self.bytes, max).map_err(|TooManyValues| {
+        // The values behind a text that is not valid Unicode count too.
+        let mended = MendedJson::of(&self.bytes);
+        let json = mended.as_ref().map_or(&self.bytes[..], |mended| mended.json.as_slice());
+        let cost = JsonCost::of(json, max).map_err(|TooManyValues| {
             ApiError::invalid_request(format!(
                 "the body must have at most {max} JSON values, those in lists and objects included"
             ))
@@ -281,14 +321,7 @@ impl Received {
 
     /// Limits the fields of a form and counts the memory of the parsed ones.
     fn count_fields(&self) -> Result<(), ApiError> {
-        let fields = self.bytes.split(|byte| *byte == b'&');
-        // A form of many more is refused without a look at all of it.
-        let fields = fields.take(MAX_FIELDS + 1).count();
-        if fields > MAX_FIELDS {
-            let rule = format!("the form must have at most {MAX_FIELDS} fields");
-            return Err(ApiError::invalid_request(rule));
-        }
-        charge(&self.held, FIELD_BYTES * fields)
+        charge(&self.held, FIELD_BYTES * count_fields(&self.bytes)?)
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {
@@ -301,6 +334,13 @@ impl Received {
         let call = engine.calls.of_request(&self.principal, method, uri.path(), key, &body)?;
         Ok(Some(call))
     }
+}
+
+/// The number of fields of a form, which is limited before it is parsed.
+pub(crate) fn count_fields(form: &[u8]) -> Result<usize, ApiError> {
+    count_form_fields(form).ok_or_else(|| {
+        ApiError::invalid_request(format!("the form must have at most {MAX_FORM_FIELDS} fields"))
+    })
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
@@ -356,11 +396,13 @@ fn charge(held: &Held, bytes: usize) -> Result<(), ApiError> {
 /// Reads a body that is small enough and does not pause or last too long. Calls
 /// `charge` with the size of each part before keeping it.
 pub(crate) async fn read(
+    headers: &HeaderMap,
     mut body: Body,
     limit_bytes: u64,
     deadline: Option<Instant>,
     charge: impl Fn(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
+    require_plain(headers)?;
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::new();
     // A declared length over the limit is refused without reading.
@@ -373,7 +415,7 @@ pub(crate) async fn read(
         let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
         let frame = tokio::time::timeout_at(until, body.frame()).await;
         match frame.map_err(|_| ApiError::body_too_slow())? {
-            None => return Ok(bytes.freeze()),
+            None => return Ok(without_mark(bytes.freeze())),
             Some(Ok(frame)) => {
                 // Trailers are ignored.
                 let data = frame.data_ref().map_or(&[][..], |data| data);
@@ -392,10 +434,25 @@ pub(crate) async fn read(
     }
 }
 
+/// Reads the beginning of a body, and discards a limited part of the rest.
+pub(crate) async fn read_start(mut body: Body, max_bytes: usize, deadline: Option<Instant>) -> Bytes {
+    let mut start = BytesMut::new();
+    while start.len() < max_bytes {
+        let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
+        let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
+            return start.freeze();
+        };
+        start.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    discard(body, 0, deadline).await;
+    start.freeze()
+}
+
 /// Reads and discards a limited part of an oversized body. If the server closed
 /// the connection while the client is still sending, the connection could break
 /// before the client receives the answer.
-async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
+pub(crate) async fn discard(mut body: Body, limit: usize, deadline: Option<Instant>) {
     let until = Instant::now() + DISCARD_TIMEOUT;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
     let mut left = MAX_DISCARDED_BYTES.saturating_add(limit);
@@ -416,6 +473,25 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
         essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
     let refused = || ApiError::unsupported_media_type("application/json");
     is_json.then_some(()).ok_or_else(refused)
+}
+
+/// Checks that a body is not compressed.
+fn require_plain(headers: &HeaderMap) -> Result<(), ApiError> {
+    let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let texts = encodings.map(|value| value.to_str().unwrap_or("unknown"));
+    let mut names = texts.flat_map(|text| text.split(',')).map(str::trim);
+    match names.find(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity")) {
+        None => Ok(()),
+        Some(name) => Err(ApiError::unsupported_encoding(name)),
+    }
+}
+
+/// Removes a byte order mark, which some systems write in front of JSON.
+fn without_mark(mut bytes: Bytes) -> Bytes {
+    if bytes.len() > BYTE_ORDER_MARK.len() && bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.advance(BYTE_ORDER_MARK.len());
+    }
+    bytes
 }
 
 /// An empty body means an empty object.

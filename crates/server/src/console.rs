@@ -5,6 +5,7 @@
 //! `admission` admits it, and the form is read within the tenant's limits.
 
 mod export;
+pub(crate) mod refused;
 mod upload;
 
 use std::sync::Arc;
@@ -17,12 +18,14 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use keepsake_console::{
-    ConsoleOptions, FormBytes, Pages, Readings, Refusal, call_row, operator_routes, operator_sign_in_routes,
-    refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages, upload_pages,
+    ConsoleOptions, FormBytes, FormToken, Pages, Readings, Refusal, call_row, operator_routes,
+    operator_sign_in_routes, refusal_of, require_operator_sign_in, require_sign_in, secured, tenant_pages,
+    upload_pages,
 };
 use keepsake_core::{EventId, SessionId, Timestamp};
 use keepsake_engine::{Engine, Principal};
 use keepsake_index::SessionEvent;
+use tokio::time::Instant;
 
 use crate::admission::{Admission, admit};
 use crate::auth::Caller;
@@ -36,7 +39,7 @@ use crate::routes::sessions::events::Calls;
 use crate::streams::Subscription;
 use crate::{OperatorOptions, admin, schemas};
 
-/// Maximum bytes of a form that needs no sign-in, and of the operator's forms.
+/// Maximum bytes of a form that needs no sign-in and carries no text, and of the operator's forms.
 const MAX_SMALL_FORM_BYTES: u64 = 16 << 10;
 
 query_params! {
@@ -73,8 +76,12 @@ pub(crate) fn routes(engine: &Engine, admission: &Admission, options: &ConsoleOp
         .merge(uploads)
         .layer(middleware::from_fn_with_state(admission.clone(), admit))
         .layer(middleware::from_fn_with_state(engine.clone(), require_sign_in));
-    let open = keepsake_console::open_routes().layer(middleware::from_fn(read_small_form));
-    signed_in.merge(open).layer(middleware::map_response(to_api_error)).layer(Extension(options.clone()))
+    let open = keepsake_console::open_routes().layer(middleware::from_fn(refused::read_open_form));
+    signed_in
+        .merge(open)
+        .layer(middleware::map_response(to_api_error))
+        .layer(middleware::from_fn_with_state(engine.clone(), refused::keep_form))
+        .layer(Extension(options.clone()))
 }
 
 /// The calls of a session from now on, or those after `after`: the lines of its
@@ -138,6 +145,9 @@ async fn to_api_error(mut response: Response) -> Response {
         Refusal::Internal => ApiError::internal(),
     };
     let mut answer = error.into_response();
+    if let Some(token) = response.extensions_mut().remove::<FormToken>() {
+        answer.extensions_mut().insert(token);
+    }
     for cookie in response.headers().get_all(header::SET_COOKIE) {
         answer.headers_mut().append(header::SET_COOKIE, cookie.clone());
     }
@@ -173,7 +183,7 @@ async fn read_form(State(engine): State<Engine>, request: Request, next: Next) -
     }
 }
 
-/// Reads a form that is small, whoever sends it.
+/// Reads a form of the operator, which is small.
 async fn read_small_form(request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         return next.run(request).await;
@@ -183,10 +193,22 @@ async fn read_small_form(request: Request, next: Next) -> Response {
     }
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     let (head, form) = request.into_parts();
-    match body::read(form, MAX_SMALL_FORM_BYTES, deadline, |_| Ok(())).await {
+    match read_counted(&head.headers, form, MAX_SMALL_FORM_BYTES, deadline).await {
         Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Reads a form within limits that are of no tenant, and limits its fields before it is parsed.
+async fn read_counted(
+    headers: &HeaderMap,
+    form: Body,
+    limit_bytes: u64,
+    deadline: Option<Instant>,
+) -> Result<Bytes, ApiError> {
+    let bytes = body::read(headers, form, limit_bytes, deadline, |_| Ok(())).await?;
+    body::count_fields(&bytes)?;
+    Ok(bytes)
 }
 
 fn with_form(mut request: Request, bytes: Bytes) -> Request {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
-use keepsake_console::{IsPage, error_page, is_console};
+use keepsake_console::{IsPage, RefusedForm, error_page, is_console};
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
 use keepsake_telemetry::trace;
@@ -22,6 +22,7 @@ use tracing::{Instrument, Span};
 use crate::admin::ByCommand;
 use crate::answer::Json;
 use crate::auth::{WORKSPACE, Workspace};
+use crate::console::refused::FormSlot;
 use crate::error::{ApiError, ErrorObject};
 use crate::listener::OverConnectionLimit;
 use crate::routes::sign_in::SignIn;
@@ -103,6 +104,7 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let method = request.method().clone();
     let is_page = is_console(request.uri().path());
+    let form = (is_page && request.method() == Method::POST).then(|| Form::of(&mut request));
     // A command reports its outcome to the user itself.
     let is_quiet = POLLED_ROUTES.contains(&route) || request.extensions().get::<ByCommand>().is_some();
     let measured = engine.metrics().request_began(&method, route);
@@ -139,7 +141,10 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     let has_own_form =
         extensions.get::<ForeignErrorFormat>().is_some() || extensions.get::<IsPage>().is_some();
     if is_error && !has_own_form {
-        response = enveloped(response, &request_id, is_page);
+        response = enveloped(response, &request_id, is_page, form.as_ref());
+    }
+    if let Some(form) = form {
+        response = form.slot.until_sent(response);
     }
     if let Ok(value) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert("request-id", value);
@@ -149,6 +154,24 @@ pub(crate) async fn wrap(State(serving): State<Serving>, mut request: Request, n
     }
     keep_out_of_shared_caches(response.headers_mut());
     response
+}
+
+/// The form of a request to the console, which a refusal gives back.
+struct Form {
+    slot: FormSlot,
+    path: String,
+    /// Whether the browser says that a page of the console sent it.
+    is_own: bool,
+}
+
+impl Form {
+    /// Passes the slot to the inner layers, as [`Workspace`].
+    fn of(request: &mut Request) -> Self {
+        let slot = FormSlot::default();
+        request.extensions_mut().insert(slot.clone());
+        let is_own = RefusedForm::is_own(request.headers());
+        Self { slot, path: request.uri().path().to_owned(), is_own }
+    }
 }
 
 /// Forbids caches to store the answer, except for public files, which say that they are.
@@ -221,7 +244,7 @@ async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
 
 /// Writes the body of an error, as JSON or as a page of the console. An error of
 /// the framework gets a message by its status.
-fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Response {
+fn enveloped(mut response: Response, request_id: &str, is_page: bool, form: Option<&Form>) -> Response {
     let error = response.extensions_mut().remove::<ApiError>().unwrap_or_else(|| match response.status() {
         StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
@@ -232,7 +255,8 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Respons
     });
     let body = Envelope { r#type: "error", error: error.object(), request_id };
     let mut enveloped = if is_page {
-        error_page(error.status, &error.message, request_id)
+        let refused = form.filter(|form| form.is_own).and_then(|form| form.slot.refused(&form.path));
+        error_page(error.status, &error.message, request_id, refused.as_ref())
     } else {
         (error.status, Json(body)).into_response()
     };
@@ -252,9 +276,9 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool) -> Respons
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
-    use axum::body::Body;
-    use axum::routing::get;
+    use axum::body::{Body, Bytes};
+    use axum::routing::{get, post};
+    use axum::{Extension, Router};
     use http_body_util::BodyExt;
     use keepsake_engine::EngineOptions;
     use keepsake_index::{Index, SqliteIndex};
@@ -265,6 +289,11 @@ mod tests {
 
     async fn panicking() -> &'static str {
         panic!("what a memory holds")
+    }
+
+    async fn typed(Extension(form): Extension<FormSlot>) -> &'static str {
+        form.keep(Bytes::from_static(b"name=what+was+typed"));
+        std::future::pending().await
     }
 
     #[tokio::test]
@@ -279,6 +308,7 @@ mod tests {
         let router: Router = Router::new()
             .route("/panic", get(panicking))
             .route("/endless", get(std::future::pending::<&'static str>))
+            .route("/console/stores", post(typed))
             .layer(axum::middleware::from_fn_with_state(serving, wrap));
         for (path, status, kind) in [("/panic", 500, "api_error"), ("/endless", 504, "timeout_error")] {
             let request = Request::get(path).body(Body::empty()).unwrap();
@@ -287,6 +317,12 @@ mod tests {
             assert_eq!(parts.headers["request-id"], body["request_id"].as_str().unwrap());
             assert_eq!((parts.status.as_u16(), body["error"]["type"].as_str()), (status, Some(kind)));
             assert!(!body.to_string().contains("what a memory holds"), "{body}");
+        }
+        for (site, is_shown) in [("same-origin", true), ("cross-site", false)] {
+            let form = Request::post("/console/stores").header("sec-fetch-site", site);
+            let page = router.clone().oneshot(form.body(Body::empty()).unwrap()).await.unwrap();
+            let page = page.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(str::from_utf8(&page).unwrap().contains("what was typed"), is_shown, "{site}");
         }
     }
 }

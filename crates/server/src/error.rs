@@ -3,12 +3,15 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
-use keepsake_core::MemoryId;
+use keepsake_core::{MemoryId, VersionId};
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
 use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
 use serde::{Serialize, Serializer};
+
+/// Characters of an unsupported encoding that its error repeats.
+const MAX_ENCODING_CHARS: usize = 40;
 
 /// An API error.
 ///
@@ -38,6 +41,8 @@ pub(crate) enum Details {
         conflicting_memory_id: String,
         conflicting_path: String,
     },
+    /// For a content that is missing.
+    Content { path: String, memory_version_id: VersionId },
 }
 
 /// The error in the body of an answer.
@@ -133,6 +138,13 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
     }
 
+    pub(crate) fn unsupported_encoding(encoding: &str) -> Self {
+        let encoding: String = encoding.chars().take(MAX_ENCODING_CHARS).collect();
+        let message =
+            format!("the content encoding `{encoding}` is not supported: send the body uncompressed");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not supported here")
     }
@@ -168,6 +180,11 @@ impl ApiError {
 
     fn overloaded(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retried_after(1)
+    }
+
+    /// The memory for forms of people who are not signed in is in use.
+    pub(crate) fn too_many_forms() -> Self {
+        Self::overloaded("too many forms are being sent at the moment; nothing was done: try again shortly")
     }
 
     pub(crate) fn too_many_in_flight() -> Self {
@@ -279,6 +296,14 @@ impl From<&EngineError> for ApiError {
                     conflicting_path: conflicting_path.clone(),
                 };
                 Self::conflict("memory_path_conflict_error", error.to_string(), details)
+            }
+            EngineError::ContentMissing { path, version_id } => {
+                let details = Details::Content { path: path.clone(), memory_version_id: *version_id };
+                Self {
+                    kind: "content_missing",
+                    details: Some(Box::new(details)),
+                    ..Self::new(StatusCode::GONE, error.to_string()).never_retried()
+                }
             }
             EngineError::Conflict(_) | EngineError::TenantExists => {
                 Self::new(StatusCode::CONFLICT, error.to_string()).never_retried()

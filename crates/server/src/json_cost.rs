@@ -28,17 +28,39 @@ pub(crate) struct TooManyValues;
 impl JsonCost {
     /// Counts the values of a document, without the names of fields.
     ///
-    /// Invalid JSON is counted up to the error, which the parser reports later.
+    /// In invalid JSON, brackets and commas count too: a parser that skips a value may
+    /// accept it and read on.
     ///
     /// # Errors
     /// [`TooManyValues`] above `max_values`.
     pub(crate) fn of(json: &[u8], max_values: usize) -> Result<Self, TooManyValues> {
         let mut counter = Counter { max_values, cost: Self::default(), is_over: false };
         let outcome = (&mut counter).deserialize(&mut serde_json::Deserializer::from_slice(json));
-        match outcome {
-            Err(_) if counter.is_over => Err(TooManyValues),
-            Ok(()) | Err(_) => Ok(counter.cost),
+        if outcome.is_err() && !counter.is_over {
+            counter.cost = Self::at_most(json);
+            counter.is_over = counter.cost.values() > max_values;
         }
+        if counter.is_over { Err(TooManyValues) } else { Ok(counter.cost) }
+    }
+
+    /// The values that the brackets and commas outside of texts allow.
+    fn at_most(json: &[u8]) -> Self {
+        let mut cost = Self { objects: 0, others: 1 };
+        let (mut is_in_text, mut is_escaped) = (false, false);
+        for byte in json {
+            if is_in_text {
+                is_in_text = is_escaped || *byte != b'"';
+                is_escaped = *byte == b'\\' && !is_escaped;
+                continue;
+            }
+            match byte {
+                b'"' => is_in_text = true,
+                b'{' => cost.objects += 1,
+                b'[' | b',' => cost.others += 1,
+                _ => {}
+            }
+        }
+        cost
     }
 
     /// Approximate size of a tree of the values, without its texts.
@@ -136,8 +158,9 @@ mod tests {
         for (json, objects, others) in [
             ("1", 0, 1),
             (r#"{"a":[{"":0},"x",null],"b":{"c":-1.5}}"#, 3, 5),
-            // Counted up to the error.
-            (r#"[1,2,{"a":}]"#, 1, 3),
+            // With an error, as many as there may be.
+            (r#"[1,2,{"a":}]"#, 1, 4),
+            (r#"[1e999,"\",{[\\",0]"#, 0, 4),
         ] {
             let cost = JsonCost::of(json.as_bytes(), 1_000).unwrap();
             assert_eq!((cost.objects, cost.others), (objects, others), "{json}");
@@ -151,6 +174,8 @@ mod tests {
         let json = format!("[{}1]", r#"{"":0},"#.repeat(40_000));
         assert!(JsonCost::of(json.as_bytes(), 80_002).is_ok());
         assert_eq!(JsonCost::of(json.as_bytes(), 80_001), Err(TooManyValues));
-        assert_eq!(JsonCost::of(b"[{},{}]", 2), Err(TooManyValues));
+        for json in ["[{},{}]", "[1e999,0,0]", &"[".repeat(200)] {
+            assert_eq!(JsonCost::of(json.as_bytes(), 2), Err(TooManyValues), "{json}");
+        }
     }
 }

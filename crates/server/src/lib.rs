@@ -14,6 +14,7 @@ mod answer;
 mod auth;
 mod body;
 mod console;
+mod cors;
 mod envelope;
 mod error;
 mod json_cost;
@@ -28,6 +29,7 @@ mod routes;
 mod schemas;
 mod streams;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
@@ -97,21 +99,30 @@ pub struct Lifecycle {
 pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Router {
     let (v1, _) = routes::v1().split_for_parts();
     let (mcp, _) = routes::mcp().split_for_parts();
-    let (public, _) = routes::public().split_for_parts();
+    let (sign_in, _) = routes::sign_in().split_for_parts();
+    let (probes, _) = routes::probes().split_for_parts();
+    let (reference, _) = routes::reference().split_for_parts();
     let admission = Admission::new(engine.clone(), options);
     let authenticated = |routes: Router<Engine>| {
         routes
             .method_not_allowed_fallback(routes::no_such_method)
             .layer(axum::middleware::from_fn_with_state(admission.clone(), admission::admit))
     };
+    let of_pages = axum::middleware::from_fn_with_state(Arc::new(options.mcp.clone()), cors::allow);
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()
         // Also around the fallback: a request with a credential gets its
         // tenant's id even for an unknown route.
         .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
-        .merge(authenticated(mcp.layer(Extension(mcp_service))))
+        // Around the authentication: a browser asks first, without a credential.
+        .merge(
+            authenticated(mcp.layer(Extension(mcp_service)))
+                .merge(sign_in.method_not_allowed_fallback(routes::no_such_method))
+                .layer(of_pages),
+        )
         .merge(console::routes(&engine, &admission, &options.console))
-        .merge(public)
+        .merge(probes)
+        .merge(reference)
         .fallback(routes::not_public)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(

@@ -90,7 +90,7 @@ impl Refusal {
     }
 }
 
-const REFUSALS: [Refusal; 14] = [
+const REFUSALS: [Refusal; 15] = [
     refusal(
         "400",
         "InvalidRequest",
@@ -105,6 +105,7 @@ const REFUSALS: [Refusal; 14] = [
         "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
     )
         .with_should_retry(),
+    refusal("410", "ContentMissing", "The content store does not have the content.").with_should_retry(),
     refusal("413", "BodyTooLarge", "The body exceeds the size limit."),
     refusal("414", "UrlTooLong", "The URL exceeds 8,192 bytes."),
     refusal("415", "UnsupportedMediaType", "The body is not JSON."),
@@ -328,6 +329,11 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "409" => {
             let changed = ["/memories", "/memory_versions", "/import"];
             method != "GET" && changed.iter().any(|part| path.contains(part))
+        }
+        "410" => {
+            let reads_content = path.ends_with("/memories/{memory_id}")
+                || path.ends_with("/memory_versions/{memory_version_id}");
+            path.ends_with("/restore") || method == "GET" && reads_content
         }
         "413" => has_body,
         "415" => needs_body,

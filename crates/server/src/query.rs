@@ -209,7 +209,13 @@ impl Query {
     pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
         let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
         let names = names.each_ref().map(String::as_str);
-        self.parsed(&names, Timestamp::parse, "must be a time in RFC 3339 format")
+        let Some(text) = self.take(&names)? else {
+            return Ok(None);
+        };
+        Timestamp::parse(&text).map(Some).ok_or_else(|| {
+            let advice = if has_bare_plus(&text) { ": write the `+` of its offset as `%2B`" } else { "" };
+            invalid(names[0], format_args!("must be a time in RFC 3339 format{advice}"))
+        })
     }
 
     /// An id of one kind of object.
@@ -238,6 +244,12 @@ impl Query {
             Some((name, _)) => Err(invalid(name, "is not a parameter of this request")),
         }
     }
+}
+
+/// Whether a text is a time whose `+` was decoded to a space.
+fn has_bare_plus(text: &str) -> bool {
+    let parts = text.rsplit_once(' ');
+    parts.is_some_and(|(local, offset)| Timestamp::parse(&format!("{local}+{offset}")).is_some())
 }
 
 fn invalid(name: &str, rule: impl fmt::Display) -> ApiError {
@@ -297,7 +309,9 @@ mod tests {
             assert_eq!(query(text).time("created_at", "gte").unwrap(), at, "{text}");
         }
         let message = refused(query("created_at_gte=soon").time("created_at", "gte"));
-        assert!(message.starts_with("`created_at[gte]` must be a time"), "{message}");
+        assert_eq!(message, "`created_at[gte]` must be a time in RFC 3339 format");
+        let message = refused(query("created_at_gte=2026-01-01T01:00:00+01:00").time("created_at", "gte"));
+        assert!(message.ends_with("write the `+` of its offset as `%2B`"), "{message}");
     }
 
     #[test]

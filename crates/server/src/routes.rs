@@ -79,12 +79,19 @@ pub(crate) fn mcp() -> OpenApiRouter<Engine> {
     OpenApiRouter::new().routes(routes!(mcp::of_session)).routes(routes!(mcp::of_store))
 }
 
-/// Routes without a credential: probes, and the API reference.
-pub(crate) fn public() -> OpenApiRouter<Engine> {
+/// How clients of MCP sign in; without a credential, as all routes below.
+pub(crate) fn sign_in() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new().routes(routes!(sign_in::describe))
+}
+
+/// Probes of the process.
+pub(crate) fn probes() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready))
+}
+
+/// The API reference.
+pub(crate) fn reference() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
-        .routes(routes!(health::live))
-        .routes(routes!(health::ready))
-        .routes(routes!(sign_in::describe))
         .routes(routes!(reference::document))
         .routes(routes!(reference::page))
         .route("/docs/reference.css", get(reference::style))
@@ -93,7 +100,8 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
 
 /// The OpenAPI description of all public routes.
 pub(crate) fn described() -> OpenApi {
-    OpenApiRouter::<Engine>::new().nest("/v1", v1()).merge(mcp()).merge(public()).into_openapi()
+    let of_mcp = OpenApiRouter::<Engine>::new().nest("/v1", v1()).merge(mcp());
+    of_mcp.merge(probes()).merge(sign_in()).merge(reference()).into_openapi()
 }
 
 pub(crate) async fn no_such_route() -> ApiError {

@@ -74,7 +74,8 @@ described! {
         .pattern(Some("^[0-9a-f]{64}$"))
         .examples(["9054350fdba23cc80006d2967efb8b6efcf857416c592fadf5de405c48561c16"]);
     MemoryPath = text("The path of a memory: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
-        No segment is `.` or `..`; there are no control or format characters.")
+        No segment is `.` or `..`; there are no control or format characters. \
+        Another Unicode form in a request is normalised to NFC.")
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
         .examples(["/projects/keepsake.md"]);
@@ -339,6 +340,7 @@ vocabularies! {
         "not_found_error",
         "memory_precondition_failed_error",
         "memory_path_conflict_error",
+        "content_missing",
         "conflict_error",
         "rate_limit_error",
         "overloaded_error",
@@ -374,6 +376,8 @@ fn error_object() -> ObjectBuilder {
             text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
         )
         .property("conflicting_path", text("With `memory_path_conflict_error`: the path of that memory."))
+        .property("path", text("With `content_missing`: the path of the content."))
+        .property("memory_version_id", text("With `content_missing`: the version with the content."))
         .property(
             "operation",
             ObjectBuilder::new()

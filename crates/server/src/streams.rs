@@ -71,9 +71,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Subscription {
             }
         }
         Ok(Self {
+            // Some clients send it empty at first.
             last_event_id: parts
                 .headers
                 .get(LAST_EVENT_ID)
+                .filter(|value| !value.is_empty())
                 .map(|value| value.to_str().unwrap_or_default().to_owned()),
             credential,
             until: parts.extensions.get().map(|SignInEnd(end)| *end),

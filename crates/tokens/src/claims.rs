@@ -1,13 +1,10 @@
 //! The claims of a token; trusted only after its signature was verified.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
 
 use keepsake_core::{StoreId, Timestamp};
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::TokenError;
 use crate::untrusted::{Untrusted, object};
@@ -30,17 +27,17 @@ pub(crate) struct Expiry {
 
 /// The claims of a token, without duplicates.
 #[derive(Debug)]
-pub(crate) struct Claims(HashMap<String, Value>);
+pub(crate) struct Claims(Map<String, Value>);
 
 impl Claims {
     /// Reads the payload.
     pub(crate) fn of(token: &Untrusted<'_>) -> Result<Self, TokenError> {
-        object(token.payload)
+        object(token.payload).map(Self)
     }
 
     /// A claim that must be text, if it is present.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, TokenError> {
-        match self.0.get(name) {
+        match claim(&self.0, name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(_) => Err(TokenError::Claim),
@@ -49,7 +46,7 @@ impl Claims {
 
     /// A claim with several names: a list, or one text separated by spaces.
     pub(crate) fn names(&self, name: &str) -> Result<Vec<String>, TokenError> {
-        match self.0.get(name) {
+        match claim(&self.0, name) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::String(text)) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
             Some(Value::Array(list)) => {
@@ -114,30 +111,11 @@ impl Claims {
     }
 }
 
-impl<'de> Deserialize<'de> for Claims {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EachOnce)
-    }
-}
-
-/// Refuses duplicate names, because parsers differ in whether the first or the
-/// last one counts.
-struct EachOnce;
-
-impl<'de> Visitor<'de> for EachOnce {
-    type Value = Claims;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object that has each name once")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Claims, A::Error> {
-        let mut claims = HashMap::new();
-        while let Some((name, value)) = entries.next_entry::<String, Value>()? {
-            if claims.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name is repeated"));
-            }
-        }
-        Ok(Claims(claims))
-    }
+/// A claim by its name, or else by its path in nested objects, such as
+/// `realm_access.roles`. A name may have dots itself.
+fn claim<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    object.get(name).or_else(|| {
+        let mut dots = name.match_indices('.');
+        dots.find_map(|(dot, _)| claim(object.get(&name[..dot])?.as_object()?, &name[dot + 1..]))
+    })
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
+use keepsake_core::duplicate_field;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -104,13 +105,14 @@ fn is_access_token(typ: &str) -> bool {
     short.eq_ignore_ascii_case("jwt") || short.eq_ignore_ascii_case("at+jwt")
 }
 
-/// Reads a part, which must be the base64url of a JSON object.
+/// Reads a part, which must be the base64url of a JSON object that has each name once,
+/// because parsers differ in whether the first or the last one counts.
 pub(crate) fn object<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenError> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed)?;
     // Checked here, because serde_json does not check UTF-8 in skipped fields.
     let json = std::str::from_utf8(&json).map_err(|_| TokenError::Malformed)?;
     // serde would also accept an array, as the struct's fields in their order.
-    if !json.starts_with('{') {
+    if !json.starts_with('{') || duplicate_field(json.as_bytes()).is_some() {
         return Err(TokenError::Malformed);
     }
     serde_json::from_str(json).map_err(|_| TokenError::Malformed)

@@ -19,8 +19,8 @@
 
 {{/* What selects pods: never changed, Deployments keep their selectors. */}}
 {{- define "keepsake.selector" -}}
-app.kubernetes.io/name: {{ include "keepsake.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "keepsake.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "keepsake.labels" -}}
@@ -35,14 +35,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* Labels of a pod besides those that select it: root, own (of its component). */}}
 {{- define "keepsake.podLabels" -}}
-{{- with merge (dict) (default dict .own) .root.Values.podLabels .root.Values.commonLabels -}}
+{{- with merge (dict) (default dict .own) (default dict .root.Values.podLabels) (default dict .root.Values.commonLabels) -}}
 {{- toYaml . -}}
 {{- end -}}
 {{- end -}}
 
 {{/* Annotations of a pod: root, own (of its component). */}}
 {{- define "keepsake.podAnnotations" -}}
-{{- with merge (dict) (default dict .own) .root.Values.podAnnotations -}}
+{{- with merge (dict) (default dict .own) (default dict .root.Values.podAnnotations) -}}
 {{- toYaml . -}}
 {{- end -}}
 {{- end -}}
@@ -118,8 +118,8 @@ writes, and some to spare.
 - name: {{ .variable }}
   valueFrom:
     secretKeyRef:
-      name: {{ .secret }}
-      key: {{ .key }}
+      name: {{ .secret | quote }}
+      key: {{ .key | quote }}
 {{- end -}}
 
 {{/* The variable of the operator's token. */}}
@@ -294,7 +294,7 @@ writes, and some to spare.
 {{- define "keepsake.egress" -}}
 {{- $egress := .Values.networkPolicy.egress -}}
 {{- include "keepsake.migrationEgress" . }}
-{{- if hasPrefix "s3://" .Values.blobs.url }}
+{{- if hasPrefix "s3://" (default "" .Values.blobs.url) }}
 {{- $ports := list "443" -}}
 {{- with .Values.blobs.endpoint -}}
 {{- $ports = list (include "keepsake.portOf" (dict "url" . "default" (ternary "443" "80" (hasPrefix "https://" .)))) -}}
@@ -347,10 +347,11 @@ states, a sixth more, rounded up to 64 MiB.
 {{/* A probe with its overrides: default, override. Another handler replaces httpGet. */}}
 {{- define "keepsake.probe" -}}
 {{- $probe := deepCopy .default -}}
+{{- $override := default dict .override -}}
 {{- range list "exec" "grpc" "httpGet" "tcpSocket" -}}
-{{- if hasKey $.override . }}{{ $probe = omit $probe "httpGet" }}{{ end -}}
+{{- if hasKey $override . }}{{ $probe = omit $probe "httpGet" }}{{ end -}}
 {{- end -}}
-{{- mergeOverwrite $probe (deepCopy .override) | toYaml -}}
+{{- mergeOverwrite $probe (deepCopy $override) | toYaml -}}
 {{- end -}}
 
 {{/* Variables of every Keepsake container besides its own: a list, or nothing. */}}
@@ -367,7 +368,7 @@ envFrom:
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   labels:
     {{- include "keepsake.labels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
@@ -375,16 +376,16 @@ spec:
   scaleTargetRef:
     apiVersion: apps/v1
     kind: Deployment
-    name: {{ $name }}
-  minReplicas: {{ .autoscaling.minReplicas }}
-  maxReplicas: {{ .autoscaling.maxReplicas }}
+    name: {{ $name | quote }}
+  minReplicas: {{ int64 .autoscaling.minReplicas }}
+  maxReplicas: {{ int64 .autoscaling.maxReplicas }}
   metrics:
     - type: Resource
       resource:
         name: cpu
         target:
           type: Utilization
-          averageUtilization: {{ .autoscaling.targetCPUUtilizationPercentage }}
+          averageUtilization: {{ int64 .autoscaling.targetCPUUtilizationPercentage }}
     {{- with .autoscaling.metrics }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

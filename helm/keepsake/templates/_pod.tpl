@@ -25,7 +25,7 @@ metadata:
     {{- . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "keepsake.serviceAccountName" $root }}
+  serviceAccountName: {{ include "keepsake.serviceAccountName" $root | quote }}
   automountServiceAccountToken: false
   # Otherwise variables of other Services look like Keepsake's.
   enableServiceLinks: false
@@ -37,7 +37,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .pod.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ quote . }}
   {{- end }}
   {{- with .pod.initContainers }}
   initContainers:
@@ -45,7 +45,7 @@ spec:
   {{- end }}
   containers:
     - name: keepsake
-      image: {{ include "keepsake.image" $root }}
+      image: {{ include "keepsake.image" $root | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       args: [serve, --role, {{ .role }}, --config, /etc/keepsake/keepsake.toml]
       {{- $secrets := include "keepsake.secretVariables" $root | trim }}
@@ -101,19 +101,19 @@ spec:
     {{- end }}
   volumes:
     - name: config
-      configMap: {name: {{ include "keepsake.fullname" $root }}}
+      configMap: {name: {{ include "keepsake.fullname" $root | quote }}}
     {{- with $values.blobs.ca }}
     {{- if .configMap }}
     - name: blobs-ca
       configMap:
-        name: {{ .configMap }}
-        items: [{key: {{ .key }}, path: ca.crt}]
+        name: {{ quote .configMap }}
+        items: [{key: {{ quote .key }}, path: ca.crt}]
     {{- end }}
     {{- end }}
     {{- if include "keepsake.hasVolume" $root }}
     - name: data
       persistentVolumeClaim:
-        claimName: {{ default (include "keepsake.fullname" $root) $values.persistence.existingClaim }}
+        claimName: {{ default (include "keepsake.fullname" $root) $values.persistence.existingClaim | quote }}
     {{- end }}
     {{- with $values.extraVolumes }}
     {{- toYaml . | nindent 4 }}

@@ -35,7 +35,7 @@
 {{- fail "index.migrateUrl and index.jobsUrl are set beside index.existingSecret: name their keys in index.existingSecretKeys" -}}
 {{- end -}}
 {{- end -}}
-{{- if not (hasPrefix "s3://" $blobs.url) -}}
+{{- if not (hasPrefix "s3://" (default "" $blobs.url)) -}}
 {{- range list "endpoint" "region" "pathStyle" "sseKmsKeyId" "accessKeyId" "secretAccessKey" "existingSecret" -}}
 {{- if get $blobs . -}}
 {{- fail (printf "blobs.%s is for an object store, but blobs.url does not name one: set it to s3://bucket" .) -}}
@@ -108,7 +108,7 @@
 {{- end -}}
 {{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" -}}
 {{- range list $.Values.commonLabels $.Values.podLabels (get $.Values $component).labels (get $.Values $component).podLabels -}}
-{{- if hasKey . $label -}}
+{{- if hasKey (default dict .) $label -}}
 {{- fail (printf "the chart sets the label %s itself: remove it from the labels in the values" $label) -}}
 {{- end -}}
 {{- end -}}

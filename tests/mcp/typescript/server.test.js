@@ -63,6 +63,10 @@ test("correctable errors are results", async () => {
   const result = await client.callTool({ name: "memory_read", arguments: { path: `${folder}/none` } });
   assert.ok(result.isError);
   assert.match(result.content[0].text, /does not exist/);
+  const text = { path: `${folder}/a`, content: "bad \ud83d end" };
+  const refused = await client.callTool({ name: "memory_write", arguments: text });
+  assert.ok(refused.isError);
+  assert.match(refused.content[0].text, /`content` has a character that is not valid Unicode/);
 });
 
 test("memories are listed as resources in pages", async () => {

@@ -114,6 +114,7 @@ export const MEMORY = {
   size_bytes: 'number',
   last_accessed_at: 'string null',
   expires_at: 'string null',
+  expiry_time: 'string null',
   pinned: 'boolean',
 };
 

@@ -63,6 +63,7 @@ fn packed(memories: &BTreeMap<MemoryPath, &str>) -> Vec<u8> {
         counts: list.counts(0),
         index_sha256,
         versions_sha256: None,
+        left_out: Vec::new(),
     };
     let manifest = manifest.to_text();
     let mut writer = Writer::new(Vec::new()).unwrap();

@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 
 use keepsake_core::tool::agent::{AgentCall, AgentTool, Replacement, apply_edits, read};
 use keepsake_core::tool::{
-    Command, Edit, ToolError, ToolPath, ToolRoot, append, insert, str_replace, view_file,
+    Command, Edit, ToolError, ToolPath, ToolRoot, append, insert, line_end, str_replace, view_file,
+    with_line_end,
 };
-use keepsake_core::{Content, DirPath, MemoryPath};
+use keepsake_core::{Content, DirPath, MemoryPath, MendedJson};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
 
@@ -49,9 +50,10 @@ impl Store {
 
     fn apply(&mut self, command: &Command) {
         match command {
-            Command::View { path, view_range } => {
+            Command::View { path, view_range, offset } => {
                 if let Some(text) = self.file(path) {
                     check_view(path, text, *view_range);
+                    let _ = view_file(path, text, *view_range, *offset, VIEW_CHARS);
                 }
             }
             Command::Create { path, file_text } => {
@@ -110,7 +112,8 @@ impl Store {
                 let before = before.unwrap_or_default();
                 let after = append(&before, content).content;
                 assert!(after.starts_with(&before) && after.ends_with('\n'));
-                assert!(after.contains(content.trim_end_matches('\n')));
+                let end = end_of(&before, content);
+                assert!(after.contains(with_line_end(content, end).trim_end_matches(end)));
                 self.write(memory, after);
             }
             AgentCall::Delete { path, .. } => {
@@ -121,7 +124,7 @@ impl Store {
     }
 
     fn keep(&mut self, path: &ToolPath, edit: Edit) {
-        assert!(!edit.to_message("edited".to_owned()).is_empty());
+        assert!(!edit.to_message("edited".to_owned(), VIEW_CHARS).is_empty());
         if let Some(path) = path.memory() {
             self.write(path, edit.content);
         }
@@ -186,7 +189,9 @@ fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<Edit> {
             if !snippet.text.is_empty() {
                 let shown: Vec<_> = snippet.text.split('\n').collect();
                 let first = snippet.first_line - 1;
-                assert_eq!(&lines[first..first + shown.len()], &shown[..]);
+                for (line, shown) in lines[first..].iter().zip(&shown) {
+                    assert!(line == shown || snippet.is_cut && shown.ends_with(" more characters]"));
+                }
             }
         }
         assert!(chars <= max_chars);
@@ -220,7 +225,11 @@ fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option
     match str_replace(path, text, old_str, new_str) {
         Ok(edit) => {
             assert_eq!(starts(old_str).len(), 1);
-            assert_eq!(edit.content, text.replacen(old_str, new_str, 1));
+            let new_str = match line_end(text).filter(|_| !old_str.contains(['\r', '\n'])) {
+                Some(end) => with_line_end(new_str, end),
+                None => new_str.into(),
+            };
+            assert_eq!(edit.content, text.replacen(old_str, &new_str, 1));
             Some(edit)
         }
         Err(ToolError::EmptyOldStr) => {
@@ -240,16 +249,22 @@ fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option
     }
 }
 
+/// The line end of new lines.
+fn end_of(text: &str, new: &str) -> &'static str {
+    line_end(text).or_else(|| line_end(new)).unwrap_or("\n")
+}
+
 fn inserted(text: &str, line: i64, insert_text: &str) -> Option<Edit> {
-    let mut lines: Vec<&str> = text.split('\n').collect();
-    if lines.last() == Some(&"") {
-        lines.pop();
-    }
+    let end = end_of(text, insert_text);
+    let whole =
+        if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}{end}") };
+    let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
     let place = usize::try_from(line).ok().filter(|place| *place <= lines.len());
     let edit = insert(text, line, insert_text).ok();
     assert_eq!(edit.is_some(), place.is_some());
-    lines.insert(place?, insert_text.trim_end_matches('\n'));
-    let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    let new = format!("{}{end}", with_line_end(insert_text, end).trim_end_matches(end));
+    lines.insert(place?, &new);
+    let expected = lines.concat();
     assert_eq!(edit.as_ref().map(|edit| edit.content.as_str()), Some(expected.as_str()));
     edit
 }
@@ -261,7 +276,7 @@ fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
     let (first, last) = view_range.unwrap_or((1, -1));
     let mut next = first;
     loop {
-        let Ok(shown) = view_file(path, text, Some((next, last)), VIEW_CHARS) else {
+        let Ok(shown) = view_file(path, text, Some((next, last)), 0, VIEW_CHARS) else {
             let is_open = last == -1;
             assert!(next < 1 || next > count || !is_open && last < next, "{next} {last}");
             return;
@@ -291,12 +306,23 @@ fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
     }
 }
 
+/// Checks that the replacement makes every text valid Unicode, and changes no valid document.
+fn check_mended(data: &[u8]) {
+    let is_valid = serde_json::from_slice::<Value>(data).is_ok();
+    if let Some(mended) = MendedJson::of(data) {
+        assert!(!is_valid && mended.json.len() <= data.len());
+        assert_eq!(MendedJson::of(&mended.json), None);
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
+    check_mended(data);
     let mut store = Store::default();
     let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
-    for input in calls.map_while(Result::ok).take(32) {
+    for mut input in calls.map_while(Result::ok).take(32) {
         let before = store.clone();
-        if let Some(tool) = input.get("tool").and_then(Value::as_str).and_then(AgentTool::parse) {
+        let tool = input.remove("tool");
+        if let Some(tool) = tool.as_ref().and_then(Value::as_str).and_then(AgentTool::parse) {
             match AgentCall::parse(tool, &input, &ToolRoot::Store) {
                 Ok(call) => {
                     assert_eq!(call.tool(), tool);

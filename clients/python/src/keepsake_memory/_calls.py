@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import httpx2
 
+from . import _advice
 from ._errors import KeepsakeError
 
 TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
@@ -42,7 +43,11 @@ class Server:
     """The part of the paths that names the memory: a store or a session."""
 
     def headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.api_key}", "user-agent": "keepsake-memory-python"}
+        return {
+            "authorization": f"Bearer {self.api_key}",
+            "content-type": "application/json",
+            "user-agent": "keepsake-memory-python",
+        }
 
 
 @dataclass
@@ -54,6 +59,13 @@ class Call:
     params: dict[str, str] = field(default_factory=dict[str, str])
     body: Json | None = None
     """For a tool call a block, whose id keeps a repeated change from being made twice."""
+
+    def content(self) -> bytes | None:
+        """The body as JSON. Half of a surrogate pair stays an escape: the server explains it."""
+        if self.body is None:
+            return None
+        text = json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode(errors="backslashreplace")
 
 
 def server(base_url: str | None, api_key: str | None, memory_store_id: str | None) -> Server:
@@ -110,10 +122,7 @@ def _required(argument: str, value: str | None, variable: str) -> str:
 
 
 def _url(base_url: str | None) -> str:
-    url = _required("base_url", base_url, "KEEPSAKE_URL").rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"`base_url` must begin with http:// or https://, not {url!r}")
-    return url
+    return _advice.server_url(_required("base_url", base_url, "KEEPSAKE_URL"))
 
 
 def _segment(argument: str, value: str) -> str:
@@ -135,6 +144,10 @@ class Body:
         if len(self._read) + len(part) > MAX_ANSWER_BYTES:
             raise KeepsakeError(self._url, f"the answer has more than {MAX_ANSWER_BYTES} bytes", status=self._status)
         self._read += part
+
+    def text(self) -> str:
+        """Its text, as far as it is one."""
+        return self._read.decode(errors="replace")
 
     def json(self) -> Json | None:
         """The JSON object that it is; `None`: it is something else."""
@@ -170,7 +183,8 @@ class Pages:
 class Attempts:
     """Decides after each attempt what follows: an answer, another attempt or an error."""
 
-    def __init__(self, url: str, started_at: float) -> None:
+    def __init__(self, base_url: str, url: str, started_at: float) -> None:
+        self._base_url = base_url
         self._url = url
         self._started_at = started_at
         self._made = 0
@@ -180,8 +194,13 @@ class Attempts:
         body = read.json()
         if answer.is_success:
             if body is None:
-                raise KeepsakeError(self._url, "the answer is not a JSON object", status=answer.status_code)
+                advice = _advice.of_other_answer(self._base_url, answer.status_code)
+                raise KeepsakeError(self._url, f"the answer is not a JSON object{advice}", status=answer.status_code)
             return body
+        if body is None and answer.status_code == 400:
+            of_scheme = _advice.of_scheme(self._base_url, read.text())
+            if of_scheme:
+                raise KeepsakeError(self._url, of_scheme, status=answer.status_code)
         error = self._error(answer, body or {})
         if answer.status_code not in AGAIN:
             raise error
@@ -190,8 +209,11 @@ class Attempts:
     def after_failure(self, failure: httpx2.TransportError, now: float) -> float:
         """The seconds to wait before the next attempt, when there was no answer."""
         what = str(failure) or type(failure).__name__
-        error = KeepsakeError(self._url, f"the server cannot be reached: {what}")
+        of_scheme = _advice.of_scheme(self._base_url, what)
+        error = KeepsakeError(self._url, of_scheme or f"the server cannot be reached: {what}")
         error.__cause__ = failure
+        if of_scheme:
+            raise error
         return self._wait(error, now, None)
 
     def _wait(self, error: KeepsakeError, now: float, retry_after: str | None) -> float:
@@ -209,8 +231,18 @@ class Attempts:
         fields = cast(Json, error) if isinstance(error, dict) else {}
         return KeepsakeError(
             self._url,
-            str(fields.get("message") or answer.reason_phrase or "no message"),
+            self._message(answer, fields.get("message")),
             status=answer.status_code,
             error_type=fields.get("type"),
             request_id=body.get("request_id") or answer.headers.get("request-id"),
         )
+
+    def _message(self, answer: httpx2.Response, stated: object) -> str:
+        status = answer.status_code
+        if stated:
+            return f"{stated}{_advice.of_answer(self._base_url, status)}"
+        location = answer.headers.get("location")
+        if 300 <= status < 400 and location is not None:
+            return _advice.of_redirect(self._base_url, self._url, location)
+        reason = answer.reason_phrase or "no message"
+        return f"{reason}{_advice.of_other_answer(self._base_url, status)}"

@@ -197,14 +197,14 @@ class KeepsakeMemoryTool(BetaAbstractMemoryTool):
 
     def _send(self, call: Call) -> dict[str, Any]:
         url = f"{self._server.base_url}{call.path}"
-        attempts = Attempts(url, self._now())
+        attempts = Attempts(self._server.base_url, url, self._now())
         while True:
             try:
                 with self._http.stream(
                     call.method,
                     url,
                     params=call.params,
-                    json=call.body,
+                    content=call.content(),
                     headers=self._server.headers(),
                 ) as answer:
                     body = Body(url, answer)
@@ -339,14 +339,14 @@ class AsyncKeepsakeMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def _send(self, call: Call) -> dict[str, Any]:
         url = f"{self._server.base_url}{call.path}"
-        attempts = Attempts(url, self._now())
+        attempts = Attempts(self._server.base_url, url, self._now())
         while True:
             try:
                 async with self._http.stream(
                     call.method,
                     url,
                     params=call.params,
-                    json=call.body,
+                    content=call.content(),
                     headers=self._server.headers(),
                 ) as answer:
                     body = Body(url, answer)

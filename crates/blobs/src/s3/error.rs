@@ -16,8 +16,13 @@ where
     match error {
         SdkError::ServiceError(answer) => {
             let status = answer.raw().status().as_u16();
-            let code = answer.err().code().unwrap_or("no error code");
-            let message = answer.err().message().unwrap_or("no message");
+            let (code, message) = (answer.err().code(), answer.err().message());
+            let message = match (code, message) {
+                // The client could not read the answer, and says why.
+                (None, None) => causes(answer.err()),
+                (_, message) => message.unwrap_or("no message").to_owned(),
+            };
+            let code = code.unwrap_or("no error code");
             of_answer(status, code, format!("{code}: {message} (HTTP {status})"))
         }
         SdkError::ResponseError(answer) => of_answer(answer.raw().status().as_u16(), "", causes(error)),

@@ -31,6 +31,8 @@ enum Answer<T> {
     Unknown,
     /// The credentials lack the permission.
     Refused,
+    /// The answer cannot be read, with the reason.
+    Unreadable(String),
 }
 
 impl<T> Answer<T> {
@@ -39,6 +41,15 @@ impl<T> Answer<T> {
             Self::Given(given) => Answer::Given(show(given)),
             Self::Unknown => Answer::Unknown,
             Self::Refused => Answer::Refused,
+            Self::Unreadable(why) => Answer::Unreadable(why),
+        }
+    }
+
+    /// An answer that must be readable.
+    fn readable(self) -> Result<Self, BlobError> {
+        match self {
+            Self::Unreadable(why) => Err(BlobError::Unexpected(why)),
+            answer => Ok(answer),
         }
     }
 }
@@ -77,6 +88,8 @@ pub(super) enum Versioning {
     Never,
     /// There may be versions.
     Possible,
+    /// The server's answer cannot be read: there may be versions, if it lists them.
+    Unclear,
     /// The credentials may not read the state.
     Hidden,
 }
@@ -140,6 +153,10 @@ impl S3Blobs {
             Answer::Given(false) | Answer::Unknown => Versioning::Never,
             // These credentials may nevertheless be allowed to list and delete versions.
             Answer::Given(true) | Answer::Refused => Versioning::Possible,
+            Answer::Unreadable(why) => {
+                tracing::warn!(error = %why, "blob.erase: the bucket's versioning state cannot be read");
+                Versioning::Unclear
+            }
         };
         self.seen.remember(versioning, Instant::now());
         Ok(versioning)
@@ -161,14 +178,15 @@ impl S3Blobs {
         match versioning {
             Versioning::Never => return Ok(Versions::None),
             Versioning::Hidden => return Ok(Versions::Hidden),
-            Versioning::Possible => {}
+            Versioning::Possible | Versioning::Unclear => {}
         }
         // Each object, and whether all its versions were deleted.
         let mut objects = BTreeMap::new();
         let mut is_full = false;
         let mut next = after.clone().map(|after| (Some(after), None));
         loop {
-            let Some(mut versions) = self.sorted_page(beginning, after.as_deref(), &mut next).await? else {
+            let page = self.sorted_page(versioning, beginning, after.as_deref(), &mut next);
+            let Some(mut versions) = page.await? else {
                 return Ok(Versions::Hidden);
             };
             versions.retain(|Version { name, .. }| {
@@ -209,14 +227,15 @@ impl S3Blobs {
         match versioning {
             Versioning::Never => return Ok(Some(Vec::new())),
             Versioning::Hidden => return Ok(None),
-            Versioning::Possible => {}
+            Versioning::Possible | Versioning::Unclear => {}
         }
         let mut removed = Vec::new();
         // The versions of one object may be on two pages.
         let mut last_object: Option<Object> = None;
         let mut next = after.clone().map(|after| (Some(after), None));
         loop {
-            let Some(versions) = self.sorted_page(beginning, after.as_deref(), &mut next).await? else {
+            let page = self.sorted_page(versioning, beginning, after.as_deref(), &mut next);
+            let Some(versions) = page.await? else {
                 return Ok(None);
             };
             for version in versions {
@@ -298,11 +317,14 @@ impl S3Blobs {
     /// does not allow to list versions. `next` becomes the start of the next page.
     async fn sorted_page(
         &self,
+        versioning: Versioning,
         beginning: &str,
         after: Option<&str>,
         next: &mut Option<Marker>,
     ) -> Result<Option<Vec<Version>>, BlobError> {
-        let Answer::Given(page) = self.versions(beginning, next.take()).await? else {
+        let listed = self.versions(beginning, next.take()).await?;
+        let listed = if versioning == Versioning::Unclear { listed } else { listed.readable()? };
+        let Answer::Given(page) = listed else {
             self.seen.remember(Versioning::Hidden, Instant::now());
             return Ok(None);
         };
@@ -366,7 +388,7 @@ impl S3Blobs {
                 }
             }
         };
-        self.calls.run(0, delete).await
+        self.calls.run(0, delete).await?.readable()
     }
 }
 
@@ -391,7 +413,8 @@ impl Object {
     }
 }
 
-/// Separates a denied deletion, which is reported, from a failure, which is retried.
+/// Separates a denied or unusual answer, which the caller weighs, from a failure, which
+/// is retried.
 fn answer<T, E>(asked: Result<T, SdkError<E, HttpResponse>>) -> Result<Answer<T>, BlobError>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -404,7 +427,10 @@ where
     match (status, error::code_of(&failed)) {
         (Some(405 | 501), _) | (_, Some("NotImplemented")) => Ok(Answer::Unknown),
         (Some(403), _) => Ok(Answer::Refused),
-        _ => Err(error::translate(&failed)),
+        _ => match error::translate(&failed) {
+            BlobError::Unexpected(why) => Ok(Answer::Unreadable(why)),
+            failure => Err(failure),
+        },
     }
 }
 

@@ -67,6 +67,42 @@ async fn forbidden_version_listing_is_reported_and_remembered() {
 }
 
 #[tokio::test]
+async fn erasure_succeeds_whatever_the_server_says_of_versioning() {
+    let (empty, listed) = (http("200 OK", ""), http("200 OK", "<ListVersionsResult/>"));
+    let unknown = || http("501 Not Implemented", "");
+    for (state, versions, expected) in [
+        (empty.clone(), listed.clone(), Some(Erased::EveryVersion)),
+        (empty.clone(), unknown(), Some(Erased::OlderVersionsKept)),
+        (empty.clone(), empty.clone(), Some(Erased::OlderVersionsKept)),
+        (http("200 OK", "{\"Status\": null}"), listed.clone(), Some(Erased::EveryVersion)),
+        (http("200 OK", "<Versioning/>"), listed.clone(), Some(Erased::EveryVersion)),
+        (
+            http("404 Not Found", "<Error><Code>NoSuchConfiguration</Code></Error>"),
+            listed,
+            Some(Erased::EveryVersion),
+        ),
+        // Versions that the bucket has and does not list are an error with its cause.
+        (
+            http("200 OK", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"),
+            http("200 OK", "<html/>"),
+            None,
+        ),
+    ] {
+        let answer = (state.clone(), versions);
+        let (endpoint, _) = server_that_tells(move |line| match line {
+            line if line.starts_with("DELETE") => http("204 No Content", ""),
+            line if line.contains("?versioning") => answer.0.clone(),
+            _ => answer.1.clone(),
+        })
+        .await;
+        let erased = connect(options_for(&endpoint)).await.erase(&key(1, 1, 1)).await;
+        let why = erased.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert_eq!(erased.ok(), expected, "{state}: {why}");
+        assert!(expected.is_some() || why.contains("html"), "{why}");
+    }
+}
+
+#[tokio::test]
 async fn locked_versions_are_counted_and_the_others_deleted() {
     let one = key(1, 1, 1);
     let options = options_for("http://127.0.0.1:1");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keepsake_server::McpOptions;
 
-use crate::checks::{address, after_scheme, at_least, comma_separated, http_url, seconds};
+use crate::checks::{address, at_least, comma_separated, http_url, seconds};
 use crate::reader::Reader;
 
 /// Room for a few of the largest bodies; one tenant gets half of it.
@@ -59,7 +59,10 @@ impl ServerSettings {
 
 fn read_mcp(reader: &mut Reader) -> McpOptions {
     let hosts = comma_separated(is_host, "hosts such as memory.example.com");
-    let origins = comma_separated(is_origin, "origins such as https://app.example.com:443");
+    let origins = comma_separated(
+        is_origin,
+        "origins as browsers send them, such as https://app.example.com or http://localhost:*",
+    );
     McpOptions {
         allowed_hosts: reader.optional("server.mcp_allowed_hosts", hosts).unwrap_or_default(),
         allowed_origins: reader.optional("server.mcp_allowed_origins", origins).unwrap_or_default(),
@@ -70,8 +73,17 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && !text.contains(['/', '@', '*', ' '])
 }
 
-/// The port is required: without one, an origin would match every port.
+/// As browsers send it, so without the scheme's own port; a port `*` is any.
 fn is_origin(text: &str) -> bool {
-    let port = after_scheme(text).and_then(|host| host.rsplit_once(':'));
-    port.is_some_and(|(host, port)| is_host(host) && (port == "*" || port.parse::<u16>().is_ok()))
+    let Some((scheme, address)) = text.split_once("://") else {
+        return false;
+    };
+    // Browser extensions have their own schemes, such as `moz-extension`.
+    let is_scheme =
+        !scheme.is_empty() && scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    let port = address.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    is_scheme
+        && port.map_or(is_host(address), |(host, port)| {
+            is_host(host) && (port == "*" || port.parse::<u16>().is_ok())
+        })
 }

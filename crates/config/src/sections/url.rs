@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -34,6 +35,10 @@ const POSTGRES_PARAMETERS: &[&str] = &[
     "application_name",
     "options",
 ];
+
+/// The advice for a password with a character that delimits parts of a URL.
+const PERCENT_ENCODE: &str =
+    "percent-encode / ? # @ & and % in a user name or a password, such as %2F for / and %3F for ?";
 
 /// The URL of the index's database.
 #[derive(Clone)]
@@ -96,8 +101,10 @@ pub(crate) fn encode_path(path: &Path) -> Result<String, String> {
 
 fn parse_sqlite(text: &str, rest: &str) -> Result<IndexUrl, String> {
     let (database, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    let is_writable_file = parameters.is_empty() || parameters == "mode=rwc" || parameters == "mode=rw";
-    if database.is_empty() || database == ":memory:" || !is_writable_file {
+    if !["", "mode=rwc", "mode=rw"].contains(&parameters) {
+        return Err("may have no parameter but mode=rwc or mode=rw".to_owned());
+    }
+    if database.is_empty() || database == ":memory:" {
         return Err("must name a file: sqlite:///path/to/index.db".to_owned());
     }
     let options = SqliteConnectOptions::from_str(text).map_err(|_| "is not a valid sqlite:// URL")?;
@@ -105,16 +112,49 @@ fn parse_sqlite(text: &str, rest: &str) -> Result<IndexUrl, String> {
 }
 
 fn parse_postgres(text: &str) -> Result<PgConnectOptions, String> {
-    let parameters = text.split_once('?').map_or("", |(_, parameters)| parameters);
-    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
-        let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
-        if !POSTGRES_PARAMETERS.contains(&name) && !name.starts_with("options[") {
-            // Not named: what follows an unescaped `?` may be half a password.
-            return Err("has a parameter that is not one of a postgres:// URL".to_owned());
-        }
+    let (base, parameters) = text.split_once('?').unwrap_or((text, ""));
+    let parameters = || parameters.split('&').filter(|parameter| !parameter.is_empty());
+    if let Some(name) = parameters().map(name_of).find(|name| !is_of_driver(name)) {
+        let after_scheme = base.split_once("://").map_or("", |(_, rest)| rest);
+        // What follows an unescaped `?` or `&` may be the rest of a password.
+        let is_after_passwords = after_scheme.contains(['@', '/'])
+            && !parameters().any(|parameter| parameter.contains('@') || name_of(parameter) == "password");
+        let is_name = name.chars().all(|it| it.is_ascii_alphanumeric() || "_-.[]".contains(it));
+        return Err(if is_after_passwords && is_name {
+            format!("has the parameter {name}, which Keepsake does not take: remove it")
+        } else {
+            format!("has a parameter that Keepsake does not take: remove it, or {PERCENT_ENCODE}")
+        });
+    }
+    let path = base.splitn(4, '/').nth(3).unwrap_or_default();
+    let not_valid = || format!("is not a valid postgres:// URL: {PERCENT_ENCODE}");
+    if text.contains('#') || path.contains('@') {
+        return Err(not_valid());
     }
     // The parser's own message may quote the URL.
-    PgConnectOptions::from_str(text).map_err(|_| "is not a valid postgres:// URL".to_owned())
+    PgConnectOptions::from_str(text).map_err(|_| {
+        let is_wrong =
+            |parameters: &str| PgConnectOptions::from_str(&format!("{base}?{parameters}")).is_err();
+        let wrong = parameters().find(|&parameter| is_wrong(parameter)).filter(|_| !is_wrong(""));
+        match wrong.map(name_of).as_deref() {
+            Some("sslmode" | "ssl-mode") => {
+                "needs an sslmode of disable, allow, prefer, require, verify-ca or verify-full".to_owned()
+            }
+            Some(name) => format!("has a value of the parameter {name} that is not valid"),
+            None => not_valid(),
+        }
+    })
+}
+
+/// The name of a parameter, without its percent-encoding.
+fn name_of(parameter: &str) -> String {
+    let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+    percent_decode_str(name).decode_utf8_lossy().into_owned()
+}
+
+/// Whether the driver takes the parameter.
+fn is_of_driver(name: &str) -> bool {
+    POSTGRES_PARAMETERS.contains(&name) || (name.starts_with("options[") && name.ends_with(']'))
 }
 
 /// The URL without password and parameters; `***` where it is not one.

@@ -20,6 +20,7 @@ fn sqlite_urls_name_files() {
     {
         assert!(IndexUrl::parse(text).is_err(), "{text}");
     }
+    assert!(IndexUrl::parse("sqlite:///a?immutable=1").unwrap_err().contains("no parameter but mode=rwc"));
 }
 
 #[test]
@@ -45,4 +46,34 @@ fn postgres_urls_are_displayed_without_secrets() {
         assert_eq!(parsed.to_string(), shown);
         assert_eq!(format!("{parsed:?}"), shown);
     }
+}
+
+#[test]
+fn refused_postgres_urls_name_the_parameter_or_what_to_percent_encode() {
+    let unnamed = "has a parameter that Keepsake does not take: remove it, or percent-encode / ? #";
+    let invalid = "is not a valid postgres:// URL: percent-encode / ? #";
+    for (rest, told) in [
+        (
+            "a:p@db/k?sslmode=require&channel_binding=require",
+            "has the parameter channel_binding, which Keepsake",
+        ),
+        (
+            "db:5432/k?user=a&pgbouncer=true",
+            "has the parameter pgbouncer, which Keepsake does not take: remove it",
+        ),
+        ("a:p@db/k?options[x=1", "has the parameter options[x, which"),
+        ("a@db/k?password=hun&ter2=1", unnamed),
+        ("a:hun?ter2=1@db/k", unnamed),
+        ("a:5?ter2", unnamed),
+        ("a:hun/ter2@db/k", invalid),
+        ("a:5/ter2@db/k", invalid),
+        ("a:5#ter2@db/k", invalid),
+        ("a:%ff@db/k?sslmode=require", invalid),
+        ("a:p@db/k?sslmode=required", "needs an sslmode of disable, allow,"),
+        ("a:p@db/k?port=ter2", "has a value of the parameter port that is not valid"),
+    ] {
+        let error = IndexUrl::parse(&format!("postgres://{rest}")).unwrap_err();
+        assert!(error.starts_with(told) && !error.contains("ter2"), "{rest}: {error}");
+    }
+    IndexUrl::parse("postgres://a:p%3F@db/k?options%5Bstatement_timeout%5D=5s&ssl%6Dode=require").unwrap();
 }

@@ -104,7 +104,7 @@ fn all_problems_are_reported_at_once() {
         "index.jobs_url (keepsake.toml, line 4) must begin with postgres://: SQLite has no second URL",
         "index.max_connections (keepsake.toml, line 5) must be a whole number from 1 to 4294967295",
         "blobs.url (keepsake.toml, line 6) is refused: a blob URL is `index:` or begins with `s3://`",
-        "blobs.endpoint (keepsake.toml, line 6) must be an http:// or https:// URL without credentials",
+        "blobs.endpoint (keepsake.toml, line 6) must be an http:// or https:// URL without credentials, parameters and fragment",
         "blobs.region (keepsake.toml, line 6) must be text",
         "blobs.path_style (keepsake.toml, line 6) must be true or false",
         "blobs.secret_access_key (keepsake.toml, line 6) is set without the other key: set both \

@@ -22,6 +22,7 @@ struct Side {
     at: Markup,
     operation: &'static str,
     is_redacted: bool,
+    is_lost: bool,
 }
 
 impl Side {
@@ -34,6 +35,7 @@ impl Side {
             at: time(version.created_at, now),
             operation: version.operation.name(),
             is_redacted: version.redacted_at.is_some(),
+            is_lost: shown.lost.is_some(),
         }
     }
 }
@@ -73,13 +75,13 @@ pub(super) async fn show(
     let to = fields.id::<VersionKind>("to")?;
     let to = to.ok_or_else(|| Refusal::Invalid("`to` must name a version".to_owned()))?;
     let store = engine.stores.get(principal, store_id).await?;
-    let newer = engine.versions.get(principal, store_id, to, View::Full).await?;
+    let newer = engine.versions.inspect(principal, store_id, to).await?;
     let from = match fields.id::<VersionKind>("from")? {
         Some(from) => Some(from),
         None => previous(&engine, &caller, store_id, &newer).await?,
     };
     let older = match from {
-        Some(from) => Some(engine.versions.get(principal, store_id, from, View::Full).await?),
+        Some(from) => Some(engine.versions.inspect(principal, store_id, from).await?),
         None => None,
     };
     let people = People::look_up(&engine, &caller).await;

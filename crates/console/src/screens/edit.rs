@@ -7,6 +7,7 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use keepsake_core::tool::line_end;
 use keepsake_core::{ContentHash, MemoryId, StoreId};
 use keepsake_engine::{Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, Precondition, View};
 
@@ -17,6 +18,7 @@ use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::people::People;
 use crate::request::{Caller, Form, InStore, OfMemory, Query};
 use crate::text::diff::{Diff, Hunk, Row};
+use crate::text::line_ends;
 use crate::text::lines::Lines;
 use crate::text::markup::{Markup, path, text_area, time};
 
@@ -90,15 +92,20 @@ impl EditPage {
     }
 }
 
-/// How the lines of a text end. Browsers send every line with CRLF.
+/// How the lines of a text end, for a memory that is deleted while it is edited.
 fn newlines_of(content: &str) -> &'static str {
-    if content.contains("\r\n") { "crlf" } else { "" }
+    if line_end(content) == Some("\r\n") { "crlf" } else { "" }
 }
 
-/// The text of a form, with the ends of lines that the memory has.
-fn content_of(form: &Form) -> String {
-    let content = form.fields.text("content").replace("\r\n", "\n");
-    if form.fields.text("newlines") == "crlf" { content.replace('\n', "\r\n") } else { content }
+/// The text of a form, with the line ends of the memory, or of a memory that no longer
+/// exists.
+fn content_of(form: &Form, found: Option<&Found>) -> String {
+    let content = line_ends::typed(form.fields.text("content"));
+    match found {
+        Some(found) => line_ends::kept(found.content(), &content),
+        None if form.fields.text("newlines") == "crlf" => content.replace('\n', "\r\n"),
+        None => content,
+    }
 }
 
 /// The message of an error that the person can correct in the form.
@@ -130,10 +137,11 @@ pub(super) async fn new(
 
 /// `POST /console/stores/{id}/new`
 pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
-    let (caller, content) = (&form.caller, content_of(&form));
+    let (caller, content) = (&form.caller, content_of(&form, None));
     let new = NewMemory {
         path: form.fields.text("path").trim().to_owned(),
         content: content.clone(),
+        pinned: None,
         expires_at: None,
         on_taken: OnTaken::Refuse,
         view: View::Basic,
@@ -185,10 +193,12 @@ pub(super) async fn save(
     form: Form,
 ) -> PageResult {
     let base = form.fields.hash("base_sha256")?;
-    let content = content_of(&form);
+    let (store_id, memory_id) = (store_id.0, memory_id.0);
+    // If it cannot be read, the text is saved all the same.
+    let found = Found::read(&engine, &form.caller, store_id, memory_id).await.ok();
+    let content = content_of(&form, found.as_ref());
     let edit =
         MemoryEdit { content: Some(content.clone()), ..edit_of(Some(Precondition::ContentSha256(base))) };
-    let (store_id, memory_id) = (store_id.0, memory_id.0);
     let principal = &form.caller.principal;
     match engine.memories.update(principal, store_id, memory_id, edit).await {
         Ok(_) => {
@@ -309,7 +319,7 @@ pub(super) async fn confirm_delete(
     caller: Caller,
     Path((store_id, memory_id)): OfMemory,
 ) -> PageResult {
-    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
     let store = StoreHead::of(&found.store);
     page(&DeletePage {
         frame: caller.frame(format!("Delete {}", found.path()), Tab::Stores),

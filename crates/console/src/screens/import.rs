@@ -24,8 +24,8 @@ use keepsake_archive::verified::{Found, Prefix, verify};
 use keepsake_core::id::StoreKind;
 use keepsake_core::{ContentHash, StoreId};
 use keepsake_engine::{
-    BatchStatus, Engine, EngineError, FairSlot, Held, MemoryBatch, MemoryOperation, MemoryQuery, OnTaken,
-    PageRequest, Principal, ShownItem, StoreDraft, View,
+    BatchStatus, Engine, EngineError, ExpiresAt, FairSlot, Held, MemoryBatch, MemoryOperation, MemoryQuery,
+    OnTaken, PageRequest, Principal, ShownItem, StoreDraft, View,
 };
 use keepsake_index::{Scope, Store};
 use tokio::sync::mpsc;
@@ -76,6 +76,10 @@ struct ImportedPage {
     not_shown: usize,
     /// Versions of the archive, which are not imported.
     versions: usize,
+    /// Memories that were written without their expiry time.
+    lacking: usize,
+    /// Why memories of the exported store are not in the archive.
+    left_out: Vec<String>,
 }
 
 /// The store that receives the memories.
@@ -107,7 +111,7 @@ pub(super) async fn import(
     };
     let destination = destination_of(&engine, principal, store.store_id, &upload.held).await?;
     let mut report = found.report;
-    let steps = decide(found.items, &destination, on_conflict, &mut report);
+    let steps = decide(found.items, &destination, on_conflict, engine.now(), &mut report);
     drop(destination);
     let is_refused = on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
     let mut stopped = None;
@@ -139,6 +143,8 @@ pub(super) async fn import(
             rows,
             not_shown,
             versions: found.versions.len(),
+            lacking: report.lacking(),
+            left_out: found.left_out,
         },
     )
 }
@@ -310,7 +316,7 @@ impl Import<'_> {
                         done += writes.len();
                         for (step, _) in writes {
                             let reason = format!("`{field}` {rule}");
-                            report.add(step.item.path.as_str(), Outcome::refused(Class::Rule, reason));
+                            report.add_step(&step, Outcome::refused(Class::Rule, reason));
                         }
                     }
                     // The server logs its own errors and does not show them.
@@ -355,7 +361,7 @@ impl Import<'_> {
                 Ok((BatchStatus::Unchanged, _)) => Outcome::Unchanged,
                 Err(error) => Outcome::refused(Class::Rule, error.to_string()),
             };
-            report.add(step.item.path.as_str(), outcome);
+            report.add_step(step, outcome);
         }
         Ok(())
     }
@@ -386,6 +392,7 @@ fn operation((step, content): &(Step, String)) -> MemoryOperation {
         path: step.item.path.as_str().to_owned(),
         content: content.clone(),
         pinned: step.item.is_pinned.then_some(true),
+        expires_at: step.item.expires_at.map(ExpiresAt::Time),
         on_taken: match step.replaces {
             Some(_) => OnTaken::Replace,
             None => OnTaken::Refuse,
@@ -448,16 +455,15 @@ fn read_text(size: u64, max_bytes: u64, content: &mut dyn Read) -> Result<String
     }
 }
 
-/// The first files of the report: skipped and refused ones, then the others.
+/// The first files of the report: those with a reason, then the others.
 fn rows_of(report: &mut Report) -> (Vec<Row>, usize) {
     let sorted = report.sorted();
-    let (not_written, written): (Vec<_>, Vec<_>) =
-        sorted.iter().partition(|(_, outcome)| outcome.reason().is_some());
+    let (not_written, written): (Vec<_>, Vec<_>) = sorted.iter().partition(|file| file.reason().is_some());
     let rows = not_written.into_iter().chain(written).take(MAX_SHOWN);
-    let rows = rows.map(|(path, outcome)| Row {
-        result: outcome.name(),
-        path: path.clone(),
-        reason: outcome.reason().unwrap_or_default().to_owned(),
+    let rows = rows.map(|file| Row {
+        result: file.outcome.name(),
+        path: file.path.clone(),
+        reason: file.reason().unwrap_or_default().to_owned(),
     });
     (rows.collect(), sorted.len().saturating_sub(MAX_SHOWN))
 }

@@ -3,7 +3,8 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use keepsake_core::{MemoryId, StoreId, words};
+use keepsake_core::tool::{ToolPath, tool_display};
+use keepsake_core::{MemoryId, MemoryPath, StoreId, words};
 use keepsake_engine::{Engine, ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
@@ -14,7 +15,7 @@ use crate::people::People;
 use crate::request::{Caller, OfMemory, Query};
 use crate::text::lines::Lines;
 use crate::text::markdown;
-use crate::text::markup::{Markup, copy_button, id, is_deceptive, time, time_or};
+use crate::text::markup::{Markup, copy_button, id, is_deceptive, path, time, time_or};
 
 /// A memory with its store, its current version and its content.
 pub(super) struct Found {
@@ -24,9 +25,20 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Reads a memory. Its content is read as that of its version, so that a
-    /// look at it does not count as a use.
+    /// Reads a memory with its content.
     pub(super) async fn read(
+        engine: &Engine,
+        caller: &Caller,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<Self, Refusal> {
+        let found = Self::inspect(engine, caller, store_id, memory_id).await?;
+        found.version.content_error().map_or(Ok(found), |error| Err(error.into()))
+    }
+
+    /// Reads a memory, also one whose content is lost. The content is read as that of its
+    /// version, so that a look at it does not count as a use.
+    pub(super) async fn inspect(
         engine: &Engine,
         caller: &Caller,
         store_id: StoreId,
@@ -36,7 +48,7 @@ impl Found {
         let store = engine.stores.get(principal, store_id).await?;
         let shown = engine.memories.get(principal, store_id, memory_id, View::Basic).await?;
         let version_id = shown.memory.head.version_id;
-        let version = engine.versions.get(principal, store_id, version_id, View::Full).await?;
+        let version = engine.versions.inspect(principal, store_id, version_id).await?;
         Ok(Self { store, shown, version })
     }
 
@@ -59,6 +71,7 @@ struct MemoryPage {
     crumbs: Vec<Crumb>,
     name: Markup,
     path_text: String,
+    doubled: Option<Doubled>,
     copy_path: Markup,
     id: Markup,
     version: Markup,
@@ -78,6 +91,23 @@ struct MemoryPage {
     is_too_large: bool,
     is_deceptive: bool,
     may_write: bool,
+    /// Why the content is not there.
+    lost: Option<String>,
+}
+
+/// A path that begins with the agents' `/memories`, which agents see in front of every path.
+struct Doubled {
+    for_agents: Markup,
+    /// The path that was probably meant.
+    meant: Markup,
+}
+
+impl Doubled {
+    fn of(memory: &MemoryPath) -> Option<Self> {
+        let typed = ToolPath::parse(memory.as_str()).ok()?;
+        let meant = path(typed.memory()?.as_str());
+        Some(Self { for_agents: path(&tool_display(None, memory)), meant })
+    }
 }
 
 /// `GET /console/stores/{id}/memories/{id}`
@@ -87,7 +117,7 @@ pub(super) async fn show(
     Path((store_id, memory_id)): OfMemory,
     Query(fields): Query,
 ) -> PageResult {
-    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
     let people = People::look_up(&engine, &caller).await;
     let (memory, content, now) = (&found.shown.memory, found.content(), engine.now());
     let is_plain = !is_markdown(found.path());
@@ -109,6 +139,7 @@ pub(super) async fn show(
         crumbs: crumbs(&store.base, directory),
         name: visible(found.path().rsplit('/').next().unwrap_or_default()),
         path_text: found.path().to_owned(),
+        doubled: Doubled::of(&memory.head.path),
         copy_path: copy_button(found.path()),
         id: id(&memory.head.memory_id.to_string()),
         version: id(&memory.head.version_id.to_string()),
@@ -128,6 +159,7 @@ pub(super) async fn show(
         is_too_large: is_raw && !wants_raw && !is_plain,
         is_deceptive: content.contains(is_deceptive),
         may_write: caller.may_write(store_id.0) && !store.is_archived,
+        lost: found.version.content_error().map(|error| error.to_string()),
         store,
     })
 }

@@ -11,6 +11,7 @@ use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, InStore};
+use crate::text::line_ends;
 use crate::text::markup::{Markup, time, time_or};
 
 #[derive(Template)]
@@ -62,9 +63,12 @@ pub(super) async fn show(
 pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
     let fields = &form.fields;
     let may_administer = form.caller.may(Scope::StoresAdmin);
+    let store = engine.stores.get(&form.caller.principal, store_id.0).await?;
+    let description = line_ends::kept(&store.description, &line_ends::typed(fields.text("description")));
+    let is_same = description == store.description;
     let edit = StoreEdit {
         name: Some(fields.text("name").trim().to_owned()),
-        description: Some(fields.text("description").trim().replace("\r\n", "\n")),
+        description: Some(if is_same { description } else { description.trim().to_owned() }),
         policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
         expires_unused_after: if may_administer {
             Some(days(fields.number("expires_days")?)?.unwrap_or_default())

@@ -9,6 +9,7 @@ use keepsake_index::{Scope, Store};
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::request::{Caller, Form, Pager, Query};
+use crate::text::line_ends;
 use crate::text::markup::{Markup, id, time, time_or};
 
 /// Stores of a page: the most that one call of the engine returns.
@@ -125,7 +126,7 @@ pub(super) async fn create(State(engine): State<Engine>, form: Form) -> PageResu
     let fields = &form.fields;
     let draft = StoreDraft {
         name: fields.text("name").trim().to_owned(),
-        description: fields.text("description").trim().to_owned(),
+        description: line_ends::typed(fields.text("description").trim()),
         policy: fields.filled("policy").map(str::to_owned),
         expires_unused_after: days(fields.number("expires_days")?)?,
         ..StoreDraft::default()

@@ -36,6 +36,8 @@ struct VersionPage {
     live_href: Option<String>,
     may_restore: bool,
     may_redact: bool,
+    /// Why the content is not there, although it was not removed.
+    lost: Option<String>,
 }
 
 /// `GET /console/stores/{id}/versions/{id}`
@@ -47,7 +49,7 @@ pub(super) async fn show(
 ) -> PageResult {
     let principal = &caller.principal;
     let store = engine.stores.get(principal, store_id.0).await?;
-    let shown = engine.versions.get(principal, store_id.0, version_id.0, View::Full).await?;
+    let shown = engine.versions.inspect(principal, store_id.0, version_id.0).await?;
     let live = live_memory(&engine, &caller, &shown).await?;
     let live_href =
         live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
@@ -69,6 +71,7 @@ pub(super) async fn show(
         sha256: version.content.map(|content| content.sha256.to_string()),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
         has_content: shown.content.is_some(),
+        lost: shown.content_error().map(|error| error.to_string()),
         may_restore: version.content.is_some()
             && live_href.is_none()
             && caller.may_write(store_id.0)
@@ -133,7 +136,7 @@ pub(super) async fn preview(
     let principal = &caller.principal;
     let store = engine.stores.get(principal, store_id.0).await?;
     let also_in = engine.versions.same_content(principal, store_id.0, version_id.0).await?;
-    let shown = engine.versions.get(principal, store_id.0, version_id.0, View::Full).await?;
+    let shown = engine.versions.inspect(principal, store_id.0, version_id.0).await?;
     let live = live_memory(&engine, &caller, &shown).await?;
     let live_href = live.map(|_| memory_href(&shown));
     let people = People::look_up(&engine, &caller).await;

@@ -122,14 +122,21 @@ fn rebased_path_is_checked() {
 }
 
 #[test]
-fn long_path_is_cut_except_in_exact_protocol_messages() {
+fn paths_of_callers_are_normalised_to_nfc() {
+    assert_eq!(MemoryPath::parse_normalised("/cafe\u{301}"), MemoryPath::parse("/café"));
+    assert_eq!(ToolPath::parse("/memories/cafe\u{301}/"), ToolPath::parse("/memories/café"));
+}
+
+#[test]
+fn long_path_is_cut_with_its_number_of_characters() {
     let long = format!("/memories/{}", "é".repeat(5000));
     let message = ToolPath::parse(&long).unwrap_err().to_string();
     let shown: String = long.chars().take(200).collect();
     let rule = "is 10001 bytes long, over the limit of 1024 bytes";
-    assert_eq!(message, format!("Error: Path {shown}… {rule}"));
-    let escaping = format!("{long}/..");
-    assert!(ToolPath::parse(&escaping).unwrap_err().to_string().contains(&escaping));
+    assert_eq!(message, format!("Error: Path {shown}… (5010 characters) {rule}"));
+    for sent in [format!("{long}/.."), long.replace("/memories", "/memory")] {
+        assert!(ToolPath::parse(&sent).unwrap_err().to_string().chars().count() < 300);
+    }
 }
 
 /// Undoes percent-encoding once, as a naive decoder does.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use unicode_normalization::UnicodeNormalization;
+use serde::{Serialize, Serializer};
 
-use super::{DirPath, Echo, MemoryPath, PathError, comma_separated, decode};
+use super::{DirPath, Echo, MAX_PATH_BYTES, MemoryPath, PathError, WholeUpTo, comma_separated, decode, nfc};
 
 /// The memory tool's name for the root.
 pub(crate) const TOOL_ROOT: &str = "/memories";
@@ -41,17 +41,17 @@ enum Place {
 /// Why the memory tool refuses a path; the model reads this text.
 ///
 /// The first two texts belong to the memory tool's protocol, and models are trained
-/// on them, so they repeat the whole path without a length limit.
+/// on them, so they repeat the whole path, unless it is too long for any file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolPathError {
     /// The path is neither `/memories` nor below it.
-    #[error("Error: Path must start with /memories, got: {path}")]
+    #[error("Error: Path must start with /memories, got: {}", WholeUpTo(MAX_PATH_BYTES, .path))]
     OutsideMemories {
         /// The path that was sent.
         path: String,
     },
     /// The path could leave `/memories`.
-    #[error("Error: Path {path} would escape /memories directory")]
+    #[error("Error: Path {} would escape /memories directory", WholeUpTo(MAX_PATH_BYTES, .path))]
     Escapes {
         /// The path that was sent.
         path: String,
@@ -93,7 +93,7 @@ impl ToolPath {
     /// `/memories/`, then when it could leave that directory, then when it is in no
     /// mount, then when it breaks another rule of [`MemoryPath::parse`].
     pub fn parse_in(text: &str, root: &ToolRoot) -> Result<Self, ToolPathError> {
-        let normal: String = if text.is_ascii() { text.to_owned() } else { text.nfc().collect() };
+        let normal = nfc(text);
         let display = match normal.strip_suffix('/') {
             Some(shorter) if !shorter.is_empty() => shorter,
             _ => &normal,
@@ -181,6 +181,13 @@ impl ToolPath {
 impl fmt::Display for ToolPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.display)
+    }
+}
+
+/// As the path in its store, whatever name the caller used for it; null for the root.
+impl Serialize for ToolPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.memory().map(MemoryPath::as_str).serialize(serializer)
     }
 }
 

@@ -10,6 +10,7 @@ mod content;
 mod result;
 mod schema;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use super::edit::Snippet;
@@ -22,7 +23,7 @@ use crate::path::{ToolPath, ToolRoot};
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
     AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, MadeVersion, PartOfFile, Redaction,
-    WriteOutcome, WrittenFile, redactions,
+    WriteOutcome, WrittenFile, fitting_entries, redactions,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -83,7 +84,7 @@ pub(super) fn quoted_names() -> impl Iterator<Item = String> {
 }
 
 /// The precondition of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum FilePrecondition {
     /// Nothing is at the path.
     NotExists,
@@ -92,7 +93,9 @@ pub enum FilePrecondition {
 }
 
 /// A call of an agent tool, with every field present and of the right type.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Two calls with the same meaning are equal as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum AgentCall {
     /// Lists memories below a directory.
     List {
@@ -164,14 +167,15 @@ pub enum AgentCall {
 impl AgentCall {
     /// Parses the input of a call with paths below `root`.
     ///
-    /// Unknown fields are ignored, and `null` is the same as absent.
+    /// `null` is the same as absent. Unlike the memory tool, an unknown field is refused: it
+    /// may be a precondition with a wrong name.
     ///
     /// # Errors
-    /// [`ToolError`] for the first field that is missing, of the wrong type or out of
-    /// bounds, or for a refused path.
+    /// [`ToolError`] for the first field that is missing, of the wrong type, out of
+    /// bounds or unknown, or for a refused path.
     pub fn parse(tool: AgentTool, input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
-        let fields = Fields { input, root };
-        Ok(match tool {
+        let fields = Fields::new(input, root);
+        let call = match tool {
             AgentTool::List => Self::List {
                 path: fields.optional_path("path_prefix")?,
                 is_shallow: fields.bounded("depth", 0, 1)?.unwrap_or(0) == 1,
@@ -208,7 +212,9 @@ impl AgentCall {
                 path: fields.path("path")?,
                 expected: fields.optional_hash("expected_content_sha256")?,
             },
-        })
+        };
+        fields.refuse_unknown(tool.name())?;
+        Ok(call)
     }
 
     /// The tool of the call.
@@ -323,11 +329,17 @@ fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolErr
     let Some(precondition) = fields.optional_object("precondition", PRECONDITION)? else {
         return Ok(None);
     };
-    let inner = Fields { input: precondition, root: fields.root };
-    match inner.text("type", "`not_exists` or `content_sha256`")? {
+    let inner = Fields::new(precondition, fields.root);
+    let kind = inner.text("type", "`not_exists` or `content_sha256`")?;
+    let hash = inner.optional_hash("content_sha256")?;
+    inner.refuse_unknown("`precondition`")?;
+    match kind {
+        "not_exists" if hash.is_some() => {
+            let rule = "does not go with `not_exists`".to_owned();
+            Err(ToolError::OutOfBounds { field: "content_sha256", rule })
+        }
         "not_exists" => Ok(Some(FilePrecondition::NotExists)),
         "content_sha256" => {
-            let hash = inner.optional_hash("content_sha256")?;
             let missing = ToolError::MissingField { field: "content_sha256", expected: STRING };
             hash.map(FilePrecondition::ContentSha256).map(Some).ok_or(missing)
         }
@@ -364,12 +376,14 @@ fn edits(fields: &Fields<'_>) -> Result<Vec<Replacement>, ToolError> {
                 rule: format!("must be {EDITS}, but item {} is not an object", position + 1),
             });
         };
-        let edit = Fields { input: edit, root: fields.root };
+        let edit = Fields::new(edit, fields.root);
         let replacement = || {
-            Ok(Replacement {
+            let replacement = Replacement {
                 old_str: edit.text("old_str", STRING)?.to_owned(),
                 new_str: edit.optional_text("new_str")?.unwrap_or_default().to_owned(),
-            })
+            };
+            edit.refuse_unknown("an edit")?;
+            Ok(replacement)
         };
         replacement().map_err(|error: ToolError| error.in_edit(position + 1, edits.len()))
     };

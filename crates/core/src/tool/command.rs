@@ -1,5 +1,6 @@
 //! A call of the memory tool, as the model sent it.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::edit::{Edit, insert, str_replace};
@@ -12,8 +13,10 @@ pub(super) const NAMES: &str = "one of `view`, `create`, `str_replace`, `insert`
 
 /// One call of the memory tool, with every field present and of the right type.
 ///
-/// Whether a line or a range exists in the file is checked later, with the content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Whether a line or a range exists in the file is checked later, with the content. Two
+/// calls with the same meaning are equal as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
     /// Shows a file with line numbers, or lists a directory.
     View {
@@ -22,6 +25,8 @@ pub enum Command {
         /// The first and last line, counted from 1, for a part of a file; -1 means the
         /// end of the file. Ignored for a directory.
         view_range: Option<(i64, i64)>,
+        /// Characters of a file to skip. Ignored for a directory.
+        offset: u64,
     },
     /// Creates a new file; never overwrites.
     Create {
@@ -66,15 +71,19 @@ impl Command {
     /// Parses the input of a `tool_use` block with paths below `root`.
     ///
     /// Unknown fields are ignored, `null` is the same as absent, and a float without a
-    /// fraction is an integer.
+    /// fraction or a number in a string is an integer.
     ///
     /// # Errors
     /// [`ToolError`] for the first field that is missing or of the wrong type, for an
     /// unknown command, or for a refused path.
     pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
-        let fields = Fields { input, root };
+        let fields = Fields::new(input, root);
         match fields.text("command", NAMES)? {
-            "view" => Ok(Self::View { path: fields.path("path")?, view_range: fields.range("view_range")? }),
+            "view" => Ok(Self::View {
+                path: fields.path("path")?,
+                view_range: fields.range("view_range")?,
+                offset: fields.bounded("offset", 0, u64::MAX)?.unwrap_or(0),
+            }),
             "create" => Ok(Self::Create {
                 path: fields.path("path")?,
                 file_text: fields.text("file_text", STRING)?.to_owned(),
@@ -134,7 +143,7 @@ impl Command {
     /// The result of a change that was made; `None` for `view`.
     ///
     /// Without `edit`, which can be impossible to determine later, it shows no content.
-    pub fn message(&self, edit: Option<&Edit>) -> Option<String> {
+    pub fn message(&self, edit: Option<&Edit>, max_chars: u64) -> Option<String> {
         let message = match self {
             Self::View { .. } => return None,
             Self::Create { path, .. } => format!("File created successfully at: {path}"),
@@ -147,7 +156,7 @@ impl Command {
             }
         };
         Some(match edit {
-            Some(edit) => edit.to_message(message),
+            Some(edit) => edit.to_message(message, max_chars),
             None => message,
         })
     }

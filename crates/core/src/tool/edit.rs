@@ -1,16 +1,20 @@
 //! Edits of a file: from the old content to the new content.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::Serialize;
 
 use super::error::ToolError;
-use super::view::push_numbered_lines;
+use super::line_end::{line_end, with_line_end};
+use super::view::{NUMBER_CHARS, push_numbered_lines};
 use crate::path::ToolPath;
 use crate::sensitive::{Finding, Redacted, redaction_note};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
+/// Characters of a line up to which no snippet shortens it.
+const MIN_LINE_CHARS: usize = 200;
 
 /// A change of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +59,54 @@ impl Edit {
         findings
     }
 
-    /// The changed lines and two lines on either side, at most `max_chars` characters;
-    /// changes that are close share one snippet.
+    /// The changed lines and two lines on either side; changes that are close share one
+    /// snippet.
+    ///
+    /// With their numbers, the lines have at most seven eighths of `max_chars` characters:
+    /// the rest is for the text around them. If they have more, long lines are shortened,
+    /// and the last lines are left out.
     pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
-        let line_count = count_newlines(&self.content) + 1;
+        if self.shown_lines.is_empty() {
+            return Vec::new();
+        }
+        let lines: Vec<&str> = self.content.split('\n').collect();
+        let wanted = self.wanted_lines(lines.len());
+        let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
+        let mut left = max_chars - max_chars / 8;
+        let wanted_chars: usize =
+            wanted.iter().flat_map(|range| &lines[range.clone()]).map(|line| numbered_chars(line)).sum();
+        let max_line_chars =
+            if wanted_chars <= left { usize::MAX } else { (max_chars / 8).max(MIN_LINE_CHARS) };
+        let mut snippets = Vec::new();
+        for range in wanted {
+            let mut snippet =
+                Snippet { first_line: range.start + 1, text: String::new(), is_cut: false, missing: None };
+            for (position, line) in range.clone().zip(&lines[range.clone()]) {
+                let shown = shortened(line, max_line_chars);
+                let chars = numbered_chars(&shown);
+                if chars > left {
+                    snippet.missing = Some((position + 1, range.end));
+                    break;
+                }
+                left -= chars;
+                snippet.is_cut |= matches!(shown, Cow::Owned(_));
+                if position > range.start {
+                    snippet.text.push('\n');
+                }
+                snippet.text.push_str(&shown);
+            }
+            let is_last = snippet.missing.is_some();
+            snippet.is_cut |= is_last;
+            snippets.push(snippet);
+            if is_last {
+                break;
+            }
+        }
+        snippets
+    }
+
+    /// The lines to show, as positions; the ranges do not touch.
+    fn wanted_lines(&self, line_count: usize) -> Vec<Range<usize>> {
         let mut wanted: Vec<Range<usize>> = Vec::new();
         for &(first, last) in &self.shown_lines {
             let from = first.saturating_sub(SNIPPET_CONTEXT_LINES + 1);
@@ -68,38 +116,25 @@ impl Edit {
                 _ => wanted.push(from..to),
             }
         }
-        let (mut lines, mut passed) = (self.content.split('\n'), 0);
-        let mut left = max_chars;
-        let mut snippets = Vec::new();
-        for range in wanted {
-            let inside = lines.by_ref().skip(range.start - passed).take(range.len());
-            let fitting = inside.take_while(|line| {
-                let chars = line.chars().count() as u64 + 1;
-                let fits = chars <= left;
-                left = left.saturating_sub(chars);
-                fits
-            });
-            let shown: Vec<&str> = fitting.collect();
-            let is_cut = shown.len() < range.len();
-            snippets.push(Snippet { first_line: range.start + 1, text: shown.join("\n"), is_cut });
-            if is_cut {
-                break;
-            }
-            passed = range.end;
-        }
-        snippets
+        wanted
     }
 
     /// The result of the memory tool: `message` or, if the edit has lines to show, a
     /// snippet with two lines on either side; then a list of the replaced secrets.
-    pub fn to_message(&self, message: String) -> String {
-        let message = match self.snippets(u64::MAX).first() {
+    pub fn to_message(&self, message: String, max_chars: u64) -> String {
+        let message = match self.snippets(max_chars).first() {
             Some(snippet) => {
                 let mut text =
                     "The memory file has been edited. Here is the snippet showing the change (with \
                                 line numbers):\n"
                         .to_owned();
                 snippet.push_to(&mut text);
+                if let Some((first, last)) = snippet.missing {
+                    let notice = format!(
+                        "\n\n[Lines {first}-{last} not shown. View them with view_range [{first}, {last}].]"
+                    );
+                    text.push_str(&notice);
+                }
                 text
             }
             None => message,
@@ -115,14 +150,35 @@ pub struct Snippet {
     pub first_line: usize,
     /// The lines.
     pub text: String,
-    /// Whether lines are missing at the end because of the limit.
+    /// Whether lines are shortened or missing because of the limit.
     pub is_cut: bool,
+    /// The first and last line that are missing at the end.
+    #[serde(skip)]
+    missing: Option<(usize, usize)>,
 }
 
 impl Snippet {
     /// Appends the lines with their numbers.
     pub(super) fn push_to(&self, text: &mut String) {
-        push_numbered_lines(text, self.first_line, self.text.split('\n'));
+        if self.missing.is_none_or(|(first, _)| first > self.first_line) {
+            push_numbered_lines(text, self.first_line, self.text.split('\n'));
+        }
+    }
+}
+
+/// The characters of a line in a snippet, with its number and a newline.
+fn numbered_chars(line: &str) -> usize {
+    NUMBER_CHARS + line.chars().count() + 1
+}
+
+/// The start of a line that is too long, with the number of characters left out.
+fn shortened(line: &str, max_chars: usize) -> Cow<'_, str> {
+    match line.char_indices().nth(max_chars) {
+        Some((cut, _)) => {
+            let left = line[cut..].chars().count();
+            format!("{}… [{left} more characters]", &line[..cut]).into()
+        }
+        None => line.into(),
     }
 }
 
@@ -138,23 +194,34 @@ fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
 
 /// Replaces `old_str`, which must occur in `content` exactly once.
 ///
-/// The result shows the changed lines.
+/// Without a line break in `old_str`, those of `new_str` become line ends of the file. The
+/// result shows the changed lines.
 ///
 /// # Errors
 /// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
 /// [`ToolError::ManyMatches`] (overlapping matches count).
 pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolError> {
     let Range { start, end } = only_match(path, content, old_str)?;
+    let new_str = replacement(content, old_str, new_str);
     let rest = &content[end..];
     let mut edited = String::with_capacity(start + new_str.len() + rest.len());
-    edited.extend([&content[..start], new_str, rest]);
+    edited.extend([&content[..start], &*new_str, rest]);
 
     let first_line = count_newlines(&content[..start]) + 1;
-    let last_line = first_line + count_newlines(new_str);
+    let last_line = first_line + count_newlines(&new_str);
     // If both texts end with a newline, the line after the change is unchanged.
     let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
     let last_line = last_line - usize::from(rest_kept_its_start);
     Ok(Edit { shown_lines: vec![(first_line, last_line)], ..Edit::whole(edited) })
+}
+
+/// The text that replaces `old_str`. Whoever wrote an `old_str` with a line break knows the
+/// line ends of the file; its replacement is taken as it is.
+pub(super) fn replacement<'a>(content: &str, old_str: &str, new_str: &'a str) -> Cow<'a, str> {
+    match line_end(content) {
+        Some(end) if !old_str.contains(['\r', '\n']) => with_line_end(new_str, end),
+        _ => new_str.into(),
+    }
 }
 
 /// The byte range of the only occurrence of `old_str` in `content`.
@@ -166,7 +233,9 @@ pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Resul
         return Err(ToolError::EmptyOldStr);
     };
     let Some(start) = content.find(old_str) else {
-        return Err(ToolError::NoMatch { old_str: old_str.to_owned(), path: path.display().to_owned() });
+        let needs_crlf = content.contains(&*with_line_end(old_str, "\r\n"));
+        let path = path.display().to_owned();
+        return Err(ToolError::NoMatch { old_str: old_str.to_owned(), path, needs_crlf });
     };
     if content[start + first_character.len_utf8()..].contains(old_str) {
         let lines = match_lines(content, old_str);
@@ -221,8 +290,8 @@ fn fallbacks(needle: &[u8]) -> Vec<usize> {
 
 /// Inserts `insert_text` as whole lines after line `insert_line`; 0 is the top.
 ///
-/// The new content ends with a newline. The empty tail after a last newline is not a
-/// line to insert after.
+/// The new lines end as those of the file, and the new content ends with a newline. The
+/// empty tail after a last newline is not a line to insert after.
 ///
 /// # Errors
 /// [`ToolError::InvalidInsertLine`] when `content` has no such line.
@@ -234,29 +303,29 @@ pub fn insert(content: &str, insert_line: i64, insert_text: &str) -> Result<Edit
         .filter(|&line| line <= line_count)
         .ok_or(ToolError::InvalidInsertLine { line: insert_line, lines: line_count })?;
     let split: usize = content.split_inclusive('\n').take(after_line).map(str::len).sum();
-    let (before, after) = content.split_at(split);
-    Ok(Edit::whole(with_lines(before, insert_text, after)))
+    Ok(Edit::whole(with_lines(content, split, insert_text)))
 }
 
-/// Appends `text` as whole lines. The new content ends with a newline.
+/// Appends `text` as whole lines, as [`insert`] does.
 pub fn append(content: &str, text: &str) -> Edit {
-    Edit { lines_before: content.lines().count(), ..Edit::whole(with_lines(content, text, "")) }
+    Edit { lines_before: content.lines().count(), ..Edit::whole(with_lines(content, content.len(), text)) }
 }
 
-/// Puts the lines of `text` between two contents. The trailing newlines of the text
+/// Puts the lines of `text` at a byte of a content. The trailing newlines of the text
 /// count as one, so that it is whole lines (one empty line if it has only newlines).
-fn with_lines(before: &str, text: &str, after: &str) -> String {
-    let text = text.trim_end_matches('\n');
-    let mut edited = String::with_capacity(before.len() + text.len() + after.len() + 3);
+fn with_lines(content: &str, at: usize, text: &str) -> String {
+    let end = line_end(content).or_else(|| line_end(text)).unwrap_or("\n");
+    let text = with_line_end(text, end);
+    let text = text.trim_end_matches(end);
+    let (before, after) = content.split_at(at);
+    let mut edited = String::with_capacity(content.len() + text.len() + 3 * end.len());
     edited.push_str(before);
     if !before.is_empty() && !before.ends_with('\n') {
-        edited.push('\n');
+        edited.push_str(end);
     }
-    edited.push_str(text);
-    edited.push('\n');
-    edited.push_str(after);
+    edited.extend([text, end, after]);
     if !edited.ends_with('\n') {
-        edited.push('\n');
+        edited.push_str(end);
     }
     edited
 }

@@ -3,7 +3,15 @@
 use std::fmt;
 
 use crate::content::ContentHash;
-use crate::path::{Echo, PathError, ToolPathError, comma_separated};
+use crate::mended_json::NOT_UNICODE;
+use crate::path::{Echo, PathError, ToolPathError, WholeUpTo, comma_separated};
+
+/// Characters of `old_str` up to which a message repeats it whole.
+const MAX_OLD_STR_CHARS: usize = 8_000;
+/// Matches up to which a message lists the line of each; of more, each line once.
+const MAX_MATCHES_LISTED: usize = 20;
+/// Lines of matches that a message lists; the rest are counted.
+const MAX_LINES_LISTED: usize = 100;
 
 /// Why a call failed; the model reads this text.
 ///
@@ -29,6 +37,16 @@ pub enum ToolError {
         /// The actual type, such as "a number".
         found: &'static str,
     },
+    /// The call has a field that its tool does not have.
+    #[error("Error: Field `{}` is unknown; {owner} has the fields {}", Echo(.field), quoted(.known))]
+    UnknownField {
+        /// The field's name.
+        field: String,
+        /// The tool, or the object in the call.
+        owner: &'static str,
+        /// The names of the fields that exist.
+        known: Vec<&'static str>,
+    },
     /// A field of the call has the right type, but breaks a rule.
     #[error("Error: Field `{field}` {rule}")]
     OutOfBounds {
@@ -36,6 +54,12 @@ pub enum ToolError {
         field: &'static str,
         /// The rule, as a phrase that follows the field.
         rule: String,
+    },
+    /// A text of the call is not valid Unicode.
+    #[error("Error: Field `{}` {NOT_UNICODE}. Nothing was changed. Send the text without it.", Echo(.field))]
+    NotUnicode {
+        /// The field's name, or its path in the input.
+        field: String,
     },
     /// One of several edits failed.
     #[error(
@@ -195,6 +219,15 @@ pub enum ToolError {
         "Error: The memory store of this path no longer exists. View /memories to see the current stores."
     )]
     StoreGone,
+    /// The content of the file is missing: a client can only write or delete the file.
+    #[error(
+        "Error: The content of {path} is missing in the content store. Delete the file or write it anew; only \
+         the operator can restore a backup"
+    )]
+    ContentMissing {
+        /// The file.
+        path: String,
+    },
     /// `rename` of a directory to a path below itself.
     #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
     IntoItself {
@@ -234,18 +267,25 @@ pub enum ToolError {
         path: String,
     },
     /// `str_replace`: the text does not occur in the file.
-    #[error("No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")]
+    #[error(
+        "No replacement was performed, old_str `{}` did not appear verbatim in {path}.{}",
+        WholeUpTo(MAX_OLD_STR_CHARS, .old_str),
+        line_end_hint(*.needs_crlf)
+    )]
     NoMatch {
         /// The text to replace.
         old_str: String,
         /// The file.
         path: String,
+        /// Whether the text would occur with the line ends of the file, `\r\n`.
+        needs_crlf: bool,
     },
     /// `str_replace`: the text occurs in the file more than once.
     #[error(
-        "No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {}. \
+        "No replacement was performed. Multiple occurrences of old_str `{}` in lines: {}. \
          Please ensure it is unique",
-        comma_separated(.lines)
+        WholeUpTo(MAX_OLD_STR_CHARS, .old_str),
+        listed(.lines)
     )]
     ManyMatches {
         /// The text to replace.
@@ -370,6 +410,32 @@ impl ToolError {
     pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
         Self::InEdit { number, total, error: Box::new(self) }
     }
+}
+
+/// What to do about an `old_str` with other line ends than the file.
+const fn line_end_hint(needs_crlf: bool) -> &'static str {
+    if needs_crlf {
+        " The lines of the file end with \\r\\n: write the line ends of old_str in this way."
+    } else {
+        ""
+    }
+}
+
+/// The names of fields, for a message.
+fn quoted(names: &[&str]) -> String {
+    comma_separated(names.iter().map(|name| format!("`{name}`")))
+}
+
+/// The line of each match or, of many matches, each line once and the number of further
+/// lines.
+fn listed(lines: &[usize]) -> String {
+    let mut lines = lines.to_vec();
+    if lines.len() > MAX_MATCHES_LISTED {
+        lines.dedup();
+    }
+    let more = lines.len().saturating_sub(MAX_LINES_LISTED);
+    let first = comma_separated(lines.iter().take(MAX_LINES_LISTED));
+    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 /// The text of an error inside another error.

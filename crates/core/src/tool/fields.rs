@@ -1,6 +1,8 @@
 //! The fields of a tool's input, by name and type.
 
-use serde_json::{Map, Value};
+use std::cell::RefCell;
+
+use serde_json::{Map, Number, Value};
 
 use super::error::ToolError;
 use crate::content::{ContentHash, ContentHashError};
@@ -12,12 +14,27 @@ const RANGE: &str = "two integers, [start_line, end_line]";
 
 /// Reads fields by name and type; an error names the field.
 pub(super) struct Fields<'a> {
-    pub(super) input: &'a Map<String, Value>,
+    input: &'a Map<String, Value>,
     /// The root of the call's paths.
     pub(super) root: &'a ToolRoot,
+    /// The names of the fields that were read, absent ones included.
+    known: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Fields<'a> {
+    pub(super) const fn new(input: &'a Map<String, Value>, root: &'a ToolRoot) -> Self {
+        Self { input, root, known: RefCell::new(Vec::new()) }
+    }
+
+    /// Refuses every field of `owner` that was not read before.
+    pub(super) fn refuse_unknown(&self, owner: &'static str) -> Result<(), ToolError> {
+        let known = self.known.borrow();
+        match self.input.keys().find(|field| !known.contains(&field.as_str())) {
+            Some(field) => Err(ToolError::UnknownField { field: field.clone(), owner, known: known.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Reads a field, unless it is absent or null.
     fn optional<T>(
         &self,
@@ -25,6 +42,7 @@ impl<'a> Fields<'a> {
         expected: &'static str,
         read: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, ToolError> {
+        self.known.borrow_mut().push(field);
         let Some(value) = self.input.get(field).filter(|value| !value.is_null()) else {
             return Ok(None);
         };
@@ -108,36 +126,55 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn range(&self, field: &'static str) -> Result<Option<(i64, i64)>, ToolError> {
-        self.optional(field, RANGE, |value| match value.as_array()?.as_slice() {
-            [start, end] => integer(start).zip(integer(end)),
-            _ => None,
-        })
+        let Some(items) = self.optional(field, RANGE, Value::as_array)? else {
+            return Ok(None);
+        };
+        let refused =
+            |found: String| ToolError::OutOfBounds { field, rule: format!("must be {RANGE}, but {found}") };
+        let [start, end] = items.as_slice() else {
+            return Err(refused(format!("has {} items", items.len())));
+        };
+        let item = |number: usize, value: &Value| {
+            integer(value).ok_or_else(|| refused(format!("item {number} is {}", kind_of(value))))
+        };
+        Ok(Some((item(1, start)?, item(2, end)?)))
     }
 }
 
-/// The integer value of a JSON number; saturates beyond 64 bits.
+/// The integer value of a JSON number, which may be written as a string; saturates beyond
+/// 64 bits.
 fn integer(value: &Value) -> Option<i64> {
-    if let Some(integer) = value.as_i64() {
+    match value {
+        Value::Number(number) => whole(number),
+        Value::String(text) => whole(&serde_json::from_str(text.trim()).ok()?),
+        _ => None,
+    }
+}
+
+fn whole(number: &Number) -> Option<i64> {
+    if let Some(integer) = number.as_i64() {
         return Some(integer);
     }
-    if value.is_u64() {
+    if number.is_u64() {
         return Some(i64::MAX);
     }
-    let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
+    let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
     #[expect(clippy::cast_possible_truncation, reason = "it has no fraction, and the cast saturates")]
     Some(float as i64)
 }
 
 fn wrong_type(field: &'static str, expected: &'static str, value: &Value) -> ToolError {
-    let found = match value {
+    ToolError::WrongType { field, expected, found: kind_of(value) }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(number) if number.is_f64() => "a number with a fraction",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
-        Value::Array(_) if expected == RANGE => "another array",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
-    };
-    ToolError::WrongType { field, expected, found }
+    }
 }

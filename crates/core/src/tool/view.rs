@@ -10,7 +10,7 @@ use crate::path::ToolPath;
 /// The maximum number of lines whose numbers fit their column.
 const MAX_LINES: usize = 999_999;
 /// Characters before each line: the number's column and the tab.
-const NUMBER_CHARS: usize = 7;
+pub(super) const NUMBER_CHARS: usize = 7;
 /// Spare bytes for a notice after the lines.
 const NOTICE_BYTES: usize = 160;
 
@@ -18,17 +18,20 @@ const NOTICE_BYTES: usize = 160;
 ///
 /// Shows at most `max_chars` characters of numbered lines (the newlines between
 /// them included, the header not); a notice says how to read the rest. A first line
-/// that is too long is cut, so that every page makes progress. Only `\n` ends a
-/// line, and an empty file is one empty line.
+/// that is too long is cut, so that every page makes progress; `offset` skips the
+/// characters of the file before it, so that such a line can be read to its end. Only
+/// `\n` ends a line, and an empty file is one empty line.
 ///
 /// # Errors
 /// [`ToolError::TooManyLines`] for a file of more than 999,999 lines,
 /// [`ToolError::InvalidViewRange`] for a range of lines that the file does not
-/// have.
+/// have, [`ToolError::OffsetPastEnd`] and [`ToolError::OutOfBounds`] for an offset after the
+/// file or the range.
 pub fn view_file(
     path: &ToolPath,
     content: &str,
     view_range: Option<(i64, i64)>,
+    offset: u64,
     max_chars: u64,
 ) -> Result<String, ToolError> {
     let line_count = count_newlines(content) + 1;
@@ -41,6 +44,7 @@ pub fn view_file(
     };
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     let skipped_bytes: usize = content.split_inclusive('\n').take(first - 1).map(str::len).sum();
+    let (first, skipped_bytes) = after_offset(content, offset, (first, last), skipped_bytes)?;
     let (skipped, selected) = content.split_at(skipped_bytes);
 
     let bytes_per_char = if selected.is_ascii() { 1 } else { 4 };
@@ -57,7 +61,8 @@ pub fn view_file(
         chars_used = chars_used.saturating_add(separator_chars + NUMBER_CHARS + line_chars);
         if chars_used > max_chars {
             if line_index == first {
-                push_cut_line(&mut text, first, end, line, skipped, max_chars);
+                let range = ViewedRange { first, last, end, line_count };
+                push_cut_line(&mut text, range, line, skipped, max_chars);
             } else {
                 let (shown_to, next) = (line_index - 1, line_index);
                 let notice = format!(
@@ -77,6 +82,33 @@ pub fn view_file(
     Ok(text)
 }
 
+/// The first line from a character of the file on, and its byte; `skipped_bytes` are before
+/// the lines of the range.
+fn after_offset(
+    content: &str,
+    offset: u64,
+    (first, last): (usize, usize),
+    skipped_bytes: usize,
+) -> Result<(usize, usize), ToolError> {
+    if offset == 0 {
+        return Ok((first, skipped_bytes));
+    }
+    let total_chars = content.chars().count() as u64;
+    if offset > total_chars {
+        return Err(ToolError::OffsetPastEnd { offset, total_chars });
+    }
+    let from = byte_at(content, offset);
+    if from <= skipped_bytes {
+        return Ok((first, skipped_bytes));
+    }
+    let line = count_newlines(&content[..from]) + 1;
+    if line > last {
+        let rule = format!("must not be after the last line of `view_range`, {last}, but is in line {line}");
+        return Err(ToolError::OutOfBounds { field: "offset", rule });
+    }
+    Ok((line, from))
+}
+
 /// The first and last line of a range; `None` if the file does not have them.
 fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usize)> {
     let first = usize::try_from(start).ok().filter(|line| (1..=line_count).contains(line))?;
@@ -87,26 +119,47 @@ fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usiz
     Some((first, last.min(line_count)))
 }
 
-/// Shows the start of a line that does not fit, and how to read the rest.
-fn push_cut_line(
-    text: &mut String,
-    line_index: usize,
+/// The lines that a view shows, with the end as it was requested.
+#[derive(Clone, Copy)]
+struct ViewedRange {
+    first: usize,
+    last: usize,
     end: i64,
-    line: &str,
-    skipped: &str,
-    max_chars: usize,
-) {
+    line_count: usize,
+}
+
+/// Shows the start of a line that does not fit, and how to read the rest.
+fn push_cut_line(text: &mut String, range: ViewedRange, line: &str, skipped: &str, max_chars: usize) {
+    let ViewedRange { first, last, end, line_count } = range;
     let shown_chars = max_chars.saturating_sub(NUMBER_CHARS);
     let shown = line.char_indices().nth(shown_chars).map_or(line, |(cut, _)| &line[..cut]);
-    push_numbered_lines(text, line_index, [shown]);
+    push_numbered_lines(text, first, [shown]);
     let total_chars = line.chars().count();
     let offset_chars = skipped.chars().count() + shown_chars;
-    let next = line_index + 1;
+    let next = if first < last {
+        format!("view_range [{}, {end}]", first + 1)
+    } else if last == line_count {
+        format!("view with offset {offset_chars}")
+    } else {
+        format!("view with offset {offset_chars} and view_range [{first}, {end}]")
+    };
     let notice = format!(
-        "\n\n[Line {line_index} cut: {shown_chars} of {total_chars} characters shown. \
-         Read on with memory_read and offset {offset_chars}, or view_range [{next}, {end}].]"
+        "\n\n[Line {first} cut: {shown_chars} of {total_chars} characters shown. \
+         Read on with memory_read and offset {offset_chars}, or {next}.]"
     );
     text.push_str(&notice);
+}
+
+/// The byte offset of a character; the end of the text if there is no such
+/// character.
+pub(super) fn byte_at(text: &str, character: u64) -> usize {
+    let Ok(character) = usize::try_from(character) else {
+        return text.len();
+    };
+    if text.is_ascii() {
+        return character.min(text.len());
+    }
+    text.char_indices().nth(character).map_or(text.len(), |(position, _)| position)
 }
 
 /// Appends lines with their numbers, newlines between them.

@@ -7,7 +7,7 @@ use keepsake_index::{Change, ExpiresAt, FoundMemory, Head, Memory, MemoryTarget}
 
 use super::reader::Reader;
 use super::{ShownMemory, View};
-use crate::content::blob_missing;
+use crate::content::{ContentLoss, missing};
 use crate::context::Context;
 use crate::write::{Outcome, Written};
 use crate::{EngineError, Principal};
@@ -80,7 +80,9 @@ impl Answer<'_> {
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
                 (expiry, purge_epoch, memory)
             }
-            Outcome::Nothing(_) => return Err(EngineError::Internal("one memory's change did nothing")),
+            Outcome::Nothing(_) | Outcome::Same(..) => {
+                return Err(EngineError::Internal("one memory's change did nothing"));
+            }
             Outcome::Unchanged(memory, read) => {
                 let found = read.into();
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
@@ -99,7 +101,14 @@ impl Answer<'_> {
         purge_epoch: i64,
     ) -> Result<ShownMemory, EngineError> {
         if self.view == View::Full {
-            shown.content = self.content_left(&shown.memory.head, purge_epoch).await?;
+            match self.content_left(&shown.memory.head, purge_epoch).await {
+                Ok(content) => shown.content = content,
+                // The change was made.
+                Err(error) => match ContentLoss::of(&error) {
+                    Some(loss) => shown.lost = Some(loss),
+                    None => return Err(error),
+                },
+            }
         }
         Ok(shown)
     }
@@ -115,7 +124,7 @@ impl Answer<'_> {
             Ok(FoundMemory { target: MemoryTarget::Live(memory), .. })
                 if memory.head.blob_id == head.blob_id =>
             {
-                Err(blob_missing(tenant_id, self.store_id, head.memory_id))
+                Err(missing(tenant_id, self.store_id, head))
             }
             Ok(_) | Err(EngineError::StoreNotFound) => Ok(None),
             Err(error) => Err(error),

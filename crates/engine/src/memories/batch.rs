@@ -11,6 +11,8 @@ mod results;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, Kept, MemoryTarget};
 
@@ -27,6 +29,9 @@ use results::{Answers, record};
 
 pub use request::{MAX_OPERATIONS, MemoryBatch, MemoryOperation};
 pub use results::{BatchStatus, OperationResult};
+
+/// Contents or versions that a batch reads concurrently.
+const READS_AT_ONCE: usize = 10;
 
 /// The changes of a batch.
 struct Batch {
@@ -211,6 +216,8 @@ impl Change for Batch {
             decided.push(self.decide_one(write, &found, &by_path, operation).await?);
         }
         drop(by_path);
+        let decided: Vec<_> = decided.into_iter().map(|decided| or_anew(write, decided).boxed()).collect();
+        let decided: Vec<Decided> = stream::iter(decided).buffered(READS_AT_ONCE).try_collect().await?;
         Ok(BatchRead { found, decided })
     }
 
@@ -227,7 +234,7 @@ impl Change for Batch {
                     let change = proposal.changes.first();
                     change.and_then(Proposed::head).map(|head| head.memory_id)
                 }
-                Ok(Decision::Pin(memory, expiry)) => {
+                Ok(Decision::Pin(memory, expiry, _)) => {
                     let is_applied = expiry.is_applied_to(memory);
                     let expiry = if is_applied { ExpiryChange::default() } else { *expiry };
                     sets_expiry |= !is_applied;
@@ -317,6 +324,14 @@ impl Batch {
         let error = self.operations[*place].refusal(write.principal, error);
         self.refused().insert(*place, error);
         Ok(())
+    }
+}
+
+/// If an operation keeps a memory's content and this content is lost, stores it again.
+async fn or_anew(write: &Write<'_>, decided: Decided) -> Result<Decided, EngineError> {
+    match decided {
+        Ok(decision) => write.or_anew(decision).await.map(Ok),
+        Err(refusal) => Ok(Err(refusal)),
     }
 }
 

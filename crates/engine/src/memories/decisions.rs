@@ -1,5 +1,7 @@
 //! The decisions of the API: what a request does to the state that was read.
 
+use std::sync::Arc;
+
 use keepsake_core::sensitive::Listed;
 use keepsake_core::{Content, ContentHash, DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
 use keepsake_index::{
@@ -10,7 +12,9 @@ use keepsake_index::{
 use super::requests::check_expiry;
 use super::{OnTaken, Precondition};
 use crate::EngineError;
-use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposed, Refusal, VersionRead, Write};
+use crate::write::{
+    Change, Decision, NewContent, NewState, Origin, Proposal, Proposed, Refusal, VersionRead, Write,
+};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {
@@ -141,11 +145,10 @@ impl Update {
         }
         check_expiry(&self.expiry, self.now)?;
         let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
-        let new_content = self.content.as_ref();
-        let new_content = new_content.filter(|content| content.hash() != head.sha256);
+        let keeps_content = self.content.as_ref().is_none_or(|content| content.hash() == head.sha256);
         // A retry of an applied update finds every requested value in place.
         let is_applied = is_at_path
-            && new_content.is_none()
+            && keeps_content
             && (self.path.is_some() || self.content.is_some())
             && self.expiry.is_applied_to(memory);
         match self.precondition {
@@ -159,16 +162,21 @@ impl Update {
             Some(Precondition::NotExists) if is_at_path => return Ok(Decision::pin_unchanged(memory)),
             _ => {}
         }
-        if is_at_path && new_content.is_none() {
-            return Ok(Decision::Pin(memory.clone(), self.expiry));
-        }
         let to = NewState {
             path: self.path.clone().unwrap_or_else(|| head.path.clone()),
-            content: new_content.map_or(NewContent::Kept, |content| NewContent::Exact(content.clone())),
+            content: match &self.content {
+                // Also if it is the same, which may be lost; a move leaves it as it is.
+                Some(content) if is_at_path || !keeps_content => NewContent::Exact(content.clone()),
+                _ => NewContent::Kept,
+            },
             expiry: self.expiry,
         };
-        let from = Origin::Live(head.clone());
-        Ok(Decision::change(Some(store), Proposed { from, to: Some(to) }))
+        let proposal = Proposal::of(Some(store), Proposed { from: Origin::Live(head.clone()), to: Some(to) });
+        if is_at_path && keeps_content {
+            let anew = self.content.is_some().then(|| Box::new(proposal));
+            return Ok(Decision::Pin(memory.clone(), self.expiry, anew));
+        }
+        Ok(Decision::Commit(proposal))
     }
 }
 
@@ -245,7 +253,12 @@ impl Change for Restored {
             MemoryTarget::Live(memory)
                 if memory.head.path == *path && memory.head.sha256 == content.sha256 =>
             {
-                return Ok(Decision::pin_unchanged(memory));
+                let anew = read.text.as_ref().map(|text| {
+                    let content = NewContent::Restored(content, Arc::clone(text));
+                    let restored = Proposed::store(Origin::Live(memory.head.clone()), path.clone(), content);
+                    Box::new(Proposal::of(Some(read.store), restored))
+                });
+                return Ok(Decision::Pin(memory.clone(), ExpiryChange::default(), anew));
             }
             MemoryTarget::Live(Memory { head, .. }) if expected.is_some_and(|hash| hash != head.sha256) => {
                 return Err(content_differs(head));

@@ -8,7 +8,7 @@ use keepsake_index::{Expiry, Memory, MemoryItem, MemoryPage, MemoryTarget, Store
 
 use super::Receipt;
 use crate::access::AccessTimes;
-use crate::content::{Contents, MAX_READS, blob_missing};
+use crate::content::{ContentLoss, Contents, MAX_READS, missing};
 use crate::context::Context;
 use crate::{EngineError, Principal};
 
@@ -33,12 +33,22 @@ pub struct ShownMemory {
     pub memory: Memory,
     /// Its content, if requested.
     pub content: Option<Arc<str>>,
+    /// Why the requested content is not there.
+    pub lost: Option<ContentLoss>,
     /// When it was last read.
     pub last_accessed_at: Option<Timestamp>,
     /// When it would expire without another read; `None`: never.
     pub expires_at: Option<Timestamp>,
     /// Which parts may be shown; `None`: all.
     pub receipt: Option<Receipt>,
+}
+
+impl ShownMemory {
+    /// The error of the requested content that is not there.
+    pub fn content_error(&self) -> Option<EngineError> {
+        let head = &self.memory.head;
+        self.lost.map(|loss| loss.error(head.path.as_str(), head.version_id))
+    }
 }
 
 /// One item of a listing.
@@ -97,6 +107,7 @@ impl Reader {
             last_accessed_at,
             memory,
             content: None,
+            lost: None,
             receipt: None,
         }
     }
@@ -118,7 +129,8 @@ impl Reader {
         }
     }
 
-    /// Shows a memory, unless it no longer exists at its path.
+    /// Shows a memory in a list, unless it no longer exists at its path. A content that
+    /// is lost does not hide the other memories.
     pub(super) async fn memory(
         &self,
         principal: &Principal,
@@ -132,7 +144,13 @@ impl Reader {
         let shown = self.show(principal, store_id, expiry, memory);
         let shown = match view {
             View::Basic => Some(shown),
-            View::Full => self.with_content(principal, store, shown).await?,
+            View::Full => match self.with_content(principal, store, shown.clone()).await {
+                Ok(shown) => shown,
+                Err(error) => match ContentLoss::of(&error) {
+                    Some(loss) => Some(ShownMemory { lost: Some(loss), ..shown }),
+                    None => return Err(error),
+                },
+            },
         };
         // A memory that was moved meanwhile belongs elsewhere in the order.
         let shown = shown.filter(|shown| shown.memory.head.path == path);
@@ -165,7 +183,7 @@ impl Reader {
                 return Ok(None);
             };
             if memory.head.blob_id == shown.memory.head.blob_id {
-                return Err(blob_missing(tenant_id, store_id, memory_id));
+                return Err(missing(tenant_id, store_id, &memory.head));
             }
             store = found.store;
             shown = self.show(principal, store_id, found.expiry, memory);

@@ -17,6 +17,8 @@ pub struct NewMemory {
     pub path: String,
     /// Its content.
     pub content: String,
+    /// Whether it never expires; `None`: it may, or as the replaced memory.
+    pub pinned: Option<bool>,
     /// Its expiry time; `None`: none, or that of the replaced memory.
     pub expires_at: Option<ExpiresAt>,
     /// What to do when a memory exists at the path.
@@ -99,7 +101,7 @@ pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
     let Some(path) = prefix.strip_suffix('/') else {
         return Err(invalid("must end with `/`".to_owned()));
     };
-    let path = MemoryPath::parse(path).map_err(|rule| invalid(rule.to_string()))?;
+    let path = MemoryPath::parse_normalised(path).map_err(|rule| invalid(rule.to_string()))?;
     Ok(path.as_dir())
 }
 
@@ -184,7 +186,8 @@ pub(super) fn check_expiry(change: &ExpiryChange, now: Timestamp) -> Result<(), 
 }
 
 pub(super) fn parse_path(path: &str) -> Result<MemoryPath, EngineError> {
-    MemoryPath::parse(path).map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })
+    MemoryPath::parse_normalised(path)
+        .map_err(|rule| EngineError::Invalid { field: "path", rule: rule.to_string() })
 }
 
 pub(super) fn parse_content(principal: &Principal, text: String) -> Result<Content, EngineError> {

@@ -76,7 +76,8 @@ impl SessionEvents {
         Some(SessionEvent {
             tenant_id: principal.tenant_id,
             session_id,
-            event_id: EventId::from_uuid(self.context.ids.uuid(at)),
+            // A follower goes on from the time in the id of the last event that it has.
+            event_id: EventId::from_uuid(self.context.ids.uuid_at(at)),
             at,
             name: if is_name(name) { name } else { UNNAMED }.to_owned(),
             input,

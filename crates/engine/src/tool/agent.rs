@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
-use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, read};
+use keepsake_core::tool::agent::{
+    AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, fitting_entries, read,
+};
 use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
 use super::changes::ToolChanges;
-use super::{Stop, ToolAnswer, ToolCall, settle};
+use super::{Stop, ToolAnswer, ToolCall, of_read, settle};
 use crate::access::AccessTimes;
 use crate::content::{Contents, Found};
 use crate::context::Context;
@@ -136,7 +138,8 @@ impl AgentTools {
                 Ok(AgentResult::List(listing.await?))
             }
             AgentCall::Read { path, offset, limit } => {
-                let found = self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await?.1;
+                let found = self.contents.at_path(principal.tenant_id, store_id, path.memory(), 0).await;
+                let (_, found) = found.map_err(of_read(&path))?;
                 let (head, text) = match found {
                     Found::Memory(head, text) => (head, text),
                     Found::Directory(_) => return Err(is_directory(&path).into()),
@@ -173,7 +176,7 @@ impl AgentTools {
         let query =
             SearchQuery { query, path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()), page };
         let found = self.search.find(principal, &store_ids, &query).await;
-        let Page { items, next } = found.map_err(for_the_model)?;
+        let Page { items, mut next } = found.map_err(for_the_model)?;
         let named = |store_id, memory: &MemoryPath| {
             let of_hit = |(_, mounted): &(_, Mounted)| mounted.store_id == store_id;
             match mounts.iter().find(of_hit) {
@@ -181,13 +184,19 @@ impl AgentTools {
                 _ => path.display_of(memory),
             }
         };
-        let hit = |hit: SearchHit| Hit {
+        let hit = |hit: &SearchHit| Hit {
             path: named(hit.store_id, &hit.path),
             score: hit.score,
             line: hit.line,
-            snippet: hit.snippet,
+            snippet: hit.snippet.clone(),
         };
-        Ok(AgentResult::Search(Hits { hits: items.into_iter().map(hit).collect(), next_page: next }))
+        let mut hits: Vec<Hit> = items.iter().map(hit).collect();
+        let fitting = fitting_entries(hits.iter().map(Hit::to_text), principal.limits.max_view_chars);
+        if fitting < hits.len() {
+            hits.truncate(fitting);
+            next = Some(self.search.page_after(principal, &store_ids, &query, &items[fitting - 1]).await?);
+        }
+        Ok(AgentResult::Search(Hits { hits, next_page: next }))
     }
 
     async fn list(
@@ -224,13 +233,14 @@ impl AgentTools {
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
         }
+        let mut entries: Vec<ListingEntry> = items.iter().map(|item| entry(path, item)).collect();
+        let texts = entries.iter().map(ListingEntry::to_text);
+        let fitting = fitting_entries(texts, principal.limits.max_view_chars);
+        let limit = limit.min(u32::try_from(fitting).unwrap_or(u32::MAX));
         let position = |item: &MemoryItem| item.path().as_bytes().to_vec();
         let Page { items, next } = cursors.page(query, items, limit, position).await?;
-        Ok(Listing {
-            path: path.display().to_owned(),
-            entries: items.into_iter().map(|item| entry(path, item)).collect(),
-            next_page: next,
-        })
+        entries.truncate(items.len());
+        Ok(Listing { path: path.display().to_owned(), entries, next_page: next })
     }
 
     async fn why_nothing_is_below(
@@ -298,13 +308,13 @@ fn missing(path: &ToolPath) -> ToolError {
 }
 
 /// Converts an item to an entry with the tool's path.
-fn entry(path: &ToolPath, item: MemoryItem) -> ListingEntry {
+fn entry(path: &ToolPath, item: &MemoryItem) -> ListingEntry {
     match item {
         MemoryItem::Memory { memory, first_line } => ListingEntry::File {
             path: path.display_of(&memory.head.path),
             content_size_bytes: memory.head.size_bytes,
             updated_at: memory.updated_at.to_rfc3339(),
-            first_line,
+            first_line: first_line.clone(),
         },
         MemoryItem::Prefix(directory) => ListingEntry::Directory {
             path: directory

@@ -8,9 +8,11 @@ use keepsake_core::tool::{Command, Edit, ToolError, ToolPath};
 use keepsake_core::{ContentError, ContentHash, MemoryPath, StoreId};
 use keepsake_index::{Change as Committed, Guard, Head};
 use keepsake_telemetry::Conflict;
+use serde::Serialize;
 
 use super::replay::Replay;
-use super::{Stop, ToolCall, settle};
+use super::{Stop, ToolCall, of_read, settle};
+use crate::access::AccessTimes;
 use crate::content::Contents;
 use crate::context::Context;
 use crate::write::{
@@ -19,8 +21,8 @@ use crate::write::{
 };
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
-/// A call that changes files.
-pub(super) trait ToolChange: Send + Sync {
+/// A call that changes files. As JSON, it shows whether another call is the same.
+pub(super) trait ToolChange: Serialize + Send + Sync {
     /// The result for the model.
     type Answer: Send;
 
@@ -62,6 +64,7 @@ pub(crate) struct ToolChanges {
     context: Arc<Context>,
     contents: Arc<Contents>,
     writer: Arc<Writer>,
+    access: AccessTimes,
     calls: IdempotentCalls,
 }
 
@@ -70,9 +73,10 @@ impl ToolChanges {
         context: Arc<Context>,
         contents: Arc<Contents>,
         writer: Arc<Writer>,
+        access: AccessTimes,
         calls: IdempotentCalls,
     ) -> Self {
-        Self { context, contents, writer, calls }
+        Self { context, contents, writer, access, calls }
     }
 
     /// Makes the change of a tool call, to its end even when this future is dropped.
@@ -88,7 +92,7 @@ impl ToolChanges {
         let session_id = mounts.session_id().or(principal.session_id());
         let idempotency = call.idempotency.or_else(|| {
             let id = call.tool_use_id.as_deref()?;
-            Some(self.calls.of_tool_call(principal, session_id, store_id, tool, id, &call.input))
+            Some(self.calls.of_tool_call(principal, session_id, store_id, tool, id, &change))
         });
         let (changes, owner) = (self.clone(), Arc::clone(principal));
         self.context
@@ -106,6 +110,13 @@ impl ToolChanges {
                 let made = written.changes.first().map(made_by);
                 let max_chars = write.principal.limits.max_view_chars;
                 return change.0.answer(written.edit.as_ref(), made, max_chars);
+            }
+            Ok(Outcome::Same(head, edit)) => {
+                // No version shows that the memory is in use.
+                self.access.note_read(write.principal, write.store_id, head.memory_id);
+                let content = Some((head.sha256, head.size_bytes));
+                let made = MadeVersion { memory_id: head.memory_id, content, is_new: false };
+                return change.0.answer(Some(&*edit), Some(made), write.principal.limits.max_view_chars);
             }
             Ok(Outcome::Unchanged(..) | Outcome::Nothing(_)) => {
                 return Err(EngineError::Internal("a tool changed nothing").into());
@@ -151,7 +162,8 @@ impl<T: ToolChange> Change for FileChange<T> {
 
     async fn read(&self, write: &Write<'_>) -> Result<PathRead, Stop> {
         let reads = self.0.reads()?;
-        Ok(write.path(self.0.path().memory(), reads).await?)
+        let path = self.0.path();
+        write.path(path.memory(), reads).await.map_err(of_read(path))
     }
 
     fn decide(&self, read: &PathRead) -> Result<Decision, Stop> {
@@ -247,8 +259,8 @@ impl ToolChange for Command {
         self.edit(before)
     }
 
-    fn answer(&self, edit: Option<&Edit>, _: Option<MadeVersion>, _: u64) -> Result<String, Stop> {
-        let message = self.message(edit);
+    fn answer(&self, edit: Option<&Edit>, _: Option<MadeVersion>, max_chars: u64) -> Result<String, Stop> {
+        let message = self.message(edit, max_chars);
         message.ok_or_else(|| EngineError::Internal("a view was taken for a change").into())
     }
 }

@@ -9,7 +9,7 @@ use keepsake_core::tool::{
 use keepsake_index::{Directory, Scope};
 
 use super::changes::ToolChanges;
-use super::{MEMORY_TOOL, Stop, ToolAnswer, ToolCall, settle};
+use super::{MEMORY_TOOL, Stop, ToolAnswer, ToolCall, of_read, settle};
 use crate::access::AccessTimes;
 use crate::content::{Contents, Found};
 use crate::context::Context;
@@ -150,7 +150,7 @@ impl MemoryTool {
         store_id: StoreId,
         command: &Command,
     ) -> Result<String, Stop> {
-        let Command::View { path, view_range } = command else {
+        let Command::View { path, view_range, offset } = command else {
             return Err(EngineError::Internal("a change was taken for a view").into());
         };
         let (tenant_id, max_chars) = (principal.tenant_id, principal.limits.max_view_chars);
@@ -158,16 +158,20 @@ impl MemoryTool {
         // character. Real names are longer, so fewer entries usually suffice.
         let most_entries = max_entries_shown(path, max_chars).max(1);
         let likely_entries = (most_entries / 8 * 5).max(1);
-        let mut found = self.contents.at_path(tenant_id, store_id, path.memory(), likely_entries).await?.1;
+        let read = async |entries| {
+            let found = self.contents.at_path(tenant_id, store_id, path.memory(), entries).await;
+            found.map(|(_, found)| found).map_err(of_read(path))
+        };
+        let mut found = read(likely_entries).await?;
         if let Found::Directory(directory) = &found
             && !fills(path, directory, max_chars)
         {
-            found = self.contents.at_path(tenant_id, store_id, path.memory(), most_entries).await?.1;
+            found = read(most_entries).await?;
         }
         match found {
             Found::Missing => Err(ToolError::NotFoundView { path: path.display().to_owned() }.into()),
             Found::Memory(head, text) => {
-                let shown = view_file(path, &text, *view_range, max_chars)?;
+                let shown = view_file(path, &text, *view_range, *offset, max_chars)?;
                 self.access.note_read(principal, store_id, head.memory_id);
                 Ok(shown)
             }

@@ -4,7 +4,8 @@
 //! and the version that it created leads to the previous content. Edits are
 //! pure functions, so applying the edit again yields the same answer as the
 //! first time. The stored hash shows whether something was redacted: it is the
-//! hash of the content as sent, or the hash of that content after redaction.
+//! hash of the content as sent, or the hash of that content after redaction. A
+//! call that changed nothing has recorded the version that it left as it was.
 
 use std::sync::Arc;
 
@@ -39,9 +40,15 @@ impl Replay<'_> {
         let Some(version) = self.version(seq).await? else {
             return call.answer(None, None, max_chars);
         };
-        let before = self.content_before(&version).await?;
-        let edit = call.edit(before.as_deref()).ok().flatten();
-        let edit = edit.and_then(|edit| self.as_stored(edit, before.as_deref(), &version));
+        let before = match version.prev_seq {
+            Some(prev_seq) => self.content_of(self.version(prev_seq).await?.as_ref()).await?,
+            None => None,
+        };
+        let mut edit = self.edit_of(call, before.as_deref(), &version);
+        if edit.is_none() {
+            let same = self.content_of(Some(&version)).await?;
+            edit = self.edit_of(call, same.as_deref(), &version);
+        }
         let made = MadeVersion {
             memory_id: version.memory_id,
             content: version.content.map(|content| (content.sha256, content.size_bytes)),
@@ -50,8 +57,10 @@ impl Replay<'_> {
         call.answer(edit.as_ref(), Some(made), max_chars)
     }
 
-    /// The edit that created `version`; `None`: it can no longer be determined.
-    fn as_stored(&self, edit: Edit, before: Option<&str>, version: &Version) -> Option<Edit> {
+    /// The edit of a content to that of `version`; `None`: the call makes another one, or it
+    /// can no longer be determined.
+    fn edit_of<T: ToolChange>(&self, call: &T, before: Option<&str>, version: &Version) -> Option<Edit> {
+        let edit = call.edit(before).ok().flatten()?;
         let stored = version.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
             return Some(edit);
@@ -61,13 +70,9 @@ impl Replay<'_> {
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }
 
-    /// The content before a version, while it is kept.
-    async fn content_before(&self, version: &Version) -> Result<Option<Arc<str>>, EngineError> {
-        let Some(prev_seq) = version.prev_seq else {
-            return Ok(None);
-        };
-        let before = self.version(prev_seq).await?;
-        let Some(content) = before.and_then(|before| before.content) else {
+    /// The content of a version, while it is kept.
+    async fn content_of(&self, version: Option<&Version>) -> Result<Option<Arc<str>>, EngineError> {
+        let Some(content) = version.and_then(|version| version.content) else {
             return Ok(None);
         };
         // Without the cache: this is rare, and no purge epoch is known here.

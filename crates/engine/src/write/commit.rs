@@ -81,6 +81,13 @@ impl Write<'_> {
             Ok(checked) => checked,
             Err(refusal) => return Ok(Attempt::Refused(refusal)),
         };
+        if let ([change], [Some(Text::New(content))], Some(edit)) =
+            (proposal.changes.as_slice(), checked.texts.as_slice(), &checked.edit)
+            && let Some(head) = change.same(content)
+            && self.is_stored(proposal.store, head).await?
+        {
+            return self.keep(head, edit.clone()).await;
+        }
         let (computations, tenant_id) = (&self.context().computations, self.principal.tenant_id);
         let rows = search_rows(computations, tenant_id, checked.texts.clone()).await?;
         let prepare_all = || -> Vec<Prepared> {

@@ -122,10 +122,7 @@ impl Write<'_> {
             return Ok(Verdict::Keep(Some(policy)));
         }
         let before = match before {
-            Some((store, head)) => {
-                let contents = &self.writer.contents;
-                contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await?
-            }
+            Some((store, head)) => self.stored(store, head).await?,
             None => None,
         };
         let findings = context.scanner.scan_change(before.as_deref(), after);

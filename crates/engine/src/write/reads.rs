@@ -7,7 +7,7 @@ use keepsake_index::{FoundMemories, FoundMemory, Head, Lookup, StoreState, Targe
 
 use super::Write;
 use crate::EngineError;
-use crate::content::Found;
+use crate::content::{ContentLoss, Found};
 
 /// The objects to read for the change of a path.
 #[derive(Debug, Clone, Copy)]
@@ -169,6 +169,32 @@ impl Write<'_> {
         let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
         let found = index.memories.find_all(tenant_id, self.store_id, ids, paths).await?;
         found.ok_or(EngineError::StoreNotFound)
+    }
+
+    /// The content of a memory that a change replaces; `None`: it is lost, which must not
+    /// keep a new content from being stored.
+    pub(super) async fn stored(
+        &self,
+        store: StoreState,
+        head: &Head,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
+        match contents.of_head(tenant_id, self.store_id, store.purge_epoch, head).await {
+            Err(error) if ContentLoss::of(&error).is_some() => Ok(None),
+            content => content,
+        }
+    }
+
+    /// Whether the content of a memory in a store that was read is not lost.
+    pub(super) async fn is_stored(
+        &self,
+        store: Option<StoreState>,
+        head: &Head,
+    ) -> Result<bool, EngineError> {
+        match store {
+            Some(store) => Ok(self.stored(store, head).await?.is_some()),
+            None => Ok(true),
+        }
     }
 
     /// Reads a version, its memory and its content.

@@ -137,8 +137,15 @@ async fn cookie_is_valid_on_every_replica_until_it_expires(setup: TestEngine) {
     let opened = other.sign_ins.open(Audience::Tenant, &cookie).await.unwrap().unwrap();
     assert_eq!(opened, signed_in);
     assert!(!format!("{cookie} {opened:?}").contains(CREDENTIAL));
-    let token = sign_ins.form_token(&signed_in).await.unwrap();
-    assert_eq!(other.sign_ins.form_token(&opened).await.unwrap(), token);
+    let token = sign_ins.form_token(Audience::Tenant, &signed_in).await.unwrap();
+    assert_eq!(other.sign_ins.form_token(Audience::Tenant, &opened).await.unwrap(), token);
+    for (audience, sent, is_one) in [
+        (Audience::Tenant, token.as_str(), true),
+        (Audience::SignInForm, &token, false),
+        (Audience::Tenant, &token[1..], false),
+    ] {
+        assert_eq!(other.sign_ins.is_form_token(audience, sent).await.unwrap(), is_one, "{sent}");
+    }
     setup.clock.advance(short_of(SIGN_IN_LIFE, SECOND));
     assert!(sign_ins.open(Audience::Tenant, &cookie).await.unwrap().is_some());
     setup.clock.advance(SECOND);

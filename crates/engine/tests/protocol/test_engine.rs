@@ -440,7 +440,7 @@ pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
 
 type Hooked = BoxFuture<'static, Result<(), BlobError>>;
 
-/// A hook that does this at its first call. What it does may call the hook again.
+/// A hook that awaits `act` at its first call only; `act` may call the hook again.
 pub(crate) fn once(
     act: impl Future<Output = ()> + Send + 'static,
 ) -> impl Fn(&BlobKey) -> Hooked + Send + Sync + 'static {
@@ -469,6 +469,7 @@ pub(crate) fn new_memory(path: &str, content: &str) -> NewMemory {
     NewMemory {
         path: path.to_owned(),
         content: content.to_owned(),
+        pinned: None,
         expires_at: None,
         on_taken: OnTaken::Refuse,
         view: View::Basic,
@@ -498,7 +499,7 @@ pub(crate) fn pin(pinned: bool) -> MemoryEdit {
 
 pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
     let Value::Object(input) = input else { panic!("an input is an object") };
-    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input, idempotency: None }
+    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input, not_unicode: None, idempotency: None }
 }
 
 pub(crate) fn create(path: &str, text: &str) -> Value {

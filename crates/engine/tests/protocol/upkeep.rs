@@ -1,4 +1,4 @@
-//! Upkeep: only orphans are swept, what is old is pruned, and a sweep stops before it would
+//! Upkeep: only orphans are swept, old records are pruned, and a sweep stops before it would
 //! lose data.
 
 use std::future::ready;

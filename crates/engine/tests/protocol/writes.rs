@@ -240,6 +240,7 @@ fn creation(path: &str, content: &str) -> MemoryOperation {
         path: path.to_owned(),
         content: content.to_owned(),
         pinned: None,
+        expires_at: None,
         on_taken: OnTaken::Refuse,
         expected: None,
     }
@@ -257,6 +258,7 @@ async fn batch_that_lost_a_race_is_retried(setup: TestEngine) {
         content: Some("ours".to_owned()),
         path: None,
         pinned: None,
+        expires_at: None,
         precondition: Some(Precondition::ContentSha256(ContentHash::of(b"one"))),
     };
     let operations = vec![ours, creation("/b", "ours"), creation("/c", "ours")];

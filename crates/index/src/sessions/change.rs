@@ -233,11 +233,11 @@ impl Session {
             Detail::Archive => session.archived_at = Some(self.archived_at.unwrap_or(now)),
             _ if self.archived_at.is_some() => return Err(SessionRefusal::Archived),
             Detail::Describe { title, metadata, metadata_pairs_limit } => {
-                session.describe(title.as_ref(), metadata, *metadata_pairs_limit)?
+                session.describe(title.as_ref(), metadata, *metadata_pairs_limit)?;
             }
             Detail::Attach(new) => session.attach(new, store, now).map_err(SessionRefusal::Attachment)?,
             Detail::Reattach { name, access, instructions } => {
-                session.reattach(*name, *access, instructions.as_ref(), now)?
+                session.reattach(*name, *access, instructions.as_ref(), now)?;
             }
             Detail::Detach(name) => {
                 session.attachments.retain(|attachment| !name.is_of(attachment));

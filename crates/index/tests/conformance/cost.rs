@@ -290,7 +290,7 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
             watched.watch("find a memory", 10, place.memory("/d7/f100007")).await;
         }
         if matches!(round, 1 | 9) {
-            // What plans and the filling read has been counted.
+            // Drops the counts with rows that the planner and the filling read.
             watched.least.clear();
         }
     }

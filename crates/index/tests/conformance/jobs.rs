@@ -43,13 +43,13 @@ async fn memories(place: &Place, count: u32) -> Vec<MemoryId> {
     made
 }
 
-fn micros(seconds: i64) -> Option<String> {
-    Some(after_seconds(seconds).as_micros().to_string())
+fn micros(seconds: i64) -> String {
+    after_seconds(seconds).as_micros().to_string()
 }
 
 /// A row of a memory that was last read and active in a second.
 fn access(seconds: i64, read_by: u128) -> TextRow {
-    vec![micros(seconds), Some(reader(read_by).id()), micros(seconds)]
+    [micros(seconds), reader(read_by).id(), micros(seconds)].map(Some).to_vec()
 }
 
 pub(crate) async fn late_flushes_move_nothing_back(place: Place) {
@@ -69,7 +69,7 @@ async fn access_times_never_move_back(place: Place) {
     flush(&place, &[(first, 20, 2)]).await;
     let mut later_active = [access(20, 2), access(30, 3)];
     for row in &mut later_active {
-        row[2] = micros(100);
+        row[2] = Some(micros(100));
     }
     assert_eq!(access_times(&place).await, later_active);
 
@@ -174,7 +174,7 @@ pub(crate) async fn lease_has_one_owner_until_it_ends(place: Place) {
     let runs =
         "SELECT CAST(slot AS TEXT), CAST(started_at AS TEXT), CAST(ended_at AS TEXT), error FROM job_run";
     let runs = place.raw.rows(runs, &[]).await;
-    assert_eq!(runs, [vec![micros(0), micros(60), micros(590), None]]);
+    assert_eq!(runs, [[Some(micros(0)), Some(micros(60)), Some(micros(590)), None]]);
 
     let lease = Lease { index: &place.index, job: "a job of a clock that was ahead" };
     let ahead = lease.claim(0, ONE, 400 * 86_400).await.unwrap();

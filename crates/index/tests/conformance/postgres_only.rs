@@ -169,7 +169,7 @@ async fn roles_that_serve_are_bound_by_security_that_every_tenant_table_has() {
     }
 }
 
-/// On a server of its own, since roles are those of a whole server.
+/// The test has its own Postgres server, since all databases of a server share its roles.
 #[tokio::test]
 async fn login_without_the_roles_is_unmigrated_and_an_owner_without_superpowers_serves() {
     let postgres = OwnedPostgres::start().await;

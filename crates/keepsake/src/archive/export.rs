@@ -1,6 +1,6 @@
 //! `keepsake export`
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -23,10 +23,11 @@ use super::history;
 use super::packed::{self, Packed};
 use super::progress::Progress;
 use crate::cli::ExportArgs;
+use crate::data_dir::unusable;
 use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
-use crate::whole_store::{self, Reader};
+use crate::whole_store::{self, Read, Reader};
 
 /// In the folder of an unfinished export; names the store.
 const MARKER: &str = "export.json";
@@ -60,15 +61,20 @@ pub(super) struct Exported {
     pub(super) manifest: Manifest,
     /// Memories that were left out.
     refused: usize,
+    /// Older versions without their content.
+    missing: usize,
 }
 
 impl Exported {
     /// # Errors
-    /// [`Failure`] if memories were left out.
+    /// [`Failure`] if memories, or contents of versions, were left out.
     pub(super) fn result(&self) -> Result<(), Failure> {
-        match self.refused {
-            0 => Ok(()),
-            refused => Err(Failure::new(format!("{refused} memories were left out"))),
+        match (self.refused, self.missing) {
+            (0, 0) => Ok(()),
+            (refused, 0) => Err(Failure::new(format!("{refused} memories were left out"))),
+            (refused, missing) => Err(Failure::new(format!(
+                "{refused} memories and the contents of {missing} older versions were left out"
+            ))),
         }
     }
 }
@@ -94,16 +100,21 @@ pub(super) async fn write_to(
     let memories = Memories::read(connection, &mut folder, total).await?;
     let index = &memories.index;
     let versions = if has_versions {
-        Some(history::read(connection, &mut folder, &index.contents()).await?)
+        Some(history::read(connection, &mut folder, &index.contents(), &memories.refused).await?)
     } else {
         None
     };
     let counts = index.counts(versions.as_ref().map_or(0, |versions| versions.count));
+    let of_versions = versions.as_ref().map(|versions| versions.missing.clone()).unwrap_or_default();
+    let (refused, missing) = (memories.refused.len(), of_versions.len());
+    let left_out = memories.refused.values().cloned().chain(of_versions).collect();
     let mut files = index.files();
-    for blob in versions.iter().flat_map(|versions| &versions.blobs) {
-        files.entry(blob.clone()).or_default();
-    }
+    let past = versions.iter().flat_map(|versions| &versions.blobs);
+    let past: BTreeSet<_> = past.filter(|blob| !files.contains_key(*blob)).cloned().collect();
+    let current: Vec<_> = files.clone().into_iter().collect();
+    files.extend(past.iter().map(|blob| (blob.clone(), 0)));
     remove_others(&folder, &files)?;
+    let files: Vec<_> = current.into_iter().chain(past.into_iter().map(|blob| (blob, 0))).collect();
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: FORMAT_VERSION,
@@ -112,10 +123,11 @@ pub(super) async fn write_to(
         counts,
         index_sha256: write_list(&folder, INDEX, index.entries())?,
         versions_sha256: versions.map(|versions| versions.sha256),
+        left_out,
     };
     folder.write(MANIFEST, manifest.to_text().as_bytes())?;
     finish(&folder, target, manifest.versions_sha256.is_some(), &files)?;
-    Ok(Exported { manifest, refused: memories.refused.len() })
+    Ok(Exported { manifest, refused, missing })
 }
 
 /// Whether a folder is an export that was stopped.
@@ -137,22 +149,21 @@ struct Marker {
 /// Creates the folder of an unfinished export, or opens the one of an earlier run.
 fn open_partial(target: &Path, partial: &Path, store_id: &str, access: Access) -> Result<Folder, Failure> {
     let conflict = |text: String| Err(Failure::of_class(FailureClass::Conflict, text));
-    let failed = || Failure::of(format!("{} cannot be made", partial.display()));
     if fs::symlink_metadata(target).is_ok() {
         return conflict(format!("{} exists: choose another name", target.display()));
     }
     match DirBuilder::new().mode(access.directory_mode()).create(partial) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made.map_err(failed())?,
+        made => made.map_err(unusable(partial))?,
     }
-    let is_folder = fs::symlink_metadata(partial).map_err(failed())?.is_dir();
+    let is_folder = fs::symlink_metadata(partial).map_err(unusable(partial))?.is_dir();
     let taken =
         || format!("{} exists and is not an unfinished export: choose another name", partial.display());
     if !is_folder {
         return conflict(taken());
     }
     let mut folder = Folder::open(partial, access)?;
-    let is_empty = fs::read_dir(partial).map_err(failed())?.next().is_none();
+    let is_empty = fs::read_dir(partial).map_err(unusable(partial))?.next().is_none();
     if is_empty {
         let marker = json!({"memory_store_id": store_id});
         folder.write(MARKER, marker.to_string().as_bytes())?;
@@ -181,8 +192,9 @@ struct Shown {
     content_size_bytes: u64,
     created_at: String,
     updated_at: String,
+    /// Its own; `expires_at` of the API may be the end of the store's period.
     #[serde(default)]
-    expires_at: Option<String>,
+    expiry_time: Option<String>,
     #[serde(default)]
     pinned: Option<bool>,
 }
@@ -191,8 +203,8 @@ struct Shown {
 #[derive(Default)]
 struct Memories {
     index: Index,
-    /// The ids of memories whose path is none.
-    refused: HashSet<String>,
+    /// Why memories are left out, by id: their path is none, or their content is missing.
+    refused: BTreeMap<String, String>,
 }
 
 /// Reads the memories of a store into a folder.
@@ -213,8 +225,9 @@ impl Reader for Reading<'_> {
     async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
         let (client, store) = (&self.connection.client, self.connection.path(&[]));
         match whole_store::read(client, &store, id, "full").await? {
-            Some(memory) => self.memories.write(self.folder, &memory, None)?,
-            None => self.memories.index.remove(id),
+            Read::Memory(memory) => self.memories.write(self.folder, &memory, None)?,
+            Read::Deleted => self.memories.index.remove(id),
+            Read::ContentMissing(reason) => self.memories.leave_out(id, &reason),
         }
         Ok(())
     }
@@ -264,13 +277,24 @@ impl Memories {
                     break;
                 };
                 progress.add(1);
-                if let Some(Fetched { memory, listed }) = fetched? {
-                    memories.write(folder, &memory, Some(listed))?;
+                let Fetched { id, read, listed } = fetched?;
+                match read {
+                    Read::Memory(memory) => memories.write(folder, &memory, Some(listed))?,
+                    Read::Deleted => {}
+                    Read::ContentMissing(reason) => memories.leave_out(&id, &reason),
                 }
             }
             if is_end {
                 return Ok(memories);
             }
+        }
+    }
+
+    /// Leaves a memory out, and says so once.
+    fn leave_out(&mut self, id: &str, reason: &str) {
+        self.index.remove(id);
+        if self.refused.insert(id.to_owned(), format!("{id}: {reason}")).is_none() {
+            notice(&format!("left out {}: {}", printable(id), printable(reason)));
         }
     }
 
@@ -280,10 +304,7 @@ impl Memories {
         let path = match MemoryPath::parse(&memory.path) {
             Ok(path) => path,
             Err(error) => {
-                if self.refused.insert(memory.id.clone()) {
-                    let (id, path) = (printable(&memory.id), printable(&memory.path));
-                    notice(&format!("left out {id}: its path {path} {error}"));
-                }
+                self.leave_out(&memory.id, &format!("its path {} {error}", memory.path));
                 return Ok(None);
             }
         };
@@ -320,6 +341,7 @@ impl Memories {
     }
 
     fn record(&mut self, memory: &Shown, name: String) {
+        self.refused.remove(&memory.id);
         self.index.record(Entry {
             path: memory.path.clone(),
             id: memory.id.clone(),
@@ -328,7 +350,7 @@ impl Memories {
             size_bytes: memory.content_size_bytes,
             created_at: memory.created_at.clone(),
             updated_at: memory.updated_at.clone(),
-            expires_at: memory.expires_at.clone(),
+            expires_at: memory.expiry_time.clone(),
             pinned: memory.pinned.unwrap_or_default(),
             file: name.starts_with(BLOBS).then_some(name),
         });
@@ -336,20 +358,17 @@ impl Memories {
 }
 
 struct Fetched {
-    memory: Shown,
+    id: String,
+    read: Read<Shown>,
     /// The path and the file that the memory had in the listing.
     listed: (String, String),
 }
 
-/// Reads a memory with its content; `None`: it was deleted.
-async fn fetch(
-    connection: &StoreConnection,
-    listed: Shown,
-    name: String,
-) -> Result<Option<Fetched>, Failure> {
+/// Reads a memory with its content.
+async fn fetch(connection: &StoreConnection, listed: Shown, name: String) -> Result<Fetched, Failure> {
     let store = connection.path(&[]);
-    let memory = whole_store::read(&connection.client, &store, &listed.id, "full").await?;
-    Ok(memory.map(|memory| Fetched { memory, listed: (listed.path, name) }))
+    let read = whole_store::read(&connection.client, &store, &listed.id, "full").await?;
+    Ok(Fetched { id: listed.id, read, listed: (listed.path, name) })
 }
 
 /// Writes a file of JSON lines; returns its hash.
@@ -384,14 +403,14 @@ fn finish(
     folder: &Folder,
     target: &Path,
     has_versions: bool,
-    files: &BTreeMap<String, u64>,
+    files: &[(String, u64)],
 ) -> Result<(), Failure> {
     let partial = folder.root();
     if packed::is_packed(target) {
         let lists = [Some(MANIFEST), Some(INDEX), has_versions.then_some(VERSIONS)];
         let lists = lists.into_iter().flatten().map(|name| (name, 0));
         let contents = files.iter().map(|(name, modified_at)| (name.as_str(), *modified_at));
-        let packed_files = lists.chain(contents).map(|(name, modified_at)| Packed { name, modified_at });
+        let packed_files = contents.chain(lists).map(|(name, modified_at)| Packed { name, modified_at });
         packed::pack(folder, packed_files, target)?;
         return fs::remove_dir_all(partial)
             .map_err(Failure::of(format_args!("{} cannot be removed", partial.display())));

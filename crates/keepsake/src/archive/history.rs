@@ -1,15 +1,18 @@
 //! The history in an archive.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use keepsake_archive::format::{Hashing, VERSIONS, blob_file};
+use jiff::Timestamp;
+use keepsake_archive::format::{Hashing, VERSIONS, blob_file, without_content};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::ContentHash;
 use serde_json::Value;
 
 use super::folder::Folder;
+use crate::failures::is_content_missing;
+use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
 
 /// The versions as the API lists them, newest first.
@@ -24,9 +27,13 @@ pub(super) struct Versions {
     pub(super) sha256: String,
     /// The files of contents that no memory has now.
     pub(super) blobs: HashSet<String>,
+    /// Why contents are left out that the server does not have any more.
+    pub(super) missing: Vec<String>,
 }
 
-/// Writes `versions.jsonl`, and the contents that are not among the `current` ones.
+/// Writes `versions.jsonl`, and the contents that are not among the `current` ones. The
+/// memories that are `left_out` have no versions; a version whose content is missing is
+/// written as a redacted one.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written or a request fails.
@@ -34,6 +41,7 @@ pub(super) async fn read(
     connection: &StoreConnection,
     folder: &mut Folder,
     current: &HashSet<String>,
+    left_out: &BTreeMap<String, String>,
 ) -> Result<Versions, Failure> {
     let failed = || Failure::of(format!("{VERSIONS} cannot be written"));
     let mut list = BufWriter::new(folder.create(NEWEST_FIRST).map_err(failed())?);
@@ -45,7 +53,9 @@ pub(super) async fn read(
         let listed = pages.next::<Value>().await;
         let listed = listed.map_err(failure_of("the versions cannot be listed"))?;
         let is_end = listed.is_none();
-        if let Some(version) = &listed {
+        let is_kept =
+            |version: &&Value| !version["memory_id"].as_str().is_some_and(|id| left_out.contains_key(id));
+        if let Some(version) = listed.as_ref().filter(is_kept) {
             let line = format!("{version}\n");
             list.write_all(line.as_bytes()).map_err(failed())?;
             reading.lengths.push(line.len());
@@ -57,7 +67,18 @@ pub(super) async fn read(
             let Some(fetched) = in_flight.next().await else {
                 break;
             };
-            write(folder, &fetched?)?;
+            let Fetched { wanted, version } = fetched?;
+            match version {
+                Ok(version) => {
+                    reading.missing.remove(&wanted.sha256);
+                    write(folder, &version)?;
+                }
+                Err(reason) => {
+                    notice(&format!("left out the content of {}: {}", wanted.id, printable(&reason)));
+                    let other = reading.without(wanted, reason);
+                    in_flight.extend(other.map(|other| fetch(connection, other)));
+                }
+            }
         }
         if is_end {
             break;
@@ -67,7 +88,8 @@ pub(super) async fn read(
     drop(list);
     let sha256 = reading.write_oldest_first(folder).map_err(failed())?;
     folder.remove(NEWEST_FIRST)?;
-    Ok(Versions { count: reading.lengths.len() as u64, sha256, blobs: reading.blobs })
+    let (count, missing) = (reading.lengths.len() as u64, reading.missing.into_values().collect());
+    Ok(Versions { count, sha256, blobs: reading.blobs, missing })
 }
 
 /// The state of a listing of versions.
@@ -76,16 +98,33 @@ struct Reading {
     /// The length of each line, in the order of the list.
     lengths: Vec<usize>,
     blobs: HashSet<String>,
+    /// Further versions with a content that is read, by its hash.
+    others: HashMap<String, Vec<Wanted>>,
+    /// The hashes of contents that the server does not have, with the reason.
+    missing: BTreeMap<String, String>,
+}
+
+/// A version whose content is read.
+struct Wanted {
+    id: String,
+    sha256: String,
+    file: String,
+}
+
+/// A version that was read, or why its content cannot be.
+struct Fetched {
+    wanted: Wanted,
+    version: Result<Value, String>,
 }
 
 impl Reading {
-    /// The id of a version whose content must be read.
+    /// The version, if its content must be read.
     fn wants(
         &mut self,
         version: &Value,
         folder: &Folder,
         current: &HashSet<String>,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<Wanted>, Failure> {
         let id = version["id"].as_str().unwrap_or_default().to_owned();
         let Some(sha256) = version["content_sha256"].as_str() else {
             return Ok(None);
@@ -95,8 +134,35 @@ impl Reading {
         }
         let hash: ContentHash =
             sha256.parse().map_err(Failure::of(format_args!("content_sha256 of {id}")))?;
-        let is_new = self.blobs.insert(blob_file(hash));
-        Ok((is_new && !folder.has(&blob_file(hash), hash)).then_some(id))
+        let wanted = Wanted { id, sha256: sha256.to_owned(), file: blob_file(hash) };
+        if !self.blobs.insert(wanted.file.clone()) {
+            self.others.entry(wanted.sha256.clone()).or_default().push(wanted);
+            return Ok(None);
+        }
+        Ok((!folder.has(&wanted.file, hash)).then_some(wanted))
+    }
+
+    /// Goes on without a content; another version may still have it.
+    fn without(&mut self, wanted: Wanted, reason: String) -> Option<Wanted> {
+        let other = self.others.get_mut(&wanted.sha256).and_then(Vec::pop);
+        if other.is_none() {
+            self.blobs.remove(&wanted.file);
+            self.missing.insert(wanted.sha256, reason);
+        }
+        other
+    }
+
+    /// The line of a version in the archive.
+    fn line_of(&self, line: Vec<u8>) -> io::Result<Vec<u8>> {
+        if self.missing.is_empty() {
+            return Ok(line);
+        }
+        let mut version: Value = serde_json::from_slice(&line)?;
+        if !version["content_sha256"].as_str().is_some_and(|sha256| self.missing.contains_key(sha256)) {
+            return Ok(line);
+        }
+        without_content(&mut version, &Timestamp::now().to_string());
+        Ok(format!("{version}\n").into_bytes())
     }
 
     /// Writes the list in reverse; returns the hash.
@@ -109,7 +175,7 @@ impl Reading {
             let mut line = vec![0; *length];
             list.seek(SeekFrom::Start(end))?;
             list.read_exact(&mut line)?;
-            file.write_all(&line)?;
+            file.write_all(&self.line_of(line)?)?;
         }
         file.flush()?;
         folder.name_and_hash(file, VERSIONS)
@@ -117,10 +183,14 @@ impl Reading {
 }
 
 /// Reads a version with its content.
-async fn fetch(connection: &StoreConnection, id: String) -> Result<Value, Failure> {
-    let path = connection.path(&["memory_versions", &id]);
-    let version = connection.client.get::<Value>(&path, &[("view", Some("full"))]).await;
-    version.map_err(failure_of(format_args!("{id} cannot be read")))
+async fn fetch(connection: &StoreConnection, wanted: Wanted) -> Result<Fetched, Failure> {
+    let path = connection.path(&["memory_versions", &wanted.id]);
+    let version = match connection.client.get::<Value>(&path, &[("view", Some("full"))]).await {
+        Ok(version) => Ok(version),
+        Err(error) if is_content_missing(&error) => Err(error.to_string()),
+        Err(error) => return Err(failure_of(format_args!("{} cannot be read", wanted.id))(error)),
+    };
+    Ok(Fetched { wanted, version })
 }
 
 /// Writes the content of a version.

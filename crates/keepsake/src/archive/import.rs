@@ -3,9 +3,9 @@
 use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, Existing, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_archive::verified::Prefix;
+use keepsake_archive::verified::{Found, Prefix};
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::MemoryPath;
+use keepsake_core::{MemoryPath, Timestamp};
 use serde::Deserialize;
 
 use super::source::{Source, other_store};
@@ -13,7 +13,7 @@ use super::temporary::TemporaryFolder;
 use super::{export, past, report, upload};
 use crate::cli::ImportArgs;
 use crate::open_folder::Access;
-use crate::output::notice;
+use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
 use crate::whole_store;
 
@@ -33,6 +33,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         (None, Some(url)) => Source::connect(url, &args.from, &prefix).await?,
         (None, None) => return Err(no_source()),
     };
+    tell_left_out(&found);
     if !found.versions.is_empty() {
         notice(&format!(
             "the archive has {} versions: --versions imports them, into an empty memory store",
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     let mut outcomes = found.report;
     let destination = read_destination(&connection, &mut outcomes).await?;
     let on_conflict = args.on_conflict.into();
-    let steps = decide(found.items, &destination, on_conflict, &mut outcomes);
+    let steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
     drop(destination);
     let conflicts = outcomes.conflicts().count();
     if on_conflict == OnConflict::Fail && conflicts > 0 {
@@ -64,6 +65,11 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     }
     report::print(&mut outcomes, &connection.printer, args.dry_run)?;
     report::result(&outcomes)
+}
+
+/// The time by which expiry times are in the future.
+pub(super) fn now() -> Timestamp {
+    Timestamp::from_micros(jiff::Timestamp::now().as_microsecond())
 }
 
 /// Lists the memories of the destination. Reports those whose path is none, with which
@@ -118,8 +124,16 @@ async fn import_history(
     let Source::Files { folder, .. } = &source else {
         return Err(no_source());
     };
+    tell_left_out(&found);
     past::run(connection, folder, found, args.dry_run).await?;
     left_out
+}
+
+/// Names what the exporting server had lost.
+fn tell_left_out(found: &Found) {
+    for reason in &found.left_out {
+        notice(&format!("not in the archive: {}", printable(reason)));
+    }
 }
 
 fn no_source() -> Failure {

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use super::folder::Folder;
 use super::progress::Progress;
-use super::report;
+use super::upload::expiry_of;
+use super::{import, report};
 use crate::output::notice;
 use crate::people::{StoreConnection, failure_of};
 use crate::whole_store;
@@ -82,16 +83,18 @@ pub(super) async fn run(
         ));
     }
     let done = count_imported(connection, &history).await?;
+    let now = import::now();
+    let lacks: Vec<_> = found.items.iter_mut().map(|item| item.remove_unsettable_expiry(now)).collect();
     if is_dry_run {
-        for item in &found.items {
-            found.report.add(item.path.as_str(), Outcome::Created);
+        for (item, lacks) in found.items.iter().zip(lacks) {
+            found.report.add_with(item.path.as_str(), Outcome::Created, lacks);
         }
     } else {
         write(connection, folder, &history, done).await?;
         redact(connection, &history).await?;
         let memories = read_memories(connection).await?;
-        pin(connection, &found.items, &memories).await?;
-        verify(&mut found, &memories);
+        set_expiry(connection, &found.items, &memories).await?;
+        verify(&mut found, &lacks, &memories);
     }
     notice(&format!(
         "{} of {} versions {}imported",
@@ -278,28 +281,29 @@ async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, M
     Ok(memories.map(|memory| (memory.path.clone(), memory)).collect())
 }
 
-/// Pins the memories that are pinned in the archive; a pin is no version.
-async fn pin(
+/// Sets the pins and expiry times of the archive, which are no versions.
+async fn set_expiry(
     connection: &StoreConnection,
     items: &[Item],
     memories: &HashMap<String, Memory>,
 ) -> Result<(), Failure> {
-    let pinned = items.iter().filter(|item| item.is_pinned);
-    let pinned = pinned.filter_map(|item| memories.get(item.path.as_str()));
-    let changes = iter(pinned).map(|memory| async move {
+    let set = items.iter().filter_map(|item| {
+        let expiry = expiry_of(item);
+        (!expiry.is_empty()).then_some((memories.get(item.path.as_str())?, Value::Object(expiry)))
+    });
+    let changes = iter(set).map(|(memory, expiry)| async move {
         let path = connection.path(&["memories", &memory.id]);
-        let body = json!({"pinned": true});
-        let pinned = connection.client.post::<Value>(&path, &body).await;
-        let failed = format!("{} was not pinned", memory.path);
-        pinned.map(drop).map_err(failure_of(failed))
+        let changed = connection.client.post::<Value>(&path, &expiry).await;
+        let failed = format!("{} was not pinned or has no expiry time", memory.path);
+        changed.map(drop).map_err(failure_of(failed))
     });
     let changes = changes.buffer_unordered(MAX_CHANGES_IN_FLIGHT);
     changes.try_collect().await
 }
 
 /// Compares the store with the archive's index, memory by memory.
-fn verify(found: &mut Found, memories: &HashMap<String, Memory>) {
-    for item in &found.items {
+fn verify(found: &mut Found, lacks: &[Option<&'static str>], memories: &HashMap<String, Memory>) {
+    for (item, lacks) in found.items.iter().zip(lacks) {
         let memory = memories.get(item.path.as_str());
         let is_equal = memory.is_some_and(|memory| memory.content_sha256 == item.sha256.to_string());
         let outcome = if is_equal {
@@ -307,6 +311,6 @@ fn verify(found: &mut Found, memories: &HashMap<String, Memory>) {
         } else {
             Outcome::refused(Class::Rule, "is not as the archive's index has it")
         };
-        found.report.add(item.path.as_str(), outcome);
+        found.report.add_with(item.path.as_str(), outcome, *lacks);
     }
 }

@@ -1,23 +1,23 @@
 //! Shows what an import did with each file.
 
 use indicatif::HumanCount;
-use keepsake_archive::report::{Class, Outcome, Report};
+use keepsake_archive::report::{Class, Report, Reported};
 use keepsake_config::{Failure, FailureClass};
 use serde_json::{Value, json};
 
 use crate::output::{Column, Printer};
 
-/// Prints each file as JSON; as a table, only the files not written, and counts.
+/// Prints each file as JSON; as a table, only the files not written as a whole, and counts.
 ///
 /// # Errors
 /// [`Failure`] if stdout is closed.
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
-    let shown = |outcome: &Outcome| !printer.is_table() || outcome.reason().is_some();
+    let shown = |file: &&Reported| !printer.is_table() || file.reason().is_some();
     let items: Vec<Value> = report
         .sorted()
         .iter()
-        .filter(|(_, outcome)| shown(outcome))
-        .map(|(path, outcome)| json!({"path": path, "result": outcome.name(), "reason": outcome.reason()}))
+        .filter(shown)
+        .map(|file| json!({"path": file.path, "result": file.outcome.name(), "reason": file.reason()}))
         .collect();
     let columns =
         [Column::text("RESULT", "/result"), Column::text("PATH", "/path"), Column::text("REASON", "/reason")];
@@ -35,7 +35,11 @@ fn summary(report: &Report, is_dry_run: bool) -> String {
     let counts = report.counts();
     let counts = counts.map(|(name, count)| format!("{} {name}", HumanCount(count as u64)));
     let prefix = if is_dry_run { "would be: " } else { "" };
-    format!("{prefix}{}\n", counts.join(", "))
+    let lacking = match report.lacking() {
+        0 => String::new(),
+        lacking => format!(", {} without their expiry time", HumanCount(lacking as u64)),
+    };
+    format!("{prefix}{}{lacking}\n", counts.join(", "))
 }
 
 /// A failure if a text was refused.

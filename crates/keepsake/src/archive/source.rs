@@ -9,7 +9,7 @@ use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Found, Prefix, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryPath};
+use keepsake_core::{ContentHash, MemoryPath, Timestamp};
 use serde::Deserialize;
 
 use super::folder::{Folder, describe};
@@ -19,7 +19,7 @@ use super::{export, packed};
 use crate::cli::FromArgs;
 use crate::open_folder::Access;
 use crate::people::find_store;
-use crate::whole_store;
+use crate::whole_store::{self, Read};
 
 /// A source of memories; read one by one, because not all fit in memory.
 pub(super) enum Source {
@@ -44,6 +44,8 @@ struct Listed {
     content_size_bytes: u64,
     #[serde(default)]
     pinned: Option<bool>,
+    #[serde(default)]
+    expiry_time: Option<String>,
 }
 
 impl Source {
@@ -108,11 +110,13 @@ impl Source {
                 .map_err(Failure::of(format_args!("{url}: content_sha256 of {}", listed.id)))?;
             let origin = Origin::Memory(listed.id);
             let is_pinned = listed.pinned.unwrap_or_default();
+            let expires_at = listed.expiry_time.as_deref().and_then(Timestamp::parse);
             found.place(prefix, &listed.path, |path| Item {
                 path,
                 sha256,
                 size_bytes: listed.content_size_bytes,
                 is_pinned,
+                expires_at,
                 origin,
             });
         }
@@ -134,8 +138,10 @@ impl Source {
             }
             (Self::Store { client, store_id }, Origin::Memory(id)) => {
                 let store = ["memory_stores", store_id.as_str()];
-                let Some(memory) = whole_store::read::<Listed>(client, &store, id, "full").await? else {
-                    return Ok(Err("was deleted during the import".to_owned()));
+                let memory = match whole_store::read::<Listed>(client, &store, id, "full").await? {
+                    Read::Memory(memory) => memory,
+                    Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
+                    Read::ContentMissing(reason) => return Ok(Err(reason)),
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must be what its answer says.
@@ -233,6 +239,7 @@ fn add_text(
         sha256: ContentHash::of(text.as_bytes()),
         size_bytes: text.len() as u64,
         is_pinned: false,
+        expires_at: None,
         origin: Origin::File(name.to_owned()),
     });
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use keepsake_config::Failure;
 use tempfile::TempDir;
 
+use crate::data_dir::unusable;
 use crate::open_folder::{Access, FolderEntry, OpenFolder};
 
 /// What the names of these folders begin with.
@@ -39,7 +40,7 @@ impl TemporaryFolder {
         let parent = std::env::temp_dir();
         // Another user's folders, for example, cannot be removed.
         let _ = remove_abandoned(&parent);
-        Self::new_in(&parent).map_err(Failure::of("no temporary folder can be made"))
+        Self::new_in(&parent).map_err(unusable(&parent))
     }
 
     fn new_in(parent: &Path) -> io::Result<Self> {

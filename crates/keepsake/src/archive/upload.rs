@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
-use keepsake_archive::plan::{Step, batches};
+use keepsake_archive::plan::{Item, Step, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
 use keepsake_config::Failure;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
 use super::source::Source;
@@ -71,7 +71,7 @@ pub(super) async fn run(
                 done += outcomes.len();
                 progress.add(outcomes.len() as u64);
                 for (step, outcome) in outcomes {
-                    report.add(step.item.path.as_str(), outcome);
+                    report.add_step(step, outcome);
                 }
             }
             Sent::TooLarge(batch) => {
@@ -157,10 +157,17 @@ fn operation(step: &Step, content: String) -> Value {
         }),
     };
     operation["content"] = content.into();
-    if item.is_pinned {
-        operation["pinned"] = true.into();
+    if let Some(fields) = operation.as_object_mut() {
+        fields.extend(expiry_of(item));
     }
     operation
+}
+
+/// The fields of a write that say how a memory expires.
+pub(super) fn expiry_of(item: &Item) -> Map<String, Value> {
+    let pinned = item.is_pinned.then(|| ("pinned".to_owned(), Value::from(true)));
+    let expires_at = item.expires_at.map(|at| ("expires_at".to_owned(), Value::from(at.to_rfc3339())));
+    pinned.into_iter().chain(expires_at).collect()
 }
 
 fn outcome_of(result: OperationResult) -> Outcome {
@@ -185,29 +192,31 @@ async fn send_singly<'a>(
     let mut outcomes = Vec::new();
     let operations = body["operations"].as_array().map_or(&[][..], Vec::as_slice);
     for (step, operation) in steps.into_iter().zip(operations) {
-        let mut body = operation.clone();
+        let (mut body, expiry) = (operation.clone(), expiry_of(&step.item));
         if let Some(body) = body.as_object_mut() {
             body.remove("type");
             body.remove("memory_id");
-            if step.replaces.is_none() {
-                body.remove("pinned");
-            }
+            body.retain(|field, _| !expiry.contains_key(field));
         }
         let id = step.replaces.as_ref().map(|existing| existing.id.as_str());
         let path: Vec<_> = ["memories"].into_iter().chain(id).collect();
         let answer = connection.client.post::<Value>(&connection.path(&path), &body).await;
         let outcome = match answer {
             Ok(memory) => {
-                if step.item.is_pinned && id.is_none() {
-                    let id = memory["id"].as_str().unwrap_or_default();
-                    let path = connection.path(&["memories", id]);
-                    let body = json!({"pinned": true});
-                    let pinned = connection.client.post::<Value>(&path, &body).await;
-                    pinned.map_err(failure_of("a memory was not pinned"))?;
-                }
-                match id {
-                    None => Outcome::Created,
-                    Some(_) => Outcome::Replaced,
+                let written = if id.is_none() { Outcome::Created } else { Outcome::Replaced };
+                let memory_id = memory["id"].as_str().unwrap_or_default();
+                let path = connection.path(&["memories", memory_id]);
+                let expiry = Some(Value::Object(expiry)).filter(|expiry| *expiry != json!({}));
+                let refused = match expiry {
+                    None => None,
+                    Some(expiry) => connection.client.post::<Value>(&path, &expiry).await.err(),
+                };
+                match refused {
+                    None => written,
+                    Some(error) => {
+                        let reason = format!("was written, but its pin or expiry time was not set: {error}");
+                        Outcome::refused(Class::Rule, reason)
+                    }
                 }
             }
             Err(error) => match error.status().map(|status| status.as_u16()) {

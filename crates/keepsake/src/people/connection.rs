@@ -9,7 +9,7 @@ use super::failure_of;
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
-use crate::output::Printer;
+use crate::output::{Printer, notice};
 
 /// An open connection to a server.
 pub(super) struct Connection {
@@ -45,9 +45,23 @@ impl Connection {
 /// # Errors
 /// [`Failure`] if the URL or the API key is missing or malformed.
 pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
-    let path = contexts::default_file(|name| std::env::var_os(name))?;
-    let contexts = Contexts::read(&path)?;
-    let context = contexts.find(args.context.as_deref())?.map(|(_, context)| context);
+    let needs_context = args.context.is_some() || args.url.is_none() || args.api_key.is_none();
+    let contexts = match contexts::default_file(|name| std::env::var_os(name)) {
+        Ok(path) => Contexts::read(&path),
+        Err(_) if !needs_context => Ok(Contexts::default()),
+        Err(failure) => Err(failure),
+    };
+    let contexts = match contexts {
+        Err(failure) if !needs_context => {
+            notice(&format!("{failure}; the command does not need it"));
+            Contexts::default()
+        }
+        read => read?,
+    };
+    let context = match contexts.find(args.context.as_deref()) {
+        Err(_) if !needs_context => None,
+        found => found?.map(|(_, context)| context),
+    };
     let (url, api_key) = credential(args, context)?;
     let store =
         context.filter(|context| is_same_server(&context.url, url)).and_then(|context| context.store.clone());

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 
 use keepsake_config::{Failure, FailureClass};
 use tempfile::TempPath;
+use tokio::process::Command;
+use tokio::signal::unix::SignalKind;
+use tokio::sync::oneshot;
 
 use super::connection::StoreConnection;
 use super::history::{Titled, unified_diff};
@@ -14,6 +16,7 @@ use super::memories::{Expected, find, save, text_of};
 use super::{agent_path, answer, api_path};
 use crate::cli::PathArgs;
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
+use crate::signals::{EndSignals, interrupted};
 
 /// Opens a memory in the editor and saves it unless somebody else changed it.
 ///
@@ -22,35 +25,49 @@ use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
     let connection = StoreConnection::open(&args.store).await?;
-    let mut base = Base::read(&connection, &path).await?;
-    let draft = Draft::new(&path, &base.content)?;
+    let base = Base::read(&connection, &path).await?;
+    let mut draft = Draft::new(&path, &base.content)?;
+    match save_edited(&connection, &path, base, &mut draft).await {
+        Ok(is_changed) => {
+            draft.discard()?;
+            if is_changed { Ok(()) } else { print(&format!("{} was not changed\n", agent_path(&path))) }
+        }
+        Err(failure) => Err(draft.keep(failure)),
+    }
+}
+
+/// Opens the editor until its text is saved or given up; `false`: it is the memory's text.
+async fn save_edited(
+    connection: &StoreConnection,
+    path: &str,
+    mut base: Base,
+    draft: &mut Draft,
+) -> Result<bool, Failure> {
+    let mut signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"))?;
     loop {
-        let content = draft.edit()?;
+        let content = draft.edit(&mut signals).await?;
         if content == base.content {
-            return print(&format!("{} was not changed\n", agent_path(&path)));
+            return Ok(false);
         }
         loop {
-            match save(&connection, &path, &content, base.expected.as_ref(), None).await {
-                Ok(()) => return draft.discard(),
-                Err(failure) if failure.exit_code() != FailureClass::Conflict as u8 => {
-                    return Err(draft.keep(failure));
+            let saved = save(connection, path, &content, base.expected.as_ref(), None);
+            match signals.or_end(saved).await {
+                Ok(()) => return Ok(true),
+                Err(failure) if failure.class() != FailureClass::Conflict || !is_interactive() => {
+                    return Err(failure);
                 }
-                Err(failure) if !is_interactive() => return Err(draft.keep(failure)),
                 Err(_) => {}
             }
-            let newer = match Base::read(&connection, &path).await {
-                Ok(newer) => newer,
-                Err(failure) => return Err(draft.keep(failure)),
-            };
+            let newer = signals.or_end(Base::read(connection, path)).await?;
             let difference = |title: &str, text: &str| {
                 let before = Titled { title: "before", text: &base.content };
                 notice_styled(&unified_diff(Stream::Stderr, before, Titled { title, text }));
             };
-            notice(&format!("Somebody else changed {} meanwhile:", agent_path(&path)));
+            notice(&format!("Somebody else changed {} meanwhile:", agent_path(path)));
             difference("theirs", &newer.content);
             notice("You changed:");
             difference("yours", &content);
-            let choice = answer("[e]dit yours again, [o]verwrite theirs, or [q]uit? ")?;
+            let choice = signals.or_end(what_to_do()).await?;
             match choice.as_str() {
                 "o" => base.expected = newer.expected,
                 "e" => {
@@ -58,15 +75,24 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
                     break;
                 }
                 _ => {
-                    let failure = Failure::of_class(
+                    return Err(Failure::of_class(
                         FailureClass::Conflict,
-                        format!("{} was not saved", agent_path(&path)),
-                    );
-                    return Err(draft.keep(failure));
+                        format!("{} was not saved", agent_path(path)),
+                    ));
                 }
             }
         }
     }
+}
+
+/// Asks what to do about a conflict. A separate thread reads the answer, so that a signal can
+/// end the program without one.
+async fn what_to_do() -> Result<String, Failure> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(answer("[e]dit yours again, [o]verwrite theirs, or [q]uit? "));
+    });
+    receiver.await.unwrap_or_else(|_| Err(Failure::new("the answer cannot be read")))
 }
 
 /// The content that the edit started from.
@@ -92,6 +118,10 @@ impl Base {
 /// The file that the editor opens.
 struct Draft {
     path: TempPath,
+    /// What the file had when the editor opened it first.
+    before: String,
+    /// Whether the editor may still have text that is not in the file.
+    is_open: bool,
 }
 
 impl Draft {
@@ -103,43 +133,67 @@ impl Draft {
         let made = tempfile::Builder::new().prefix("keepsake-").suffix(&suffix).tempfile();
         let mut file = made.map_err(failed())?;
         file.write_all(content.as_bytes()).map_err(failed())?;
-        Ok(Self { path: file.into_temp_path() })
+        Ok(Self { path: file.into_temp_path(), before: content.to_owned(), is_open: false })
     }
 
     /// Runs the editor; returns the text that it saved.
-    fn edit(&self) -> Result<String, Failure> {
+    async fn edit(&mut self, signals: &mut EndSignals) -> Result<String, Failure> {
         let editor = editor(|name| std::env::var_os(name));
-        // As git does: the variable may contain arguments.
-        let status = Command::new("sh")
-            .arg("-c")
-            .arg("exec $KEEPSAKE_EDITOR \"$1\"")
-            .arg("sh")
-            .arg(&self.path)
-            .env("KEEPSAKE_EDITOR", &editor)
-            .status();
         let failed = format!("the editor `{}` failed", editor.display());
-        match status {
-            Ok(status) if status.success() => {
-                std::fs::read_to_string(&self.path).map_err(Failure::of(failed))
+        // As git does: the variable is a command of the shell, which gets the file as argument.
+        let mut line = editor;
+        line.push(" \"$@\"");
+        let started = Command::new("sh").arg("-c").arg(line).arg("sh").arg(&self.path).spawn();
+        let mut running = started.map_err(Failure::of(&failed))?;
+        self.is_open = true;
+        let status = loop {
+            tokio::select! {
+                status = running.wait() => break status,
+                signal = signals.next() => {
+                    // The editor gets Ctrl-C, too, and decides what it means.
+                    if signal != SignalKind::interrupt() {
+                        return Err(interrupted());
+                    }
+                }
             }
+        };
+        self.is_open = false;
+        match status {
+            Ok(status) if status.success() => std::fs::read_to_string(&self.path)
+                .map_err(Failure::of("the text that the editor saved cannot be read")),
             Ok(status) => Err(Failure::new(format!("{failed}: {status}"))),
             Err(error) => Err(Failure::of(failed)(error)),
         }
     }
 
-    /// Keeps the file, and names it in the failure.
+    /// Keeps the file, and names it in the failure, unless nothing was typed.
     fn keep(self, failure: Failure) -> Failure {
+        let is_same = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes == self.before.as_bytes(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        if is_same && !self.is_open { failure } else { self.kept(failure) }
+    }
+
+    fn kept(self, failure: Failure) -> Failure {
+        let text = format!("{failure}; your text is in {}", self.path.display());
         match self.path.keep() {
-            Ok(path) => {
-                let class = failure.class();
-                Failure::of_class(class, format!("{failure}; your text is in {}", path.display()))
-            }
+            Ok(_) => Failure::of_class(failure.class(), text),
             Err(_) => failure,
         }
     }
 
     fn discard(self) -> Result<(), Failure> {
         self.path.close().map_err(Failure::of("the editor's file cannot be removed"))
+    }
+}
+
+/// Keeps a text that was typed into a terminal and could not be saved, and names its file
+/// in the failure.
+pub(super) fn keep_typed(path: &str, content: &str, failure: Failure) -> Failure {
+    match Draft::new(path, content) {
+        Ok(draft) => draft.kept(failure),
+        Err(_) => failure,
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read;
+use std::fs::File;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
 use console::Style;
 use indicatif::HumanBytes;
+use keepsake_archive::format::MAX_CONTENT_BYTES;
 use keepsake_client::{Client, Parameter};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_engine::{Clock, SystemClock};
@@ -19,6 +21,7 @@ use crate::cli::{
     CatArgs, ExpireArgs, ExpiryTime, LsArgs, MemoryCommand, MvArgs, Period, PinArgs, PutArgs, RmArgs,
     SearchArgs,
 };
+use crate::open_folder::read_at_most;
 use crate::output::{Column, print_styled, printable};
 
 /// The value of `expires_at` for no time.
@@ -181,11 +184,18 @@ async fn cat(args: CatArgs) -> Result<(), Failure> {
 
 async fn put(args: PutArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
+    let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    let content = read_content(file)?;
+    let is_typed = file.is_none() && std::io::stdin().is_terminal();
+    let put = put_content(args, &path, &content).await;
+    put.map_err(|failure| if is_typed { editor::keep_typed(&path, &content, failure) } else { failure })
+}
+
+async fn put_content(args: PutArgs, path: &str, content: &str) -> Result<(), Failure> {
     let expires_at = args.expires_in.map(time_after);
     let expires_at = expires_at.as_deref();
-    let content = read_content(args.file.as_deref())?;
     let connection = StoreConnection::open(&args.store).await?;
-    let existing = if args.create_only { None } else { find(&connection, &path, "basic").await? };
+    let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
         Some(memory) => {
             let expected = Expected {
@@ -194,10 +204,10 @@ async fn put(args: PutArgs) -> Result<(), Failure> {
                     .if_sha256
                     .unwrap_or_else(|| text_of(&memory, "content_sha256").to_owned()),
             };
-            save(&connection, &path, &content, Some(&expected), expires_at).await
+            save(&connection, path, content, Some(&expected), expires_at).await
         }
-        None if args.if_sha256.is_some() => Err(missing(&path)),
-        None => save(&connection, &path, &content, None, expires_at).await,
+        None if args.if_sha256.is_some() => Err(missing(path)),
+        None => save(&connection, path, content, None, expires_at).await,
     }
 }
 
@@ -239,14 +249,16 @@ pub(super) async fn save(
 
 /// The content of a file, or of stdin.
 fn read_content(file: Option<&Path>) -> Result<String, Failure> {
-    if let Some(file) = file.filter(|file| *file != Path::new("-")) {
-        let failed = format!("{} cannot be read", file.display());
-        return std::fs::read_to_string(file).map_err(Failure::of(failed));
-    }
-    let mut content = String::new();
-    let read = std::io::stdin().read_to_string(&mut content);
-    read.map_err(Failure::of("stdin cannot be read"))?;
-    Ok(content)
+    let from = file.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string());
+    let read = match file {
+        Some(file) => File::open(file).and_then(|file| read_at_most(file, MAX_CONTENT_BYTES)),
+        None => read_at_most(std::io::stdin(), MAX_CONTENT_BYTES),
+    };
+    let bytes = read.map_err(Failure::of(format_args!("{from} cannot be read")))?;
+    let bytes = bytes.ok_or_else(|| {
+        Failure::new(format!("{from} has more than {MAX_CONTENT_BYTES} bytes, more than any memory"))
+    })?;
+    String::from_utf8(bytes).map_err(|_| Failure::new(format!("{from} is not UTF-8 text")))
 }
 
 async fn rename(args: MvArgs) -> Result<(), Failure> {

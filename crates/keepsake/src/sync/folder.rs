@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use keepsake_config::Failure;
-use keepsake_core::{Content, ContentHash, MemoryPath};
-use unicode_normalization::UnicodeNormalization;
+use keepsake_core::{Content, ContentHash, MemoryPath, nfc};
+use tokio::task::yield_now;
 
 pub(super) use files::time;
 
@@ -18,7 +18,8 @@ use super::PRIVATE_FOLDER;
 use super::plan::{Local, Side};
 use super::scope::{IGNORE_FILE, Scope};
 use super::state::{Hint, State};
-use crate::open_folder::OpenFolder;
+use crate::data_dir::unusable;
+use crate::open_folder::{OpenFolder, read_in_folder};
 
 /// The largest file that is read if the store's limit is unknown.
 const DEFAULT_LIMIT_BYTES: u64 = 16 << 20;
@@ -68,9 +69,8 @@ impl Folder {
             places: HashMap::new(),
         };
         if !is_read_only {
-            let failed = || Failure::of(format!("the folder {} cannot be used", folder.root.display()));
-            folder.opened = Some(OpenFolder::open(&folder.root).map_err(failed())?);
-            folder.ignores_case = folder.recover().map_err(failed())?;
+            folder.opened = Some(OpenFolder::open(&folder.root).map_err(unusable(&folder.root))?);
+            folder.ignores_case = folder.recover().map_err(unusable(&folder.root))?;
         }
         Ok(folder)
     }
@@ -79,25 +79,24 @@ impl Folder {
         &self.root
     }
 
-    /// Lists the folder. Files that are unchanged since `state` are not read.
+    /// Lists the folder. Files that are unchanged since `state` are not read. Between the
+    /// entries the caller may end it.
     ///
     /// # Errors
     /// [`Failure`] if the folder itself cannot be read.
-    pub(super) fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing, Failure> {
+    pub(super) async fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing, Failure> {
         let mut walk = Walk {
             state,
             scope,
             limit_bytes: self.limit_bytes,
             now: Timestamp::now(),
             found: Listing::default(),
+            directories: Vec::new(),
         };
         match self.root.read_dir() {
-            Ok(entries) => walk.directory(entries, ""),
+            Ok(entries) => walk.run(entries).await,
             Err(error) if error.kind() == io::ErrorKind::NotFound && state.base().is_empty() => {}
-            Err(error) => {
-                let failed = format!("the folder {} cannot be read", self.root.display());
-                return Err(Failure::of(failed)(error));
-            }
+            Err(error) => return Err(unusable(&self.root)(error)),
         }
         let places = std::mem::take(&mut walk.found.places).into_iter();
         let relative = |(path, place): (String, PathBuf)| {
@@ -116,24 +115,38 @@ struct Walk<'a> {
     limit_bytes: u64,
     now: Timestamp,
     found: Listing,
+    /// The directories that are still to be read, and their places.
+    directories: Vec<(String, PathBuf)>,
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, entries: ReadDir, directory: &str) {
+    async fn run(&mut self, root: ReadDir) {
+        self.directory(root, "").await;
+        while let Some((path, place)) = self.directories.pop() {
+            match place.read_dir() {
+                Ok(entries) => self.directory(entries, &path).await,
+                Err(error) => self.unreadable(&path, &error),
+            }
+        }
+    }
+
+    async fn directory(&mut self, entries: ReadDir, directory: &str) {
         let mut names: BTreeMap<String, Vec<DirEntry>> = BTreeMap::new();
         for entry in entries {
+            yield_now().await;
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => return self.block(directory, &format!("cannot be read: {error}")),
             };
             if let Some(name) = entry.file_name().to_str() {
-                names.entry(name.nfc().collect()).or_default().push(entry);
+                names.entry(nfc(name).into_owned()).or_default().push(entry);
             } else {
                 let shown = format!("{directory}/{}", entry.file_name().to_string_lossy());
                 self.skip(shown, "the name is not UTF-8");
             }
         }
         for (name, entries) in names {
+            yield_now().await;
             let is_ours = directory.is_empty() && (name == PRIVATE_FOLDER || name == IGNORE_FILE);
             if is_ours {
                 continue;
@@ -165,10 +178,7 @@ impl Walk<'_> {
         if metadata.is_symlink() {
             self.block(&path, "a symbolic link");
         } else if metadata.is_dir() {
-            match place.read_dir() {
-                Ok(entries) => self.directory(entries, &path),
-                Err(error) => self.unreadable(&path, &error),
-            }
+            self.directories.push((path, place));
         } else if metadata.is_file() {
             self.file(memory_path, &place, &metadata);
         } else {
@@ -186,8 +196,15 @@ impl Walk<'_> {
             let reason = format!("is {size} bytes, over the store's limit of {limit} bytes per memory");
             return self.block(path.as_str(), &reason);
         }
-        let bytes = match std::fs::read(place) {
-            Ok(bytes) => bytes,
+        let bytes = match read_in_folder(place, self.limit_bytes) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let limit = self.limit_bytes;
+                let reason = format!(
+                    "has more bytes than it says, over the store's limit of {limit} bytes per memory"
+                );
+                return self.block(path.as_str(), &reason);
+            }
             Err(error) => return self.unreadable(path.as_str(), &error),
         };
         match place.symlink_metadata() {

@@ -85,7 +85,7 @@ impl Sync {
         for (path, reason) in &memories.refused {
             self.report.refuse(path, reason);
         }
-        let listing = self.folder.list(&self.state, &scope)?;
+        let listing = self.folder.list(&self.state, &scope).await?;
         for (path, reason) in &listing.skipped {
             self.report.skip(path, reason);
         }
@@ -146,7 +146,8 @@ impl Sync {
         let Some(emptied) = plan.emptied.filter(|_| !self.allows_emptying) else {
             return Ok(plan);
         };
-        let deletions = plan.actions.iter().filter(|action| action.is_deletion()).count();
+        let is_loss = |action: &&Action| action.carries_loss_of() == Some(emptied);
+        let losses = plan.actions.iter().filter(is_loss).count();
         let (lost, other) = match emptied {
             Emptied::Folder => ("folder", "memory store"),
             Emptied::Store => ("memory store", "folder"),
@@ -154,8 +155,8 @@ impl Sync {
         Err(Stop::Emptied(Failure::of_class(
             FailureClass::Conflict,
             format!(
-                "nothing was changed: most of what was in the {lost} is gone, and {deletions} files \
-                 would be deleted in the {other}; --allow-emptying goes on"
+                "nothing was changed: most of what was in the {lost} is gone or empty, and {losses} files \
+                 would be deleted or emptied in the {other}; --allow-emptying goes on"
             ),
         )))
     }

@@ -169,8 +169,8 @@ impl Planner<'_> {
                 self.local.get(&path).and_then(Side::present),
                 self.remote.get(&path).and_then(Side::present),
             );
-            gone_local += usize::from(base.is_some() && local.is_none());
-            gone_remote += usize::from(base.is_some() && remote.is_none());
+            gone_local += usize::from(is_lost(base, local));
+            gone_remote += usize::from(is_lost(base, remote.map(|memory| memory.hash)));
             compare_path(path, base, local, remote, &mut steps);
         }
         self.plan.emptied = self.emptied(&steps, gone_local, gone_remote);
@@ -181,22 +181,21 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether one side lost its files, so that the plan would delete the other's.
+    /// Whether one side lost its files, so that the plan would delete or empty the other's.
     fn emptied(&self, steps: &Steps, gone_local: usize, gone_remote: usize) -> Option<Emptied> {
         let known = self.base.len();
         let is_most = |gone: usize| known >= MIN_PATHS_FOR_HALF && gone * 2 > known;
-        let has_file = self.local.values().any(|side| side.present().is_some());
-        let has_memory = self.remote.values().any(|side| side.present().is_some());
-        let (mut deletes_local, mut deletes_remote) = (false, false);
-        for step in &steps.delete {
-            match step {
-                Action::DeleteLocal { .. } => deletes_local = true,
-                _ => deletes_remote = true,
-            }
-        }
-        if deletes_remote && (is_most(gone_local) || !has_file) {
+        let is_left = |path: &MemoryPath, hash: Option<ContentHash>| {
+            hash.is_some() && !is_lost(self.base.get(path).copied(), hash)
+        };
+        let has_file = self.local.iter().any(|(path, side)| is_left(path, side.present()));
+        let mut memories = self.remote.iter();
+        let has_memory = memories.any(|(path, side)| is_left(path, side.present().map(|memory| memory.hash)));
+        let losses = steps.delete.iter().chain(&steps.upload).chain(&steps.download);
+        let carried: Vec<_> = losses.filter_map(Action::carries_loss_of).collect();
+        if carried.contains(&Emptied::Folder) && (is_most(gone_local) || !has_file) {
             Some(Emptied::Folder)
-        } else if deletes_local && (is_most(gone_remote) || !has_memory) {
+        } else if carried.contains(&Emptied::Store) && (is_most(gone_remote) || !has_memory) {
             Some(Emptied::Store)
         } else {
             None
@@ -266,6 +265,16 @@ impl Planner<'_> {
     }
 }
 
+/// Whether a side lost the content of a path: it is gone, or empty.
+fn is_lost(base: Option<Known>, now: Option<ContentHash>) -> bool {
+    base.is_some_and(|base| now.is_none_or(|now| empties(base.hash, now)))
+}
+
+/// Whether a change leaves nothing of a content.
+fn empties(before: ContentHash, now: ContentHash) -> bool {
+    now != before && now == ContentHash::of(b"")
+}
+
 /// Compares one path; a file that both sides edited is kept as itself for now.
 fn compare_path(
     path: MemoryPath,
@@ -306,8 +315,18 @@ fn compare_path(
 }
 
 impl Action {
-    pub(super) fn is_deletion(&self) -> bool {
-        matches!(self, Self::DeleteLocal { .. } | Self::DeleteRemote { .. })
+    /// The side whose loss of a content the step carries over to the other one: it deletes or
+    /// empties a file or a memory.
+    pub(super) fn carries_loss_of(&self) -> Option<Emptied> {
+        match self {
+            Self::DeleteRemote { .. } => Some(Emptied::Folder),
+            Self::DeleteLocal { .. } => Some(Emptied::Store),
+            Self::Replace { memory, hash, .. } if empties(memory.hash, *hash) => Some(Emptied::Folder),
+            Self::Download { memory, replaces: Some(file), .. } if empties(*file, memory.hash) => {
+                Some(Emptied::Store)
+            }
+            _ => None,
+        }
     }
 
     /// The path that the step is about.

@@ -5,13 +5,15 @@ use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::MemoryPath;
+use keepsake_core::{MemoryPath, nfc};
 
 use super::plan::MAX_NAME_BYTES;
+use crate::open_folder::read_named;
 
 /// The file in the folder with the patterns of ignored paths.
 pub(super) const IGNORE_FILE: &str = ".keepsakeignore";
 
+const MAX_RULES_BYTES: u64 = 1 << 20;
 const HIDDEN: &str = "hidden";
 const IGNORED: &str = "listed in .keepsakeignore";
 
@@ -31,16 +33,18 @@ impl Scope {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::of_class(FailureClass::Usage, format!("{}: {error}", file.display()))
         };
-        let text = match std::fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        let bytes = match read_named(&file, MAX_RULES_BYTES) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Err(failed(&format_args!("it has more than {MAX_RULES_BYTES} bytes"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(&error)),
         };
+        let text = String::from_utf8(bytes).map_err(|_| failed(&"it is not UTF-8 text"))?;
         // Relative to no folder: paths of memories are matched, too.
         let mut builder = GitignoreBuilder::new("");
         for (number, line) in text.lines().enumerate() {
             builder
-                .add_line(None, line)
+                .add_line(None, &nfc(line))
                 .map_err(|error| failed(&format_args!("line {}: {error}", number + 1)))?;
         }
         let ignored = builder.build().map_err(|error| failed(&error))?;
@@ -82,10 +86,13 @@ mod tests {
 
     #[test]
     fn rules_have_the_syntax_of_gitignore() {
-        let scope = scope("# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\n").unwrap();
+        let scope =
+            scope("# drafts\n*.tmp\n/build/\n!keep.tmp\nprivate/*\n!private/shared.md\ncafe\u{301}/\n")
+                .unwrap();
         for (path, is_excluded) in [
             ("/a.md", false),
             ("/a.tmp", true),
+            ("/café/a.md", true),
             ("/d/a.tmp", true),
             ("/keep.tmp", false),
             ("/build/a.md", true),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::{Base, Known};
-use crate::data_dir::write_private_file;
+use crate::data_dir::{unusable, write_private_file};
 
 /// The version of the file's format.
 const FORMAT: u32 = 1;
@@ -121,11 +121,18 @@ impl State {
         let text = match std::fs::read_to_string(&state.file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(unusable(state.file.parent().unwrap_or(&state.file))(error));
+            }
             Err(error) => return Err(state.failed("cannot be read")(error)),
         };
-        let read: File<Value> = serde_json::from_str(&text).map_err(state.failed("is damaged"))?;
+        let anew = "remove it, and the next run compares both sides anew: it deletes nothing, and keeps both \
+                    contents of a file that differs";
+        let read: File<Value> = serde_json::from_str(&text)
+            .map_err(|error| state.failed("is damaged")(format_args!("{error}; {anew}")))?;
         if read.format != FORMAT {
-            return Err(state.failed("is of another version")(read.format));
+            let other = format!("{}; use a newer keepsake, or {anew}", read.format);
+            return Err(state.failed("is of another version")(other));
         }
         if read.url != url || read.memory_store_id != store_id {
             return Err(Failure::of_class(
@@ -292,7 +299,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for text in ["", "{}", r#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#] {
             std::fs::write(folder.path().join("state.json"), text).unwrap();
-            assert!(state(&folder).unwrap_err().to_string().contains("state.json"));
+            let refused = state(&folder).unwrap_err().to_string();
+            assert!(refused.contains("state.json") && refused.contains("remove it"), "{refused}");
         }
     }
 

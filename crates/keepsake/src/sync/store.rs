@@ -244,8 +244,8 @@ fn attempt<T>(answer: Result<T, ClientError>) -> Result<Attempt<T>, Failure> {
     match error.status().map(|status| status.as_u16()) {
         Some(404 | 409) => Ok(Attempt::Lost),
         // A quota is 429 without the advice to try again. A credential that may only
-        // read gets 403 for each write.
-        Some(400 | 403 | 413 | 429) if !error.is_transient() => Ok(Attempt::Refused(error.to_string())),
+        // read gets 403 for each write. A missing content is 410.
+        Some(400 | 403 | 410 | 413 | 429) if !error.is_transient() => Ok(Attempt::Refused(error.to_string())),
         _ => Err(failure_of("the store cannot be synchronised")(error)),
     }
 }

@@ -38,6 +38,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     let mut changes = StoreChanges::default();
     let mut backoff = FIRST_BACKOFF;
     let mut last_problem = String::new();
+    let mut has_synchronised = false;
     loop {
         let round = async {
             // Before the pass: a change during it must cause another one.
@@ -54,9 +55,10 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
                     notice("synchronised again");
                 }
                 backoff = FIRST_BACKOFF;
+                has_synchronised = true;
                 String::new()
             }
-            Err(stop) => problem_of(stop)?,
+            Err(stop) => problem_of(stop, has_synchronised)?,
         };
         if !problem.is_empty() && problem != last_problem {
             notice(&format!("{problem}; trying again"));
@@ -94,13 +96,15 @@ async fn sleep_until(time: Option<Instant>) {
 ///
 /// # Errors
 /// The failure of one that does not.
-fn problem_of(stop: Stop) -> Result<String, Failure> {
+fn problem_of(stop: Stop, has_synchronised: bool) -> Result<String, Failure> {
     match stop {
         Stop::Emptied(failure) => Ok(failure.to_string()),
         Stop::Failed(failure) => match failure.class() {
             FailureClass::Unavailable | FailureClass::Conflict | FailureClass::Failed => {
                 Ok(failure.to_string())
             }
+            // The settings were right: a proxy may answer for a while in place of the server.
+            FailureClass::Usage if has_synchronised => Ok(failure.to_string()),
             FailureClass::Usage | FailureClass::NotFound | FailureClass::NotAllowed => Err(failure),
         },
     }
@@ -195,6 +199,18 @@ mod tests {
         assert!(is_change(&event(created, "/d/a.md"), private));
         assert!(!is_change(&event(created, "/d/.keepsake/swap/x"), private));
         assert!(!is_change(&event(EventKind::Access(AccessKind::Any), "/d/a.md"), private));
+    }
+
+    #[test]
+    fn wrong_url_ends_the_watch_only_before_the_first_pass() {
+        for (class, has_synchronised, ends) in [
+            (FailureClass::Usage, false, true),
+            (FailureClass::Usage, true, false),
+            (FailureClass::NotAllowed, true, true),
+        ] {
+            let stop = Stop::Failed(Failure::of_class(class, "a redirect"));
+            assert_eq!(problem_of(stop, has_synchronised).is_err(), ends, "{class:?} {has_synchronised}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

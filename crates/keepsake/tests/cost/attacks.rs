@@ -136,11 +136,11 @@ pub(super) async fn send_slow_bodies(port: u16, tenant: &Tenant, stop: Arc<Atomi
     );
     let bodies = (0..200).map(async |_| {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let mut part = head.clone().into_bytes();
+        let mut bytes = head.clone().into_bytes();
         let mut left = BODY_BYTES - 1;
-        while !is_stopped(&stop) && socket.write_all(&part).await.is_ok() {
-            part = vec![b' '; left.min(64 << 10)];
-            left -= part.len();
+        while !is_stopped(&stop) && socket.write_all(&bytes).await.is_ok() {
+            bytes = vec![b' '; left.min(64 << 10)];
+            left -= bytes.len();
             tokio::time::sleep(POLL).await;
         }
     });

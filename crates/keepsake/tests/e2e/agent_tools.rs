@@ -17,6 +17,8 @@ async fn agent_tools_answer() {
     model.listing_shows_first_lines_and_pages_repeat_no_file().await;
     model.preconditions_are_checked_against_the_stored_content().await;
     model.errors_name_the_path_and_what_is_there().await;
+    model.edits_without_a_change_write_no_version().await;
+    model.pages_of_long_paths_fit_into_the_view_limit().await;
 }
 
 /// The names of what a harness sends as `tools`.
@@ -156,6 +158,51 @@ impl Model<'_> {
         self.not_done("memory_delete", delete(path, "two")).await;
         self.done("memory_delete", delete(path, "four")).await;
         self.not_done("memory_read", json!({"path": path})).await;
+    }
+
+    async fn edits_without_a_change_write_no_version(&self) {
+        let path = "/memories/same.md";
+        let route = format!("/v1/memory_stores/{}/memory_versions?limit=1", self.tenant.store_id);
+        let newest = async || self.client.get(&route).await.json()["data"][0]["id"].clone();
+        self.done("memory_write", write(path, "one\ntwo\n")).await;
+        let before = newest().await;
+        let again = json!({"type": "tool_use", "id": "toolu_same", "name": "memory_write", "input": write(path, "one\ntwo\n")});
+        assert!(!self.client.tool(self.tenant, &again).await.is_error);
+        let replace = json!({"command": "str_replace", "path": path, "old_str": "two", "new_str": "two"});
+        assert!(self.done("memory", replace).await.ends_with("     1\tone\n     2\ttwo\n     3\t"));
+        let edits = json!([{"old_str": "one", "new_str": "1"}, {"old_str": "1", "new_str": "one"}]);
+        let told = self.done("memory_edit", json!({"path": path, "edits": edits})).await;
+        assert!(told.contains(&state("one\ntwo\n")), "{told}");
+        assert_eq!(newest().await, before);
+        // The call is remembered all the same: its retry does not undo a later change.
+        self.done("memory_write", write(path, "three")).await;
+        assert!(!self.client.tool(self.tenant, &again).await.is_error);
+        let read = self.done("memory_read", json!({"path": path})).await;
+        assert!(read.contains(&state("three")), "{read}");
+    }
+
+    async fn pages_of_long_paths_fit_into_the_view_limit(&self) {
+        let name = "x".repeat(900);
+        for number in 10..35 {
+            self.done("memory_write", write(&format!("/memories/long/{number}{name}"), "zebra")).await;
+        }
+        for (tool, limit) in [("memory_list", 100), ("memory_search", 50)] {
+            let mut input = json!({"path_prefix": "/memories/long", "limit": limit});
+            if tool == "memory_search" {
+                input["query"] = json!("zebra");
+            }
+            let mut found = 0;
+            loop {
+                let told = self.done(tool, input.clone()).await;
+                assert!(told.chars().count() <= 16_000, "{tool}: {}", told.len());
+                found += told.matches(&name).count();
+                match page_in(&told) {
+                    Some(page) => input["page"] = json!(page),
+                    None => break,
+                }
+            }
+            assert_eq!(found, 25, "{tool}");
+        }
     }
 
     async fn errors_name_the_path_and_what_is_there(&self) {

@@ -80,7 +80,8 @@ fn any_guess() -> impl Strategy<Value = Guess> {
 fn any_tool() -> impl Strategy<Value = Tool> {
     prop_oneof![
         3 => (any_path(), any_content()).prop_map(|(path, content)| Tool::Create(path, content)),
-        2 => any_path().prop_map(|path| Tool::Replace(path, "one".to_owned(), "two".to_owned())),
+        2 => (any_path(), prop::sample::select(vec!["one", "two"]))
+            .prop_map(|(path, new)| Tool::Replace(path, "one".to_owned(), new.to_owned())),
         2 => (any_path(), 0_i64..3).prop_map(|(path, line)| Tool::Insert(path, line, "one\n".to_owned())),
         1 => any_path().prop_map(Tool::Delete),
         2 => (any_path(), any_path()).prop_map(|(from, to)| Tool::Rename(from, to)),

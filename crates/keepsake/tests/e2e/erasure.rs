@@ -95,7 +95,7 @@ async fn erasures_are_bounded_and_wait_for_each_other_while_the_object_store_is_
     let (proxy, endpoint) = FaultProxy::before_url(&endpoint).await;
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let (tenant, crowd) = (deployment.tenant().await, deployment.tenant().await);
-    // Gateways run no jobs: the job would take over what is stalled for two minutes.
+    // Gateways run no jobs: the job would take over an erasure that stalls for two minutes.
     let gateway =
         |config: &ServerConfig| Server::start(deployment.command(config).env("KEEPSAKE_ROLE", "gateway"));
     let stalled = gateway(&ServerConfig { endpoint: Some(endpoint), ..ServerConfig::default() }).await;

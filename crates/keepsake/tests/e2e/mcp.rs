@@ -7,8 +7,9 @@ use tokio::process::Command;
 
 use crate::support::client::send;
 use crate::support::command::{keepsake, start_keepsake};
+use crate::support::deployment::ServerConfig;
 use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
-use crate::support::{Answer, Client, binary, on_sqlite, repository, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, binary, on_sqlite, repository, secrets};
 
 /// How the clients' suites reach a server, and the values that they need.
 struct Place<'a> {
@@ -190,6 +191,92 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
         assert_eq!(refused["isError"], json!(true), "{refused}");
         let text = refused["content"][0]["text"].as_str().unwrap();
         assert!(text.contains(why), "{text}");
+    }
+}
+
+/// Messages that cannot be served, each with the code and the cause in the answer.
+const UNSERVED: [(&[u8], i64, &str); 13] = [
+    (b"not JSON", -32_700, "expected ident"),
+    (b"{\"text\": \"\xff\"}", -32_700, "utf-8"),
+    (b"3", -32_600, "must be an object"),
+    (br#"{"jsonrpc": "2.0", "id": {}, "method": "ping"}"#, -32_600, "`id`"),
+    (br#"{"jsonrpc": "2.0", "id": 1}"#, -32_600, "`method`"),
+    (br#"{"id": 1, "method": "ping"}"#, -32_600, "`jsonrpc`"),
+    (b"[]", -32_600, "a batch"),
+    (b"[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]", -32_600, "at most 20 messages"),
+    (br#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}}"#, -32_602, "`name`"),
+    (br#"{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": {"b": 1, "b": 2}}}"#, -32_600, "field `b`"),
+    (
+        br#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"memory_protocol","arguments":{"tidy":"true"}}}"#,
+        -32_602,
+        "`tidy`",
+    ),
+    (br#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": []}"#, -32_602, "`params`"),
+    (br#"{"jsonrpc": "2.0", "id": 1, "method": "tools/lists"}"#, -32_601, "`tools/lists`"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
+    let (_deployment, server, tenant, client) = on_sqlite().await;
+    let (store, folder) = (tenant.store_id.to_string(), tempfile::tempdir().unwrap());
+    let variables = [("KEEPSAKE_API_KEY", tenant.key.as_str())];
+    let ping = |id: Value| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    let reply = |id: Value| json!({"jsonrpc": "2.0", "id": id, "result": {}});
+    let batch =
+        json!([ping(json!(1)), {"jsonrpc": "2.0", "method": "notifications/initialized"}, ping(json!("b"))]);
+    for mut process in [
+        start_keepsake(&["mcp", "--url", &server.url(), "--store", &store], &variables),
+        start_keepsake(&["mcp", "--data", folder.path().to_str().unwrap()], &[]),
+    ] {
+        let mut stdin = process.stdin.take().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut both = async |message: &[u8]| {
+            let by_http = client.bare(Method::POST, &format!("/mcp/{store}")).bearer_auth(&tenant.key);
+            let by_http = by_http.header("content-type", "application/json").body(message.to_vec());
+            stdin.write_all(&[message, b"\n"].concat()).await.unwrap();
+            let line = lines.next_line().await.unwrap().unwrap();
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(send(by_http).await.json(), answer);
+            answer
+        };
+        for (message, code, cause) in UNSERVED {
+            let error = &both(message).await["error"];
+            assert_eq!(error["code"], code, "{error}");
+            assert!(error["message"].as_str().unwrap().contains(cause), "{error}");
+        }
+        let answered = both(batch.to_string().as_bytes()).await;
+        assert_eq!(answered, json!([reply(json!(1)), reply(json!("b"))]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_allowed_origins_may_call() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let tenant = deployment.tenant().await;
+    let origins = ("KEEPSAKE_SERVER_MCP_ALLOWED_ORIGINS", "https://app.example.com");
+    let command = deployment.command(&ServerConfig::default()).env(origins.0, origins.1);
+    let server = Server::start(command).await;
+    let client = server.client(&tenant);
+    let mcp = format!("/mcp/{}", tenant.store_id);
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let described = format!("/.well-known/oauth-protected-resource{mcp}");
+    for (origin, is_allowed) in [(origins.1, true), ("https://evil.example", false)] {
+        let asks = client.bare(Method::OPTIONS, &mcp).header("access-control-request-method", "POST");
+        let asks = asks.header("access-control-request-headers", "x-api-key,mcp-protocol-version");
+        for (request, status) in [
+            (asks, 204),
+            (client.bare(Method::POST, &mcp).json(&ping), 401),
+            (client.request(Method::POST, &mcp).json(&ping), 200),
+            (client.bare(Method::GET, &described), 404),
+        ] {
+            let answer = send(request.header("origin", origin)).await;
+            assert_eq!(answer.status, if is_allowed { status } else { 403 }, "{}", answer.text);
+            assert_eq!(answer.header("access-control-allow-origin"), if is_allowed { origin } else { "" });
+            if answer.status == 204 {
+                let names = answer.header("access-control-allow-headers");
+                assert_eq!(names, "x-api-key,mcp-protocol-version");
+            }
+        }
     }
 }
 

@@ -168,7 +168,7 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
     assert!(operator.post(&revoke, &json!({})).await["revoked_at"].is_string());
     is_felt("the revocation", &by_own, 401).await;
 
-    // What its keys did is in its own audit only.
+    // Only the tenant's own audit has the actions of the tenant's keys.
     let by_key = format!("api_key:{} memory_store.create {written}", text(&key["id"]));
     for (audit, has_it) in [("/admin/v1/audit", false), (&format!("{path}/audit"), true)] {
         assert_eq!(operator.audit(audit).await.contains(&by_key), has_it);

@@ -238,6 +238,12 @@ async fn only_new_lines_are_judged_by_the_policy_of_their_time() {
         place.set_policy(policy).await;
         assert_eq!(place.call("memory", &redacted).await, told, "the same call under {policy}");
     }
+    // A text that is redacted to the content of the file makes no version.
+    let version = async || client.get(&memory).await.json()["memory_version_id"].clone();
+    let before = version().await;
+    let told = place.call("memory_write", &whole(&format!("{kept}{token}\n"))).await;
+    assert!(told.content.contains("1 secret replaced"), "{told:?}");
+    assert_eq!(version().await, before);
     assert_eq!(content().await, format!("{kept}[redacted:github_token]\n"));
 
     // A restored version is new as a whole.

@@ -1,4 +1,4 @@
-//! Ended sessions are pruned, and `verify` finds what is wrong.
+//! Ended sessions are pruned, and `verify` finds damage and wrong counts.
 
 use std::time::Duration;
 

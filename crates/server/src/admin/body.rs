@@ -38,5 +38,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalAdminBody<T
 async fn read(request: Request) -> Result<Bytes, ApiError> {
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     // The operator has no tenant with a share of memory.
-    body::read(request.into_body(), MAX_BYTES, deadline, |_| Ok(())).await
+    let (head, body) = request.into_parts();
+    body::read(&head.headers, body, MAX_BYTES, deadline, |_| Ok(())).await
 }

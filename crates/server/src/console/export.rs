@@ -1,9 +1,9 @@
 //! A memory store as an archive, sent while it is read.
 //!
-//! The lists are made first, because the archive begins with them; they are in memory.
-//! Contents follow one by one: each is the content of the version that the index names,
-//! so that changes during the download do not matter. If one of these versions is
-//! removed meanwhile, or the credential ends, the download is broken off.
+//! The lists are made first, and are in memory. Contents are sent one by one: each is the
+//! content of the version that the index names, so that changes during the download do
+//! not matter. If one of these versions is removed meanwhile, or the credential ends, the
+//! download is broken off. The lists are sent last, without contents that are missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -18,7 +18,7 @@ use axum::response::Response;
 use futures::stream;
 use keepsake_archive::format::{
     BLOBS, Entry, FORMAT, FORMAT_VERSION, Hashing, INDEX, MANIFEST, Manifest, VERSIONS, blob_file,
-    write_lines,
+    without_content, write_lines,
 };
 use keepsake_archive::index::Index;
 use keepsake_archive::packed::Writer;
@@ -75,9 +75,11 @@ pub(super) async fn export(
     let mut lists = reading.memories().await?;
     let versions = if has_versions { Some(reading.versions(&mut lists).await?) } else { None };
     let exported_at = engine.now();
-    let begin = move || begin(exported_at, store, &lists, versions).map(|writer| (writer, files_of(&lists)));
+    let ending =
+        Ending { exported_at, store, lists, history: versions, missing: BTreeMap::new(), named: None };
+    let begin = move || Writer::new(Vec::new()).map(|writer| (writer, files_of(&ending.lists), ending));
     let started = engine.computations.run(principal.tenant_id, begin).await?;
-    let (writer, files) = started.map_err(|_| ApiError::internal())?;
+    let (writer, files, ending) = started.map_err(|_| ApiError::internal())?;
     drop(slot);
     let download_state = Download {
         engine,
@@ -85,6 +87,7 @@ pub(super) async fn export(
         store_id,
         files: files.into_iter(),
         writer: Some(writer),
+        ending: Some(ending),
         checked_at: Instant::now(),
         principal,
     };
@@ -124,6 +127,8 @@ struct File {
     modified_at: u64,
     version_id: VersionId,
     sha256: ContentHash,
+    /// Whether only the history has it.
+    is_past: bool,
 }
 
 /// The reads before the answer begins.
@@ -261,33 +266,88 @@ impl Lists {
             size_bytes: head.size_bytes,
             created_at: memory.created_at.to_rfc3339(),
             updated_at: memory.updated_at.to_rfc3339(),
-            expires_at: shown.expires_at.map(Timestamp::to_rfc3339),
+            expires_at: memory.expires_at.map(Timestamp::to_rfc3339),
             pinned: memory.is_pinned,
             file: name.starts_with(BLOBS).then_some(name),
         });
     }
 }
 
-/// The contents in the order of the archive.
+/// The contents in the order of the archive: those of memories, then those of the history.
 fn files_of(lists: &Lists) -> Vec<File> {
-    let mut times: BTreeMap<String, u64> = lists.index.files();
-    for name in &lists.past {
-        times.entry(name.clone()).or_default();
-    }
-    let files = times.into_iter().filter_map(|(name, modified_at)| {
+    let current = lists.index.files();
+    let past: BTreeSet<_> = lists.past.iter().filter(|name| !current.contains_key(*name)).cloned().collect();
+    let current = current.into_iter().map(|(name, modified_at)| (name, modified_at, false));
+    let past = past.into_iter().map(|name| (name, 0, true));
+    let files = current.chain(past).filter_map(|(name, modified_at, is_past)| {
         let (version_id, sha256) = *lists.contents.get(&name)?;
-        Some(File { name, modified_at, version_id, sha256 })
+        Some(File { name, modified_at, version_id, sha256, is_past })
     });
     files.collect()
 }
 
-/// Begins the archive with its lists.
-fn begin(
+/// What ends the archive: its lists.
+struct Ending {
     exported_at: Timestamp,
     store: Map<String, Value>,
-    lists: &Lists,
+    lists: Lists,
     history: Option<History>,
-) -> io::Result<Writer<Vec<u8>>> {
+    /// The files of contents that are missing or damaged, with the reason.
+    missing: BTreeMap<String, String>,
+    /// The hashes of contents that the history names without the memories that are left out.
+    named: Option<HashSet<String>>,
+}
+
+impl Ending {
+    /// Removes the memories whose content is missing, with their versions. An older version
+    /// whose content is missing becomes a redacted one.
+    fn leave_out(&mut self) -> serde_json::Result<()> {
+        let lists = &mut self.lists;
+        let missing = |file: &str| self.missing.contains_key(file);
+        let gone = lists.index.entries().filter(|entry| missing(&entry.content_file()));
+        let gone: HashSet<String> = gone.map(|entry| entry.id.clone()).collect();
+        for id in &gone {
+            lists.index.remove(id);
+        }
+        let current = lists.index.contents();
+        let hashes = self.missing.keys().filter_map(|file| Some(lists.contents.get(file)?.1.to_string()));
+        let hashes: HashSet<String> = hashes.filter(|sha256| !current.contains(sha256)).collect();
+        let Some(history) = self.history.as_mut() else {
+            return Ok(());
+        };
+        let at = self.exported_at.to_rfc3339();
+        let mut text = Vec::with_capacity(history.text.len());
+        let mut named = HashSet::new();
+        history.count = 0;
+        for line in history.text.split_inclusive(|byte| *byte == b'\n') {
+            let mut version: Value = serde_json::from_slice(line)?;
+            let is_in = |field: &str, of: &HashSet<String>| {
+                version[field].as_str().is_some_and(|value| of.contains(value))
+            };
+            if is_in("memory_id", &gone) {
+                continue;
+            }
+            if is_in("content_sha256", &hashes) {
+                without_content(&mut version, &at);
+                text.extend_from_slice(format!("{version}\n").as_bytes());
+            } else {
+                named.extend(version["content_sha256"].as_str().map(str::to_owned));
+                text.extend_from_slice(line);
+            }
+            history.count += 1;
+        }
+        history.text = text;
+        self.named = Some(named);
+        Ok(())
+    }
+}
+
+/// Ends the archive with its lists.
+fn end(mut writer: Writer<Vec<u8>>, mut ending: Ending) -> io::Result<Writer<Vec<u8>>> {
+    if !ending.missing.is_empty() {
+        ending.leave_out()?;
+    }
+    let Ending { exported_at, store, lists, history, missing, named: _ } = ending;
     let mut index = Hashing::new(Vec::new());
     write_lines(&mut index, lists.index.entries())?;
     let (index, index_sha256) = index.into_parts();
@@ -299,9 +359,9 @@ fn begin(
         counts: lists.index.counts(history.as_ref().map_or(0, |history| history.count)),
         index_sha256,
         versions_sha256: history.as_ref().map(|history| ContentHash::of(&history.text).to_string()),
+        left_out: missing.into_values().collect(),
     };
     let manifest = manifest.to_text();
-    let mut writer = Writer::new(Vec::new())?;
     writer.add(MANIFEST, 0, manifest.len() as u64, manifest.as_bytes())?;
     writer.add(INDEX, 0, index.len() as u64, &index[..])?;
     if let Some(history) = history {
@@ -321,9 +381,26 @@ struct Download {
     files: std::vec::IntoIter<File>,
     /// `None`: the archive is complete.
     writer: Option<Writer<Vec<u8>>>,
+    /// `None`: the lists were written.
+    ending: Option<Ending>,
 }
 
 impl Download {
+    /// Whether the history names a content without the memories that are left out.
+    async fn names(&mut self, file: &File) -> Result<bool, ApiError> {
+        let is_whole = |ending: &Ending| ending.missing.is_empty();
+        if self.ending.as_ref().is_none_or(is_whole) {
+            return Ok(true);
+        }
+        if let Some(mut ending) = self.ending.take_if(|ending| ending.named.is_none()) {
+            let leave_out = move || ending.leave_out().map(|()| ending);
+            let left_out = self.engine.computations.run(self.principal.tenant_id, leave_out).await?;
+            self.ending = Some(left_out.map_err(|_| ApiError::internal())?);
+        }
+        let named = self.ending.as_ref().and_then(|ending| ending.named.as_ref());
+        Ok(named.is_none_or(|named| named.contains(&file.sha256.to_string())))
+    }
+
     /// The next bytes of the archive; `None`: it is complete.
     ///
     /// Takes a slot of the tenant for this step only: the client decides when it asks for the
@@ -342,10 +419,35 @@ impl Download {
                 self.checked_at = Instant::now();
             }
             let Some(file) = self.files.next() else {
-                return Ok(Some(writer.finish().map_err(unpackable)?.into()));
+                let Some(ending) = self.ending.take() else {
+                    return Ok(Some(writer.finish().map_err(unpackable)?.into()));
+                };
+                let end = move || end(writer, ending);
+                let ended = self.engine.computations.run(self.principal.tenant_id, end).await?;
+                self.writer = Some(ended.map_err(unpackable)?);
+                continue;
             };
+            if file.is_past && !self.names(&file).await? {
+                self.writer = Some(writer);
+                continue;
+            }
             let versions = &self.engine.versions;
-            let version = versions.get(&self.principal, self.store_id, file.version_id, View::Full).await?;
+            let version = versions.get(&self.principal, self.store_id, file.version_id, View::Full).await;
+            let version = match (version, &mut self.ending) {
+                (
+                    Err(error @ (EngineError::ContentMissing { .. } | EngineError::Damaged(_))),
+                    Some(ending),
+                ) => {
+                    let reason = match error {
+                        EngineError::Damaged(_) => format!("{} ({}): {error}", file.name, file.version_id),
+                        error => error.to_string(),
+                    };
+                    ending.missing.insert(file.name, reason);
+                    self.writer = Some(writer);
+                    continue;
+                }
+                (version, _) => version?,
+            };
             let sha256 = version.version.content.map(|content| content.sha256);
             let content = version.content.filter(|_| sha256 == Some(file.sha256));
             let content =

@@ -12,6 +12,7 @@ use keepsake_console::{MAX_UPLOAD_BYTES, Upload};
 use keepsake_engine::Engine;
 use multer::{Constraints, Multipart, SizeLimit};
 
+use super::refused::FormSlot;
 use crate::body::RawUpload;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
@@ -43,18 +44,43 @@ async fn upload_of(request: Request, engine: &Engine) -> Result<Request, ApiErro
         deadline: head.extensions.get().map(|Deadline(deadline)| *deadline),
     };
     parse(read.form.body, read.boundary, &mut upload).await?;
+    if let Some(slot) = head.extensions.get::<FormSlot>() {
+        slot.keep_texts(upload.fields.clone());
+    }
     head.extensions.insert(Arc::clone(&read.form.principal));
     head.extensions.insert(upload);
     Ok(Request::from_parts(head, Body::empty()))
+}
+
+/// The fields of a form.
+fn fields_of(body: Bytes, boundary: String) -> Multipart<'static> {
+    let whole = stream::once(async { Ok::<_, Infallible>(body) });
+    let sizes = SizeLimit::new().per_field(MAX_TEXT_BYTES).for_field(FILE, MAX_UPLOAD_BYTES);
+    Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(sizes))
+}
+
+/// The texts before the file in the beginning of a form.
+pub(super) async fn texts_of(start: Bytes, boundary: String) -> Vec<(String, String)> {
+    let mut fields = fields_of(start, boundary);
+    let mut texts = Vec::new();
+    while texts.len() < MAX_FIELDS
+        && let Ok(Some(field)) = fields.next_field().await
+        && field.name() != Some(FILE)
+    {
+        let name = field.name().unwrap_or_default().to_owned();
+        match field.text().await {
+            Ok(text) => texts.push((name, text)),
+            Err(_) => break,
+        }
+    }
+    texts
 }
 
 /// Divides a form into its fields.
 async fn parse(body: Bytes, boundary: String, upload: &mut Upload) -> Result<(), ApiError> {
     let malformed =
         |error: multer::Error| ApiError::invalid_request(format!("the form is not valid: {error}"));
-    let whole = stream::once(async { Ok::<_, Infallible>(body) });
-    let sizes = SizeLimit::new().per_field(MAX_TEXT_BYTES).for_field(FILE, MAX_UPLOAD_BYTES);
-    let mut fields = Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(sizes));
+    let mut fields = fields_of(body, boundary);
     while let Some(field) = fields.next_field().await.map_err(malformed)? {
         if upload.fields.len() == MAX_FIELDS {
             let rule = format!("the form is not valid: it has more than {MAX_FIELDS} fields");

@@ -26,9 +26,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Send an MCP message to a session
 ///
-/// One message of the Model Context Protocol over streamable HTTP, without MCP
-/// sessions. A request is answered with 200, a notification with 202. Requires
-/// a session's token; the session's stores are directories under `/memories`.
+/// One message of the Model Context Protocol over streamable HTTP, or a batch,
+/// without MCP sessions. A request is answered with 200, a notification with 202.
+/// Requires a session's token; the session's stores are directories under `/memories`.
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -39,7 +39,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
         example = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ),
     responses(
-        (status = 200, description = "The JSON-RPC response.", body = Object),
+        (status = 200, description = "The JSON-RPC response, or a list of those of a batch.", body = Value),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "The message is not valid in MCP, or the credential is not a session's token.", body = Object),
     ),
@@ -60,8 +60,8 @@ pub(crate) async fn of_session(
 
 /// Send an MCP message to a memory store
 ///
-/// One message of the Model Context Protocol over streamable HTTP, without MCP
-/// sessions. A request is answered with 200, a notification with 202.
+/// One message of the Model Context Protocol over streamable HTTP, or a batch,
+/// without MCP sessions. A request is answered with 200, a notification with 202.
 #[utoipa::path(
     post,
     path = "/mcp/{memory_store_id}",
@@ -72,7 +72,7 @@ pub(crate) async fn of_session(
         example = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ),
     responses(
-        (status = 200, description = "The JSON-RPC response.", body = Object),
+        (status = 200, description = "The JSON-RPC response, or a list of those of a batch.", body = Value),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "The message is not valid in MCP.", body = Object),
     ),
@@ -95,11 +95,10 @@ async fn answer(
     mounts: Mounts,
     slugs: Arc<[String]>,
     Holder(held): Holder,
-    RawJson { principal, mut head, body }: RawJson,
+    RawJson { principal, head, body }: RawJson,
 ) -> Result<Response, ApiError> {
     let access = Access { principal, mounts, slugs, held: Some(held) };
-    head.headers.insert(header::CONTENT_TYPE, JSON);
-    let mut response = service.answer(access, head, body).await.map(Body::new);
+    let mut response = service.answer(access, head, &body).await.map(Body::new);
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {
@@ -114,11 +113,9 @@ async fn answer(
 fn refusal(status: StatusCode) -> ApiError {
     match status {
         StatusCode::FORBIDDEN => ApiError::permission_denied(
-            "the `Host` or `Origin` header is not allowed: see server.mcp_allowed_hosts and server.mcp_allowed_origins"
-                .to_owned(),
+            "the `Host` header is not allowed: see server.mcp_allowed_hosts".to_owned(),
         ),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type("application/json"),
         status if status.is_client_error() => ApiError::invalid_request(
             "the body is not a JSON-RPC message of MCP, or a header of MCP is invalid",
         ),

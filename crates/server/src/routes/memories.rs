@@ -42,6 +42,8 @@ pub(crate) struct CreateMemory {
     /// The content; may be empty.
     #[schema(value_type = schemas::Content)]
     content: String,
+    /// Whether the memory never expires.
+    pinned: Option<bool>,
     /// When the memory expires, even if it is used; never by default.
     #[schema(value_type = Option<schemas::ExpiresAt>)]
     expires_at: Option<String>,
@@ -92,6 +94,10 @@ pub(crate) struct Memory {
     /// Null with `view=basic`.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
+    /// Why the content is null with `view=full`; left out if it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::ErrorObject, required = false)]
+    content_error: Option<ApiError>,
     /// 0 if `content_sha256` is empty.
     content_size_bytes: u64,
     #[schema(value_type = schemas::ContentSha256OrEmpty)]
@@ -109,6 +115,9 @@ pub(crate) struct Memory {
     /// time, whichever is earlier; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
+    /// Its own expiry time, which a request set, also while it is pinned; null: none.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    expiry_time: Option<String>,
     /// Whether it never expires; null if the credential lacks `memory:read` and
     /// the request did not set the field.
     #[schema(required)]
@@ -179,6 +188,7 @@ impl FromQuery for CreateQuery {
 
 impl From<ShownMemory> for Memory {
     fn from(shown: ShownMemory) -> Self {
+        let content_error = shown.content_error().map(ApiError::from);
         let memory = shown.memory;
         let may_show = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
         let shows_content = may_show(|receipt| receipt.has_content);
@@ -195,6 +205,7 @@ impl From<ShownMemory> for Memory {
             path: or_empty(may_show(|receipt| receipt.has_path), memory.head.path.as_str().to_owned()),
             pinned: may_show(|receipt| receipt.has_pin).then_some(memory.is_pinned),
             content: shown.content,
+            content_error,
             content_size_bytes: size_bytes,
             content_sha256: or_empty(shows_content, memory.head.sha256.to_string()),
             created_at: memory.created_at.to_rfc3339(),
@@ -202,6 +213,12 @@ impl From<ShownMemory> for Memory {
             size_bytes,
             last_accessed_at: shown.last_accessed_at.map(Timestamp::to_rfc3339),
             expires_at: shown.expires_at.map(Timestamp::to_rfc3339),
+            expiry_time: match shown.receipt {
+                None => memory.expires_at,
+                // Only what the request sent.
+                Some(_) => shown.expires_at,
+            }
+            .map(Timestamp::to_rfc3339),
         }
     }
 }
@@ -243,6 +260,7 @@ pub(crate) async fn create(
     let new = NewMemory {
         path: body.path,
         content: body.content,
+        pinned: body.pinned,
         expires_at: parse_expires_at(body.expires_at.as_deref())?,
         on_taken: match body.precondition {
             Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,

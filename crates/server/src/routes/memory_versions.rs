@@ -49,6 +49,11 @@ pub(crate) struct MemoryVersion {
     /// Null with `view=basic`, for a deletion, or if redacted.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
+    /// Why the content is null with `view=full`, although it was not redacted; left out
+    /// otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schemas::ErrorObject, required = false)]
+    content_error: Option<ApiError>,
     /// Null for a deletion or if redacted.
     #[schema(required)]
     content_size_bytes: Option<u64>,
@@ -195,6 +200,7 @@ impl VersionActor {
 
 impl From<ShownVersion> for MemoryVersion {
     fn from(shown: ShownVersion) -> Self {
+        let content_error = shown.content_error().map(ApiError::from);
         let version = shown.version;
         Self {
             id: version.version_id,
@@ -204,6 +210,7 @@ impl From<ShownVersion> for MemoryVersion {
             operation: version.operation.name(),
             path: version.path.map(|path| path.as_str().to_owned()),
             content: shown.content,
+            content_error,
             content_size_bytes: version.content.map(|content| content.size_bytes),
             content_sha256: version.content.map(|content| content.sha256.to_string()),
             created_at: version.created_at.to_rfc3339(),

@@ -18,7 +18,7 @@ use super::list::{CreatedInOrder, List, ListPage, Order, Prompted};
 use super::tool_calls::{ToolCallBody, ToolResult, answer};
 use crate::answer::Json;
 use crate::auth::Caller;
-use crate::body::{Empty, JsonBody, OptionalBody};
+use crate::body::{Empty, JsonBody, OptionalBody, ToolBody};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
@@ -348,8 +348,8 @@ pub(crate) async fn token(
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,
     Path(session_id): Path<SessionId>,
-    JsonBody(principal, body, call): JsonBody<Map<String, Value>>,
+    body: ToolBody,
 ) -> Result<Json<ToolResult>, ApiError> {
-    let mounts = engine.sessions.mounts(&principal, session_id).await?;
-    answer(&engine, &principal, mounts, body, call).await
+    let mounts = engine.sessions.mounts(&body.principal, session_id).await?;
+    answer(&engine, mounts, body).await
 }

@@ -5,13 +5,10 @@
 //! or the memory tool's bare input. The answer is a `tool_result` block that a
 //! harness appends unchanged to the next user message.
 
-use std::sync::Arc;
-
 use axum::extract::State;
-use keepsake_core::StoreId;
 use keepsake_core::tool::agent::AgentTool;
-use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, Principal, ToolAnswer, ToolCall};
-use keepsake_index::Idempotency;
+use keepsake_core::{NOT_UNICODE, StoreId};
+use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, ToolAnswer, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
@@ -19,7 +16,7 @@ use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::answer::Json;
-use crate::body::JsonBody;
+use crate::body::ToolBody;
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::schemas::ToolResultType;
@@ -112,33 +109,31 @@ fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) async fn call(
     State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    JsonBody(principal, body, call): JsonBody<Map<String, Value>>,
+    body: ToolBody,
 ) -> Result<Json<ToolResult>, ApiError> {
-    answer(&engine, &principal, store_id, body, call).await
+    answer(&engine, store_id, body).await
 }
 
 /// Carries out the call in a body, on one store or a session's stores.
 pub(crate) async fn answer(
     engine: &Engine,
-    principal: &Arc<Principal>,
     mounts: impl Into<Mounts>,
-    body: Map<String, Value>,
-    idempotency: Option<Idempotency>,
+    ToolBody { principal, body, call: idempotency, not_unicode }: ToolBody,
 ) -> Result<Json<ToolResult>, ApiError> {
-    let (name, call) = parse(body)?;
+    let (name, call) = parse(body, not_unicode)?;
     let call = ToolCall { idempotency, ..call };
     let tool_use_id = call.tool_use_id.clone();
-    let ToolAnswer { content, is_error, .. } = engine.tools.call(principal, mounts, &name, call).await?;
+    let ToolAnswer { content, is_error, .. } = engine.tools.call(&principal, mounts, &name, call).await?;
     Ok(Json(ToolResult { r#type: ToolResultType, tool_use_id, content, is_error }))
 }
 
 /// Distinguishes a block from a bare input; other bodies are an API error.
-fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
+fn parse(mut body: Map<String, Value>, not_unicode: Option<String>) -> Result<(String, ToolCall), ApiError> {
     if body.get("type").and_then(Value::as_str) != Some("tool_use") {
         if body.contains_key("command") {
             return Ok((
                 MEMORY_TOOL.to_owned(),
-                ToolCall { tool_use_id: None, input: body, idempotency: None },
+                ToolCall { tool_use_id: None, input: body, not_unicode, idempotency: None },
             ));
         }
         return Err(ApiError::invalid_request(
@@ -158,6 +153,11 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
     let Some(Value::Object(input)) = body.remove("input") else {
         return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
     };
-    let call = ToolCall { tool_use_id, input, idempotency: None };
+    // The model wrote the input; the rest of the block is the caller's.
+    let not_unicode = not_unicode.map(|field| match field.strip_prefix("input.") {
+        Some(field) => Ok(field.to_owned()),
+        None => Err(ApiError::invalid_request(format!("`{field}` {NOT_UNICODE}"))),
+    });
+    let call = ToolCall { tool_use_id, input, not_unicode: not_unicode.transpose()?, idempotency: None };
     Ok((name, call))
 }

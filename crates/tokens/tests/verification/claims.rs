@@ -84,7 +84,8 @@ async fn times_hold_with_a_minute_of_leeway() {
 async fn payload_is_one_object_that_has_each_name_once() {
     let twice = valid().to_string().replacen('{', r#"{"tenant":"other","#, 1);
     let nested = format!(r#"{{"x":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
-    for payload in ["", "[]", "null", "{", "{}x", "\u{feff}{}", &nested, &twice] {
+    let twice_below = valid().to_string().replacen('{', r#"{"org":{"id":"a","id":"b"},"#, 1);
+    for payload in ["", "[]", "null", "{", "{}x", "\u{feff}{}", &nested, &twice, &twice_below] {
         let token = KEYS.ed25519.token_with(r#"{"alg":"EdDSA","kid":"ed"}"#, payload);
         assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Malformed), "{payload}");
     }
@@ -115,6 +116,17 @@ async fn one_issuer_may_have_several_audiences_each_with_its_own_actor_and_tenan
     }
     let identity = verify(&issuers, &KEYS.ed25519.token("ed", &valid())).await.unwrap();
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
+}
+
+#[tokio::test]
+async fn nested_claims_are_named_by_their_path() {
+    let issuers = trusting_as(&KEYS.ed25519.pem(), |settings| {
+        let (tenant_claim, scopes_claim) = ("org.example.com.id".to_owned(), "realm_access.roles".to_owned());
+        vec![IssuerSettings { tenant_claim, scopes_claim, ..settings }]
+    });
+    let nested = json!({"org": {"example.com": {"id": "acme"}}, "realm_access": {"roles": ["memory:read"]}});
+    let identity = verify(&issuers, &KEYS.ed25519.token("ed", &changed(&nested))).await.unwrap();
+    assert_eq!((identity.tenant.as_str(), identity.scopes), ("acme", vec!["memory:read".to_owned()]));
 }
 
 #[tokio::test]

@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
-use super::super::edit::{Edit, count_newlines, only_match};
+use serde::Serialize;
+
+use super::super::edit::{Edit, count_newlines, only_match, replacement};
 use super::super::error::ToolError;
+use super::super::view::byte_at;
 use super::result::PartOfFile;
 use crate::content::ContentHash;
 use crate::path::ToolPath;
 
 /// One replacement of a text by another text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replacement {
     /// The old text, which must occur exactly once.
     pub old_str: String,
@@ -30,8 +33,9 @@ pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Res
     for (position, edit) in edits.iter().enumerate() {
         let place = only_match(path, &content, &edit.old_str)
             .map_err(|error| error.in_edit(position + 1, edits.len()))?;
-        content.replace_range(place.clone(), &edit.new_str);
-        note_change(&mut changed, place, edit.new_str.len());
+        let new_str = replacement(&content, &edit.old_str, &edit.new_str);
+        content.replace_range(place.clone(), &new_str);
+        note_change(&mut changed, place, new_str.len());
     }
     Ok(Edit {
         shown_lines: changed.iter().map(|range| lines_of(&content, range)).collect(),
@@ -101,16 +105,4 @@ pub fn read(
         content_size_bytes: content.len() as u64,
         content_sha256: ContentHash::of(content.as_bytes()).to_string(),
     })
-}
-
-/// The byte offset of a character; the end of the text if there is no such
-/// character.
-fn byte_at(text: &str, character: u64) -> usize {
-    let Ok(character) = usize::try_from(character) else {
-        return text.len();
-    };
-    if text.is_ascii() {
-        return character.min(text.len());
-    }
-    text.char_indices().nth(character).map_or(text.len(), |(position, _)| position)
 }

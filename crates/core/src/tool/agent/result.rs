@@ -226,20 +226,43 @@ impl Listing {
              directory:",
             self.path
         );
-        for entry in &self.entries {
-            // Writing to a string cannot fail, here and below.
-            let _ = match entry {
-                ListingEntry::File { path, content_size_bytes, updated_at, first_line } => {
-                    let size = format_size(*content_size_bytes);
-                    write!(text, "\n{size}\t{updated_at}\t{path}\t{first_line}")
-                }
-                ListingEntry::Directory { path, read_only: true } => write!(text, "\n{path}\t(read-only)"),
-                ListingEntry::Directory { path, .. } => write!(text, "\n{path}"),
-            };
-        }
+        text.extend(self.entries.iter().map(ListingEntry::to_text));
         push_next_page(&mut text, self.next_page.as_deref());
         text
     }
+}
+
+impl ListingEntry {
+    /// The entry's part of the text for the model.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::File { path, content_size_bytes, updated_at, first_line } => {
+                let size = format_size(*content_size_bytes);
+                format!("\n{size}\t{updated_at}\t{path}\t{first_line}")
+            }
+            Self::Directory { path, read_only: true } => format!("\n{path}\t(read-only)"),
+            Self::Directory { path, .. } => format!("\n{path}"),
+        }
+    }
+}
+
+impl Hit {
+    /// The hit's part of the text for the model.
+    pub fn to_text(&self) -> String {
+        let Self { path, score, line, snippet } = self;
+        format!("\n\n{path}, line {line}, score {score:.2}\n{snippet}")
+    }
+}
+
+/// The number of entries, by their texts, that fit on a page; at least one. A quarter of
+/// `max_chars` is left for the text around them.
+pub fn fitting_entries(texts: impl IntoIterator<Item = String>, max_chars: u64) -> usize {
+    let (mut chars, max_chars) = (0, max_chars - max_chars / 4);
+    let fits = |text: &String| {
+        chars += text.chars().count() as u64;
+        chars <= max_chars
+    };
+    texts.into_iter().take_while(fits).count().max(1)
 }
 
 impl Hits {
@@ -250,9 +273,7 @@ impl Hits {
         let mut text =
             "Matching memories, best first (path, line, score, and a passage with the matches in ⟦ ⟧):"
                 .to_owned();
-        for Hit { path, score, line, snippet } in &self.hits {
-            let _ = write!(text, "\n\n{path}, line {line}, score {score:.2}\n{snippet}");
-        }
+        text.extend(self.hits.iter().map(Hit::to_text));
         push_next_page(&mut text, self.next_page.as_deref());
         text
     }
@@ -260,6 +281,7 @@ impl Hits {
 
 fn push_next_page(text: &mut String, page: Option<&str>) {
     if let Some(page) = page {
+        // Writing to a string cannot fail, here and below.
         let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
     }
 }
@@ -306,12 +328,10 @@ impl EditedFile {
         }
         for (position, snippet) in self.snippets.iter().enumerate() {
             text.push_str(if position == 0 { "\n" } else { "\n\n" });
-            if !snippet.text.is_empty() || !snippet.is_cut {
-                snippet.push_to(&mut text);
-            }
-            if snippet.is_cut {
-                text.push_str("\n[More lines were changed than are shown.]");
-            }
+            snippet.push_to(&mut text);
+        }
+        if self.snippets.iter().any(|snippet| snippet.is_cut) {
+            text.push_str("\n[More text was changed than is shown. Read the file with memory_read.]");
         }
         push_redactions(&mut text, &self.redactions);
         text

@@ -70,6 +70,7 @@ pub fn memory_definition() -> ToolDefinition {
                 "file_text": text("create: the content."),
                 "old_str": text("str_replace: the text to replace; it must occur exactly once in the file."),
                 "new_str": text("str_replace: the replacement; empty by default."),
+                "offset": number(0, None, "view: characters of the file to skip, to read on in a long line."),
                 "insert_line": number(0, None, "insert: the line to insert after; 0 is the top."),
                 "insert_text": text("insert: the lines to insert."),
                 "old_path": text("rename: the current path."),
@@ -90,7 +91,7 @@ fn definition(tool: AgentTool) -> ToolDefinition {
         name: tool.name(),
         title,
         description,
-        input_schema: input(tool),
+        input_schema: closed(input(tool)),
         output_schema: Some(output(tool)),
         is_read_only,
         is_destructive: matches!(tool, AgentTool::Write | AgentTool::Edit | AgentTool::Delete),
@@ -129,6 +130,12 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
     }
 }
 
+/// The schema of an object without other properties.
+fn closed(mut schema: Value) -> Value {
+    schema["additionalProperties"] = json!(false);
+    schema
+}
+
 fn input(tool: AgentTool) -> Value {
     let path = text("The file, such as /memories/notes/today.md.");
     let page = text("The cursor from the previous page.");
@@ -159,10 +166,10 @@ fn input(tool: AgentTool) -> Value {
                     "type": "array",
                     "minItems": 1,
                     "maxItems": MAX_EDITS,
-                    "items": object!(
+                    "items": closed(object!(
                         {"old_str": text("The text to replace.")},
                         {"new_str": text("The replacement; empty by default.")}
-                    ),
+                    )),
                     "description": "Applied in order.",
                 }),
             },
@@ -181,10 +188,10 @@ fn input(tool: AgentTool) -> Value {
 
 /// The condition of a change, of one of these types.
 fn precondition(types: &[&str]) -> Value {
-    let mut schema = object!(
+    let mut schema = closed(object!(
         {"type": json!({"type": "string", "enum": types})},
         {"content_sha256": text("With the type content_sha256: the hash from an earlier result.")}
-    );
+    ));
     schema["description"] = json!("The condition; if it does not hold, nothing is changed.");
     schema
 }
@@ -235,8 +242,8 @@ fn output(tool: AgentTool) -> Value {
         AgentTool::Edit => {
             let snippet = object!({
                 "first_line": number(1, None, "The number of the first line."),
-                "text": text("The lines to append."),
-                "is_cut": flag("Whether lines are omitted because of the limit."),
+                "text": text("The lines."),
+                "is_cut": flag("Whether lines are shortened or omitted because of the limit."),
             });
             changed(object!({
                 "edits": number(1, None, "The number of applied edits."),

@@ -40,6 +40,14 @@ fn wrong_fields_are_named() {
             Field `content_sha256` is missing; it must be a string
         memory_append {"path": "/memories/a", "content": "c", "precondition": {"type": "content_sha256", "content_sha256": "ABC"}}
             Field `content_sha256` must be a SHA-256 as 64 lowercase hexadecimal characters
+        memory_write {"path": "/memories/a", "content": "c", "preconditions": {"type": "not_exists"}}
+            Field `preconditions` is unknown; memory_write has the fields `path`, `content`, `precondition`
+        memory_write {"path": "/memories/a", "content": "c", "precondition": {"type": "not_exists", "sha": ""}}
+            Field `sha` is unknown; `precondition` has the fields `type`, `content_sha256`
+        memory_write {"path": "/memories/a", "content": "c", "precondition": {"type": "not_exists", "content_sha256": "HASH"}}
+            Field `content_sha256` does not go with `not_exists`
+        memory_edit {"path": "/memories/a", "edits": [{"old_str": "a", "new": "b"}]}
+            Edit 1 of 1 failed, so no edit was applied: Field `new` is unknown; an edit has the fields `old_str`, `new_str`
         memory_edit {"path": "/memories/a", "edits": []}
             Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0
         memory_edit {"path": "/memories/a", "edits": [{"old_str": "a"}, {"new_str": "b"}]}
@@ -48,7 +56,7 @@ fn wrong_fields_are_named() {
             Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 101
         "#;
     let many = json!({"path": "/memories/a", "edits": vec![json!({"old_str": "a"}); 101]});
-    let table = table.replace("MANY", &many.to_string());
+    let table = table.replace("MANY", &many.to_string()).replace("HASH", &ContentHash::of(b"").to_string());
     let lines: Vec<_> = table.trim().lines().map(str::trim).collect();
     for row in lines.chunks(2) {
         let (tool, input) = row[0].split_once(' ').unwrap();
@@ -63,7 +71,7 @@ fn omitted_fields_have_defaults() {
     let root = AgentCall::List { path: at("/memories"), is_shallow: false, limit: None, page: None };
     for input in [
         json!({}),
-        json!({"path_prefix": null, "depth": null, "limit": null, "page": null, "other": 3}),
+        json!({"path_prefix": null, "depth": null, "limit": null, "page": null}),
         json!({"path_prefix": "/memories/", "depth": 0.0}),
     ] {
         assert_eq!(call(AgentTool::List, &input), Ok(root.clone()), "{input}");
@@ -83,10 +91,22 @@ fn edits_have_snippets_in_file_order_and_a_failed_one_is_named() {
         ]
     );
     // The snippet says that lines are missing.
-    assert_eq!(snippets(&edit, 20), [(3, "line 3;\nline 4;\n".to_owned(), true)]);
+    assert_eq!(snippets(&edit, 45), [(3, "line 3;\nline 4;\n".to_owned(), true)]);
     let error = edited("one two two", &[replacement("one", "1"), replacement("two", "2")]).unwrap_err();
     let told = "Error: Edit 2 of 2 failed, so no edit was applied: No replacement was performed. Multiple";
     assert!(error.to_string().starts_with(told), "{error}");
+}
+
+#[test]
+fn hint_of_a_snippet_that_was_cut_can_be_followed() {
+    let content = format!("{}\nb\n{}", "x".repeat(33_000), "é".repeat(33_000));
+    let edit = edited(&content, &[replacement("b", &"\n".repeat(16_000))]).unwrap();
+    let message = edit.to_message(String::new(), 16_000);
+    assert!((13_000..16_000).contains(&message.chars().count()));
+    let (_, advised) = message.split_once(" not shown. View them with view_range [").unwrap();
+    let (start, end) = advised.strip_suffix("].]").unwrap().split_once(", ").unwrap();
+    let range = Some((start.parse().unwrap(), end.parse().unwrap()));
+    assert!(view_file(&at("/memories/a"), &edit.content, range, 0, 16_000).is_ok());
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn replaced(content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolErr
 }
 
 fn message_of(edit: &Edit) -> String {
-    edit.to_message(String::new())
+    edit.to_message(String::new(), u64::MAX)
 }
 
 /// A snippet's line numbers.
@@ -51,12 +51,17 @@ fn count_lines(content: &str) -> usize {
 }
 
 fn naive_insert(content: &str, line: usize, text: &str) -> Option<String> {
-    let mut lines: Vec<&str> = content.split('\n').take(count_lines(content)).collect();
+    let end = line_end(content).or_else(|| line_end(text)).unwrap_or("\n");
+    let mut lines: Vec<String> = content.split_inclusive('\n').map(str::to_owned).collect();
+    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
+        last.push_str(end);
+    }
     if line > lines.len() {
         return None;
     }
-    lines.insert(line, text.trim_end_matches('\n'));
-    Some(lines.iter().flat_map(|line| [line, "\n"]).collect())
+    let text = text.replace("\r\n", "\n").replace('\n', end);
+    lines.insert(line, format!("{}{end}", text.trim_end_matches(end)));
+    Some(lines.concat())
 }
 
 #[test]
@@ -104,7 +109,10 @@ proptest! {
             return Ok(());
         }
         match naive_matches(&content, &old_str)[..] {
-            [] => prop_assert_eq!(found, Err(ToolError::NoMatch { old_str, path: "/memories/a".into() })),
+            [] => {
+                let path = "/memories/a".into();
+                prop_assert_eq!(found, Err(ToolError::NoMatch { old_str, path, needs_crlf: false }));
+            }
             [start] => {
                 let edit = found.unwrap();
                 prop_assert_eq!(&edit.content, &content.replacen(&old_str, &new_str, 1));

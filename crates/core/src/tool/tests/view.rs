@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn viewed(content: &str, view_range: Option<(i64, i64)>, max_chars: u64) -> Result<String, ToolError> {
-    view_file(&at("/memories/a"), content, view_range, max_chars)
+    view_file(&at("/memories/a"), content, view_range, 0, max_chars)
 }
 
 /// The text of a view below its header.
@@ -69,9 +69,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn following_the_notices_shows_every_line_once(
+    fn every_hint_can_be_followed_and_they_show_each_character_once(
         lines in proptest::collection::vec("[a-zé\r]{0,12}", 1..40),
-        max_chars in 19..120_u64,
+        max_chars in 8..120_u64,
         range in proptest::option::of((1..40_i64, -1..60_i64)),
     ) {
         let content = lines.join("\n");
@@ -83,18 +83,32 @@ proptest! {
             return Ok(());
         }
         let end = if end == -1 { last_line } else { end.min(last_line) };
-        let mut seen = Vec::new();
-        let mut next = Some(range);
-        while let Some(range) = next {
-            let (page, following) = read_page(&body(&content, range, max_chars));
+        let mut seen = vec![String::new(); lines.len()];
+        let (mut range, mut offset) = (range, 0);
+        loop {
+            let shown = view_file(&at("/memories/a"), &content, range, offset, max_chars).unwrap();
+            let body = shown.split_once(":\n").unwrap().1;
+            let (page, hinted) = read_page(body);
             prop_assert!(page.join("\n").chars().count() as u64 <= max_chars);
-            seen.extend(page);
-            next = following.map(Some);
+            for line in page {
+                let (number, text) = line.split_once('\t').unwrap();
+                seen[number.trim().parse::<usize>().unwrap() - 1].push_str(text);
+            }
+            prop_assert!(hinted.is_none_or(|range| viewed(&content, Some(range), max_chars).is_ok()));
+            let hinted_offset = body.split_once("memory_read and offset ").map(|(_, rest)| {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse().unwrap()
+            });
+            match (hinted_offset, hinted) {
+                (Some(next), _) => offset = next,
+                (None, Some(next)) => (range, offset) = (Some(next), 0),
+                (None, None) => break,
+            }
         }
-        let numbered: Vec<String> = (start..=end)
-            .map(|number| format!("{number:>6}\t{}", lines[usize::try_from(number).unwrap() - 1]))
-            .collect();
-        prop_assert_eq!(seen, numbered);
+        for (number, (seen, line)) in (1..).zip(seen.iter().zip(&lines)) {
+            let is_wanted = (start..=end).contains(&number);
+            prop_assert_eq!(seen, if is_wanted { line.as_str() } else { "" });
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use keepsake_core::{Content, ContentHash, MemoryId, Timestamp};
-use keepsake_index::{ExpiryChange, Idempotency};
+use keepsake_index::{ExpiresAt, ExpiryChange, Idempotency};
 
 use super::{Creation, OnTaken, Operation, Precondition, Sent, Updated, together};
 use crate::memories::decisions::Update;
@@ -36,6 +36,8 @@ pub enum MemoryOperation {
         content: String,
         /// Whether it never expires; `None`: it may, or unchanged.
         pinned: Option<bool>,
+        /// Its expiry time; `None`: none, or unchanged.
+        expires_at: Option<ExpiresAt>,
         /// What to do when a memory exists at the path.
         on_taken: OnTaken,
         /// The hash that the content to replace must have.
@@ -51,6 +53,8 @@ pub enum MemoryOperation {
         path: Option<String>,
         /// Whether the memory never expires.
         pinned: Option<bool>,
+        /// Its expiry time.
+        expires_at: Option<ExpiresAt>,
         /// The condition for the change.
         precondition: Option<Precondition>,
     },
@@ -60,6 +64,11 @@ pub enum MemoryOperation {
         memory_id: MemoryId,
         /// The hash that its content must have.
         expected: Option<ContentHash>,
+    },
+    /// An operation that cannot be read, which is refused.
+    Malformed {
+        /// The rule that it breaks, as a phrase that follows `operations`.
+        rule: String,
     },
 }
 
@@ -85,7 +94,7 @@ pub(super) fn parse(
     }
     let parsed = operations.into_iter().map(|operation| {
         let memory_id = match &operation {
-            MemoryOperation::Put { .. } => None,
+            MemoryOperation::Put { .. } | MemoryOperation::Malformed { .. } => None,
             MemoryOperation::Update { memory_id, .. } | MemoryOperation::Delete { memory_id, .. } => {
                 Some(*memory_id)
             }
@@ -102,27 +111,28 @@ fn parse_one(
     now: Timestamp,
 ) -> Result<Operation, EngineError> {
     Ok(match operation {
-        MemoryOperation::Put { path, content, pinned, on_taken, expected } => Operation::Put(Creation {
-            path: parse_path(&path)?,
-            content: parse_content(principal, content)?,
-            expiry: pin_of(pinned),
-            on_taken,
-            expected,
-            now,
-        }),
-        MemoryOperation::Update { memory_id, content, path, pinned, precondition } => {
-            let (path, expiry) = (path.as_deref(), pin_of(pinned));
+        MemoryOperation::Put { path, content, pinned, expires_at, on_taken, expected } => {
+            Operation::Put(Creation {
+                path: parse_path(&path)?,
+                content: parse_content(principal, content)?,
+                expiry: ExpiryChange { is_pinned: pinned, expires_at },
+                on_taken,
+                expected,
+                now,
+            })
+        }
+        MemoryOperation::Update { memory_id, content, path, pinned, expires_at, precondition } => {
+            let (path, expiry) = (path.as_deref(), ExpiryChange { is_pinned: pinned, expires_at });
             let update = parse_update(principal, content, path, expiry, precondition, now)?;
             Operation::Update(Updated(memory_id, update))
         }
         MemoryOperation::Delete { memory_id, expected } => {
             Operation::Update(Updated(memory_id, Update::deletion(expected)))
         }
+        MemoryOperation::Malformed { rule } => {
+            return Err(EngineError::Invalid { field: "operations", rule });
+        }
     })
-}
-
-const fn pin_of(is_pinned: Option<bool>) -> ExpiryChange {
-    ExpiryChange { is_pinned, expires_at: None }
 }
 
 fn sent_by(operation: &Operation) -> Sent {

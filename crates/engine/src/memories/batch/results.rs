@@ -10,15 +10,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::MemoryId;
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, BatchRead, Change, Decision, Memories, Origin, Parsed, Write};
+use super::{Batch, BatchRead, Change, Decision, Memories, Origin, Parsed, READS_AT_ONCE, Write};
 use crate::EngineError;
 use crate::memories::answer::{Answer, Past};
 use crate::memories::receipt::conceal_write;
 use crate::memories::{ShownMemory, View};
 use crate::write::{Outcome, Written};
-
-/// Versions of a recorded call that are read concurrently.
-const READS_AT_ONCE: usize = 10;
 
 /// What a carried out operation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +62,7 @@ impl Recorded {
                 Some(change) if matches!(change.from, Origin::Live(_)) => Self::Updated,
                 _ => Self::Created,
             },
-            Ok(Decision::Pin(memory, expiry)) => {
+            Ok(Decision::Pin(memory, expiry, _)) => {
                 let seq = memory.head.seq;
                 if expiry.is_applied_to(memory) { Self::Unchanged(seq) } else { Self::Pinned(seq) }
             }
@@ -108,7 +105,9 @@ impl Answers<'_> {
             Outcome::Written(written, read) => self.of_read(&read, Some(&written)),
             Outcome::Nothing(read) => self.of_read(&read, None),
             Outcome::Replayed(seq) => self.rebuild(seq).await,
-            Outcome::Unchanged(..) => Err(EngineError::Internal("a batch set only one pin")),
+            Outcome::Unchanged(..) | Outcome::Same(..) => {
+                Err(EngineError::Internal("a batch set only one pin"))
+            }
         }
     }
 
@@ -127,7 +126,7 @@ impl Answers<'_> {
                 let recorded = Recorded::of(&settled);
                 let (memory_id, memory) = match settled {
                     Err(error) => return Ok(Self::refused(operation, error)),
-                    Ok(Decision::Pin(memory, expiry)) => {
+                    Ok(Decision::Pin(memory, expiry, _)) => {
                         let memory = expiry.applied_to(memory.clone());
                         (memory.head.memory_id, Some(memory))
                     }

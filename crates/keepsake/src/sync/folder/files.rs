@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
+use keepsake_archive::format::MAX_CONTENT_BYTES;
 use keepsake_core::{ContentHash, MemoryPath};
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -83,8 +84,8 @@ impl Folder {
         self.private(INCOMING)?.remove_file_if_exists()?;
         for name in swap.names()? {
             let left = swap.entry(&name)?;
-            let hash = hash_of(&left)?.to_string();
-            if name.to_string_lossy().contains(&hash) {
+            let hash = hash_of(&left)?;
+            if hash.is_some_and(|hash| name.to_string_lossy().contains(&hash.to_string())) {
                 left.remove_file()?;
             } else {
                 let recovered = MemoryPath::parse(RECOVERED).map_err(io::Error::other)?;
@@ -141,8 +142,8 @@ impl Folder {
 
     /// The text of a file that still has the expected content.
     pub(in crate::sync) fn read(&self, path: &MemoryPath, expected: ContentHash) -> Attempt<String> {
-        match self.entry(path).and_then(|entry| entry.read()) {
-            Ok(bytes) if ContentHash::of(&bytes) == expected => match String::from_utf8(bytes) {
+        match self.entry(path).and_then(|entry| entry.read(self.limit_bytes)) {
+            Ok(Some(bytes)) if ContentHash::of(&bytes) == expected => match String::from_utf8(bytes) {
                 Ok(text) => Attempt::Done(text),
                 Err(_) => Attempt::Lost,
             },
@@ -183,7 +184,7 @@ impl Folder {
     fn try_replace(&self, path: &MemoryPath, content: &str, expected: ContentHash) -> io::Result<bool> {
         let entry = self.entry(path)?;
         let before = entry.stat()?;
-        if !entry.is_file()? || hash_of(&entry)? != expected {
+        if !entry.is_file()? || hash_of(&entry)? != Some(expected) {
             return Ok(false);
         }
         // A later run removes files from the private folder only if the store surely had them.
@@ -216,7 +217,7 @@ impl Folder {
 
     fn try_delete(&self, path: &MemoryPath, expected: ContentHash) -> io::Result<bool> {
         let entry = self.entry(path)?;
-        if !entry.is_file()? || hash_of(&entry)? != expected {
+        if !entry.is_file()? || hash_of(&entry)? != Some(expected) {
             return Ok(false);
         }
         let taken = if self.keeps_removed {
@@ -280,7 +281,7 @@ impl Folder {
         path: &MemoryPath,
         expected: ContentHash,
     ) -> io::Result<bool> {
-        if hash_of(taken)? == expected {
+        if hash_of(taken)? == Some(expected) {
             if self.keeps_removed {
                 self.keep(taken, path, expected)?;
             } else {
@@ -336,8 +337,9 @@ fn classify(done: io::Result<bool>) -> Attempt<()> {
     }
 }
 
-fn hash_of(entry: &FolderEntry) -> io::Result<ContentHash> {
-    Ok(ContentHash::of(&entry.read()?))
+/// The hash of a file; `None`: it is larger than any memory.
+fn hash_of(entry: &FolderEntry) -> io::Result<Option<ContentHash>> {
+    Ok(entry.read(MAX_CONTENT_BYTES)?.map(|bytes| ContentHash::of(&bytes)))
 }
 
 /// Renames a file to a place where there is nothing, or a directory without files;

@@ -1,4 +1,5 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::task::{Context, Waker};
 
 use tempfile::TempDir;
 
@@ -36,7 +37,8 @@ impl Disk {
 
     fn list(&mut self) -> Listing {
         let scope = Scope::read(self.root.path()).unwrap();
-        self.folder.list(&self.state, &scope).unwrap()
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(self.folder.list(&self.state, &scope)).unwrap()
     }
 
     /// Visible files below the root.
@@ -89,6 +91,19 @@ fn invalid_files_are_skipped_with_a_reason() {
         assert!(skipped.1.contains(part), "{skipped:?}");
     }
     assert_eq!(found.skipped.len(), 8, "{:?}", found.skipped);
+}
+
+/// The files of this folder of Linux say that they are empty.
+#[tokio::test]
+async fn listing_believes_no_size_and_pauses_between_files() {
+    let disk = Disk::new();
+    let scope = Scope::read(disk.root.path()).unwrap();
+    let mut folder = Folder::open("/proc/sys/kernel".into(), Some(1), true).unwrap();
+    let mut listing = std::pin::pin!(folder.list(&disk.state, &scope));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(listing.as_mut().poll(&mut context).is_pending());
+    let skipped = listing.await.unwrap().skipped;
+    assert!(skipped.iter().any(|(_, reason)| reason.contains("more bytes than it says")), "{skipped:?}");
 }
 
 #[test]

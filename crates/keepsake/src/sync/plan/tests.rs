@@ -114,14 +114,18 @@ fn emptied_side_is_detected() {
     let all: Vec<_> = (0..12).map(|number| format!("/{number}")).collect();
     let files: Vec<_> = all.iter().map(|name| (name.as_str(), name.as_str())).collect();
     for (gone, is_emptied) in [(6, false), (7, true), (12, true)] {
-        let [mut in_folder, mut in_store] = [synchronised(&files), synchronised(&files)];
+        let [mut in_folder, mut in_store, mut empty_files, mut empty_memories] =
+            [(); 4].map(|()| synchronised(&files));
         for name in &all[..gone] {
             in_folder.folder.remove(&path(name));
             in_store.store.remove(&path(name));
+            empty_files.folder.insert(path(name), hash(""));
+            empty_memories.put(&path(name), hash(""));
         }
-        let found = [in_folder.plan(false).emptied, in_store.plan(false).emptied];
-        let expected = [Emptied::Folder, Emptied::Store].map(|side| is_emptied.then_some(side));
-        assert_eq!(found, expected, "{gone}");
+        let found =
+            [in_folder, in_store, empty_files, empty_memories].map(|mut side| side.plan(false).emptied);
+        let expected = [Emptied::Folder, Emptied::Store, Emptied::Folder, Emptied::Store];
+        assert_eq!(found, expected.map(|side| is_emptied.then_some(side)), "{gone}");
     }
     let mut small = synchronised(&[("/a", "1"), ("/b", "2")]);
     small.folder.remove(&path("/a"));
@@ -250,8 +254,12 @@ fn both_sides_become_equal_and_no_edit_is_lost() {
     for_any(4_000, &rounds, |rounds| {
         let mut model = Model::default();
         for (folder, store, steps) in rounds {
-            folder.iter().for_each(|edit| edit.in_folder(&mut model));
-            store.iter().for_each(|edit| edit.in_store(&mut model));
+            for edit in &folder {
+                edit.in_folder(&mut model);
+            }
+            for edit in &store {
+                edit.in_store(&mut model);
+            }
             // Contents of the folder that the store never had.
             let edited: BTreeSet<_> = model
                 .folder
@@ -274,7 +282,9 @@ fn new_content_of_either_side_stays_current() {
     let edits = || prop::collection::vec(any_edit(), 1..8);
     for_any(2_000, &(edits(), edits(), edits()), |(before, folder, store)| {
         let mut model = Model::default();
-        before.iter().for_each(|edit| edit.in_store(&mut model));
+        for edit in &before {
+            edit.in_store(&mut model);
+        }
         synchronise(&mut model);
         let contents = |model: &Model| -> BTreeSet<[u8; 32]> {
             let store = model.store.values().map(|known| known.hash);
@@ -282,8 +292,12 @@ fn new_content_of_either_side_stays_current() {
             all.map(|hash| *hash.as_bytes()).collect()
         };
         let known = contents(&model);
-        folder.iter().for_each(|edit| edit.in_folder(&mut model));
-        store.iter().for_each(|edit| edit.in_store(&mut model));
+        for edit in &folder {
+            edit.in_folder(&mut model);
+        }
+        for edit in &store {
+            edit.in_store(&mut model);
+        }
         let new: BTreeSet<_> = contents(&model).difference(&known).copied().collect();
         synchronise(&mut model);
         prop_assert!(contents(&model).is_superset(&new));

@@ -497,7 +497,9 @@ impl Model {
         let memory = self.live_at(path)?;
         let at = ToolPath::parse(&format!("/memories{path}")).ok()?;
         let content = apply(&at, &self.memories[memory].content)?;
-        self.modify(memory, path, &content, self.versions.len(), by);
+        if content != self.memories[memory].content {
+            self.modify(memory, path, &content, self.versions.len(), by);
+        }
         Some(())
     }
 }

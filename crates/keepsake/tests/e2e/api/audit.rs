@@ -15,7 +15,7 @@ async fn entries(place: &Place, query: &str) -> Vec<Value> {
     all(&place.client, &format!("{AUDIT}?limit=100&{query}")).await
 }
 
-/// Checks what was done to an object, the first thing first.
+/// Checks the recorded actions on an object, oldest first.
 async fn assert_done_to(place: &Place, object: &Value, expected: &str) {
     let mut entries = entries(place, &format!("object_id={}", text(object))).await;
     entries.reverse();

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use keepsake_testkit::{FaultProxy, s3_options};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::support::{STORES, Store, delete, invalid, ok, page_of, refused, strings, text};
+use super::support::{STORES, Store, delete, invalid, ok, page_of, refused, text};
+use crate::console::browser::Browser;
 use crate::support::client::send;
-use crate::support::command::keepsake;
+use crate::support::command::{borrowed, keepsake, keepsake_with, words};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
@@ -141,7 +142,7 @@ async fn silent_object_store_fails_only_calls_that_need_it_and_soon() {
     let cached = store.create("/cached", "one word").await;
     let search = format!("{}/search?query=word", store.path);
     ok(&client.get(&search).await);
-    // What another server wrote is in no cache of this one.
+    // This server has cached nothing that the other server writes.
     let other = deployment.start().await;
     let elsewhere = store.seen_by(&other.client(tenant));
     let memory = elsewhere.create("/a", "one").await;
@@ -241,16 +242,16 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     let Subject { deployment, tenant, mut server, store } =
         Subject::new(pair, &ServerConfig::default()).await;
     let damaged = store.create("/damaged", "zebra one").await;
-    let missing = store.create("/missing", "zebra three").await;
-    store.create("/whole", "zebra eleven").await;
+    let missing = store.create("/missing", "x").await;
+    let missing = store.update(&missing, &json!({"content": "zebra three"})).await;
+    let whole = store.create("/whole", "gone").await;
+    store.update(&whole, &json!({"content": "zebra eleven"})).await;
     server.end().await;
     let blobs = deployment.blobs().await;
     let listed = blobs.list(Some(tenant.id), None, 10).await.unwrap();
-    let [changed, removed] = [&damaged, &missing].map(|memory| {
-        let mut blobs = listed.iter();
-        blobs.find(|blob| memory["content_size_bytes"] == blob.size_bytes).unwrap().key
-    });
-    for key in [changed, removed] {
+    let of_size = |size| listed.iter().find(|blob| blob.size_bytes == size).unwrap().key;
+    let [changed, removed, older] = [9, 11, 4].map(of_size);
+    for key in [changed, removed, older] {
         blobs.delete(&key).await.unwrap();
     }
     blobs.put(&changed, Bytes::from_static(b"zebra 0ne")).await.unwrap();
@@ -259,25 +260,95 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     // Nothing is cached.
     server.restart().await;
     let store = store.seen_by(&server.client(&tenant));
-    for memory in [&damaged, &missing] {
+    for (memory, status, kind) in [(&damaged, 500, "api_error"), (&missing, 410, "content_missing")] {
         let (at, path) = (store.memory(memory), format!("/memories{}", text(&memory["path"])));
-        let insert = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"});
-        for answer in [
-            store.client.get(&at).await,
-            store.client.get(&at).await,
-            store.client.call(&store.id, &json!({"command": "view", "path": path})).await,
-            store.client.call(&store.id, &insert).await,
-        ] {
-            refused(&answer, 500, "api_error");
+        for _ in 0..2 {
+            let answer = store.client.get(&at).await;
+            let error = refused(&answer, status, kind);
             assert!(!answer.text.contains("zebra"), "{}", answer.text);
+            if memory == &missing {
+                assert_eq!(error["memory_version_id"], missing["memory_version_id"]);
+                assert_eq!((&error["path"], answer.header("x-should-retry")), (&json!("/missing"), "false"));
+            }
+        }
+        let insert = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"});
+        for input in [json!({"command": "view", "path": path}), insert] {
+            let answer = store.client.call(&store.id, &input).await;
+            if memory == &missing {
+                let result = answer.tool_result();
+                assert!(
+                    result.is_error && result.content.contains("/memories/missing is missing"),
+                    "{}",
+                    answer.text
+                );
+            } else {
+                refused(&answer, 500, "api_error");
+            }
         }
     }
-    // The hits with content are shown, and no empty page comes before them.
-    for limit in [1, 10] {
-        let search = format!("{}/search?query=zebra&limit={limit}", store.path);
-        let (hits, next) = page_of(&store.client.get(&search).await);
-        assert_eq!((strings(&hits, "path"), next), (vec!["/whole".to_owned()], None));
+    // Lists and searches still answer, and mark the memories whose content is lost.
+    let lost = |items: &[Value]| {
+        let lost = items.iter().filter(|item| !item["content_error"].is_null());
+        let mut lost: Vec<_> =
+            lost.map(|item| (item["path"].clone(), item["content_error"]["type"].clone())).collect();
+        lost.sort_by_key(|(path, _)| path.to_string());
+        lost
+    };
+    let (memories, _) = page_of(&store.client.get(&format!("{}?view=full", store.memories())).await);
+    let both = json!([["/damaged", "api_error"], ["/missing", "content_missing"]]);
+    assert_eq!((json!(lost(&memories)), &memories[2]["content"]), (both, &json!("zebra eleven")));
+    let (versions, _) = page_of(&store.client.get(&format!("{}?view=full", store.versions())).await);
+    let three = [("/damaged", "api_error"), ("/missing", "content_missing"), ("/whole", "content_missing")];
+    assert_eq!(json!(lost(&versions)), json!(three));
+    let (hits, _) = page_of(&store.client.get(&format!("{}/search?query=zebra", store.path)).await);
+    let of_missing = hits.iter().find(|hit| hit["path"] == "/missing").unwrap();
+    assert_eq!((hits.len(), text(&of_missing["snippet"]).contains("content_missing")), (3, true));
+    let browser = Browser::signed_in(&server.url(), &tenant.key).await;
+    let path = format!("/console/stores/{}/archive?versions=1", store.id);
+    let download = browser.request(Method::GET, &path).send().await.unwrap().bytes().await.unwrap();
+    // Writing the same content repairs both memories.
+    let same = json!({"path": "/memories/damaged", "content": "zebra one"});
+    let same = json!({"type": "tool_use", "id": "toolu_1", "name": "memory_write", "input": same});
+    assert!(!store.client.call(&store.id, &same).await.tool_result().is_error);
+    assert_eq!(store.read(&damaged).await["content"], "zebra one");
+    store.delete(&damaged).await;
+    store.redact(&damaged["memory_version_id"]).await;
+    readers_of_a_whole_store_leave_lost_content_out(&server, &tenant, &store, &download).await;
+    let same = json!({"operations": [{"type": "upsert", "path": "/missing", "content": "zebra three"}]});
+    let made = store.client.post(&format!("{}/batch", store.memories()), &same).await;
+    assert_eq!(ok(&made)["data"][0]["status"], "updated");
+    assert_eq!(store.read(&missing).await["content"], "zebra three");
+}
+
+async fn readers_of_a_whole_store_leave_lost_content_out(
+    server: &Server,
+    tenant: &Tenant,
+    store: &Store,
+    download: &[u8],
+) {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let variables = [
+        ("KEEPSAKE_URL", server.url()),
+        ("KEEPSAKE_API_KEY", tenant.key.clone()),
+        ("KEEPSAKE_STORE", store.id.clone()),
+        ("XDG_CONFIG_HOME", at("config")),
+    ];
+    let run = async |line: &str| keepsake_with(&words(line), &borrowed(&variables)).await;
+    let (archive, saved) = (at("archive"), at("saved.tar.zst"));
+    run(&format!("export {archive} --versions")).await.ends(1, "the content of `/missing`");
+    std::fs::write(&saved, download).unwrap();
+    for (archive, copy, lost) in
+        [(&archive, "one", "the content of `/missing`"), (&saved, "two", "stored content is damaged")]
+    {
+        run(&format!("import {archive}")).await.ends(0, lost);
+        run(&format!("store create {copy}")).await.ok();
+        let imported = run(&format!("import {archive} --versions --store {copy}")).await.ok();
+        assert!(imported.starts_with("1 created"), "{imported}");
     }
+    let folder = at("folder");
+    run(&format!("sync {folder}")).await.ends(1, "the content of `/missing`");
+    assert_eq!(std::fs::read_to_string(format!("{folder}/whole")).unwrap(), "zebra eleven");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,12 +36,13 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         {"type": "create", "path": "/made", "content": "x", "pinned": true, "precondition": not_exists},
         create("/edited", "x"),
         {"type": "update", "memory_id": edited["id"], "content": "two", "precondition": holds("one")},
-        {"type": "upsert", "path": "/put", "content": "y"},
+        {"type": "upsert", "path": "/put", "content": "y", "expires_at": "2999-12-31"},
         {"type": "upsert", "path": "/same", "content": "same"},
         {"type": "update", "memory_id": moved["id"], "path": "/new/c", "precondition": not_exists},
         {"type": "update", "memory_id": pinned["id"], "pinned": true},
         {"type": "delete", "memory_id": deleted["id"], "expected_content_sha256": sha256("one")},
         {"type": "delete", "memory_id": "mem_00000000000000000000000001"},
+        {"type": "delete", "memory_id": "mem_1"},
     ]});
     let answer = ok(&post(client, &store, &body).await);
     assert_eq!(answer["type"], "memory_batch");
@@ -54,6 +55,7 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         ("updated", "/new/c", false),
         ("updated", "/pinned", true),
         ("deleted", "", false),
+        ("failed", "", false),
         ("failed", "", false),
     ];
     assert_eq!(statuses(&answer), expected.map(|(status, ..)| status));
@@ -73,11 +75,18 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         "conflicting_memory_id": edited["id"], "conflicting_path": "/edited",
     });
     assert_eq!(data[1]["error"], conflict);
+    assert_eq!(data[3]["memory"]["expires_at"], "2999-12-31T00:00:00.000000Z");
     assert_eq!(data[4]["memory"]["memory_version_id"], same["memory_version_id"]);
     assert_eq!(
         (&data[7]["memory_id"], &data[8]["error"]["type"]),
         (&deleted["id"], &json!("not_found_error"))
     );
+    // A malformed operation refuses only itself.
+    let malformed = json!({
+        "type": "invalid_request_error",
+        "message": "`operations` 9 is malformed: `memory_id` is not an id that begins with `mem_`",
+    });
+    assert_eq!(data[9]["error"], malformed);
     assert_eq!(store.paths().await, ["/edited", "/made", "/new/c", "/pinned", "/put", "/same"]);
     // Neither the unchanged memory, nor the pin, nor a refusal is a version.
     assert_eq!(store.version_count().await, 5 + 5);
@@ -126,6 +135,7 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
         (json!({"type": "upsert", "path": "/free", "content": "x", "precondition": other}), 409, failed),
         (json!({"type": "update", "memory_id": id, "pinned": true, "precondition": other}), 409, failed),
         (json!({"type": "update", "memory_id": unknown, "content": "x"}), 404, missing),
+        (json!({"type": "delete", "memory_id": "mem_1"}), 400, invalid_request),
     ] {
         let body = json!({"operations": [create("/b", "x"), operation]});
         let error = refused(&post(client, &store, &body).await, status, kind);
@@ -144,7 +154,7 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
         (json!({"operations": []}), "1 to 500"),
         (json!({"operations": vec![create("/b", ""); 501]}), "1 to 500"),
         (json!({"operations": [create("/b", "")], "atomic": "no"}), "atomic"),
-        (json!({"operations": [{"type": "rename"}]}), "operations[0]"),
+        (json!({"operations": [{"type": "rename"}]}), "`operations` 0"),
     ] {
         invalid(&post(client, &store, &body).await, named);
     }

@@ -97,13 +97,13 @@ pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
         (&memories, json!({"path": "/b", "content": "x"})),
         (&store.memory(&memory), json!({"content": "x"})),
     ] {
-        // The values of its fields alone, and a valid value with more behind it.
+        // Invalid: an array of the field values, and a valid object followed by more text.
         let fields: Vec<_> = value.as_object().unwrap().values().collect();
         invalid(&client.post(path, &json!(fields)).await, "");
         for more in ["x", "{}", "\0"] {
             invalid(&post_text(client, path, format!("{value}{more}")).await, "");
         }
-        ok(&post_text(client, path, format!(" \r\n\t{value}\n ")).await);
+        ok(&post_text(client, path, format!("\u{feff} \r\n\t{value}\n ")).await);
     }
     // A body that must hold something may not be empty.
     invalid(&post_text(client, &memories, "").await, "");
@@ -130,6 +130,10 @@ pub(super) async fn other_than_json_is_415(place: Place) {
             assert!(text(&error["message"]).contains("application/json"), "{error}");
         }
     }
+    let packed = client.request(Method::POST, &memories).header("content-type", "application/json");
+    let packed = send(packed.header("content-encoding", "identity, gzip").body("x")).await;
+    let error = refused(&packed, 415, "invalid_request_error");
+    assert!(text(&error["message"]).contains("encoding `gzip`"), "{error}");
     assert_eq!(store.version_count().await, 1);
     ok(&send_as("POST", &memories, Some("Application/JSON; charset=utf-8")).await);
 }
@@ -202,8 +206,26 @@ pub(super) async fn invalid_tool_call_is_400_and_a_bad_input_is_a_tool_error(pla
     ] {
         invalid(&client.post(&path, &body).await, named);
     }
+    let block = r#"{"type":"tool_use","name":"memory_write","input":{"path":"/memories/a","content":"1""#;
+    for (path, body, named) in [
+        (&path, r#"{"command":"view","path":"/memories","path":"/memories"}"#.to_owned(), "`path`"),
+        (&path, format!(r#"{block},"content":"2"}}}}"#), "`content`"),
+        (&path, format!(r#"{block}}},"id":"t1","id":"t2"}}"#), "`id`"),
+        (&STORES.to_owned(), r#"{"name":"a","metadata":{"key":"1","key":"2"}}"#.to_owned(), "`key`"),
+    ] {
+        invalid(&post_text(client, path, body).await, &format!("duplicate field {named}"));
+    }
     // Errors that the model can correct are tool results.
     for input in [json!({"command": "dance"}), json!({"command": 5}), json!({"command": "view", "path": 5})] {
         assert!(client.tool(&place.tenant, &input).await.is_error, "{input}");
     }
+    let edit = br#"{"type": "tool_use", "name": "memory_edit", "input": {"edits": [{"new_str": "\ud83d"}]}}"#;
+    let bytes = b"{\"command\": \"create\", \"file_text\": \"\xed\xa0\xbd\"}";
+    for (body, field) in [(&edit[..], "edits[0].new_str"), (bytes, "file_text")] {
+        let told = ok(&post_text(client, &path, body).await);
+        let refusal = format!("Error: Field `{field}` has a character that is not valid Unicode");
+        assert!(told["is_error"] == true && text(&told["content"]).starts_with(&refusal), "{told}");
+    }
+    let block = r#"{"type": "tool_use", "id": "\udc00", "name": "memory", "input": {"command": "view"}}"#;
+    invalid(&post_text(client, &path, block).await, "`id` has a character");
 }

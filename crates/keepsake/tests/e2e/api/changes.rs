@@ -52,7 +52,7 @@ pub(super) async fn post_and_patch_change_content_path_and_pin_in_one_version(pl
         ] {
             assert_eq!(head(&update(&nothing).await), head(&last), "{nothing}");
         }
-        // A pin alone is no version and no change of the memory's time.
+        // Changing only the pin makes no version and keeps the memory's time.
         let pinned = update(&json!({"pinned": true})).await;
         assert_eq!((&pinned["pinned"], head(&pinned)), (&json!(true), head(&last)));
         assert_eq!(store.version_count().await, versions + 3);

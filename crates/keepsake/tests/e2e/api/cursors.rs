@@ -170,7 +170,7 @@ pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place
         let mut pages = Pages::of(&place.second, list);
         let mut round = 0;
         while let Some(items) = pages.turn("path").await {
-            // What is at the cursor goes, others come and move.
+            // The memory at the cursor is deleted; others are created and moved.
             let at_cursor = text(&items.last().unwrap()["path"]);
             if let Some(gone) = passing.iter().position(|it| text(&it["path"]).starts_with(at_cursor)) {
                 store.delete(&passing.remove(gone)).await;

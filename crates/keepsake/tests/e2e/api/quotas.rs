@@ -52,7 +52,10 @@ fn over_quota(answer: &Answer, limit: u64) {
 async fn tools_say(place: &Place, tools: &[&str], path: &str, content: &str, said: &str) {
     let edits = json!([{"old_str": "é".repeat(30), "new_str": content}]);
     for tool in tools {
-        let input = json!({"path": path, "content": content, "edits": edits});
+        let input = match *tool {
+            "memory_edit" => json!({"path": path, "edits": edits}),
+            _ => json!({"path": path, "content": content}),
+        };
         let block = json!({"type": "tool_use", "name": tool, "input": input});
         let told = place.client.tool(&place.tenant, &block).await;
         assert!(told.is_error && told.content.contains(said), "{}", told.content);

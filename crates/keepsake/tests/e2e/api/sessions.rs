@@ -268,7 +268,7 @@ pub(super) async fn events_record_each_call_without_content(place: Place) {
     let noted = json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2], "note": "a thought"});
     let unnamed = json!({"command": "a secret", "path": "/memories"});
     let mut expected = Vec::new();
-    // Of what may be content, an event has the size.
+    // For an input that may be content, the event has only the size.
     for (name, mut input, sizes) in [
         ("memory", json!({"command": "create", "path": b, "file_text": "a secret"}), &[("file_text", 8)][..]),
         ("memory", json!({"command": "rename", "old_path": b, "new_path": "/memories/notes/c"}), &[]),

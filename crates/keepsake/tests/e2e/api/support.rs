@@ -317,7 +317,7 @@ pub(super) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
     assert_eq!(error["type"], kind, "{}", answer.text);
     assert_ne!(text(&error["message"]), "");
     let is_in_vain =
-        matches!(status, 409 | 507) || (status == 429 && answer.header("retry-after").is_empty());
+        matches!(status, 409 | 410 | 507) || (status == 429 && answer.header("retry-after").is_empty());
     let should_retry = if is_in_vain { "false" } else { "" };
     assert_eq!(answer.header("x-should-retry"), should_retry, "{}", answer.text);
     error

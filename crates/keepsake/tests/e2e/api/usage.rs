@@ -98,9 +98,11 @@ pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
         let new = json!({"path": "/new", "content": "", "expires_at": wrong});
         invalid(&place.client.post(&store.memories(), &new).await, "`expires_at`");
     }
+    let pinned = json!({"path": "/pinned", "content": "", "pinned": true, "expires_at": null});
+    assert_eq!(ok(&place.client.post(&store.memories(), &pinned).await)["pinned"], true);
     let both = json!({"expires_at": time, "pinned": true});
     invalid(&store.try_update(&memory, &both).await, "`expires_at`");
-    assert_eq!(store.version_count().await, 3, "a refused change changes nothing");
+    assert_eq!(store.version_count().await, 4, "a refused change changes nothing");
 
     // Changes keep it, a deletion ends it.
     let insert = json!({"command": "insert", "path": "/memories/b", "insert_line": 0, "insert_text": "c"});

@@ -108,7 +108,7 @@ impl Installation {
         let (cluster, database) = (Cluster::new(), fresh_database().await);
         let file = folder().join(format!("{example}.yaml"));
         cluster.run(&commands_of(&file), &[]).await;
-        assert_eq!(cluster.values(), [file.clone()], "the commands install another example");
+        assert_eq!(cluster.values(), std::slice::from_ref(&file), "the commands install another example");
         let s3 = s3_options(&s3::unique_prefix());
         let keys = s3.settings.credentials.unwrap();
         let (id, secret) = (keys.access_key_id.as_str(), keys.secret_access_key.expose_secret());

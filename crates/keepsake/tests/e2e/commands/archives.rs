@@ -3,7 +3,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use super::{Person, files, words};
@@ -199,6 +199,32 @@ async fn killed_import_is_continued() {
     assert_eq!(person.contents("").await.len(), 1_100);
     let log = person.ok("memory log -n 2000 -o jsonl").await;
     assert_eq!(log.lines().count(), 1_100, "nothing was written twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expiry_times_are_kept_and_those_that_cannot_be_are_counted() {
+    let person = Person::new().await;
+    let client = person.server.client(&person.tenant);
+    let store = format!("/v1/memory_stores/{}", person.tenant.store_id);
+    for path in ["/a.md", "/pinned.md"] {
+        let new = json!({"path": path, "content": "x", "expires_at": "2099-01-01T00:00:00Z"});
+        assert_eq!(client.post(&format!("{store}/memories"), &new).await.status, 200);
+    }
+    person.ok("memory pin pinned.md").await;
+    // The period of a store ends no memory of another store.
+    person.put("unused.md", "x").await;
+    assert_eq!(client.post(&store, &json!({"expires_unused_after": 90 * 86_400})).await.status, 200);
+    let archive = person.path("archive");
+    person.ok(&format!("export {archive} --versions")).await;
+    for (copy, more) in [("copy", ""), ("past", "--versions")] {
+        person.ok(&format!("store create {copy}")).await;
+        let imported = person.ok(&format!("import {archive} --store {copy} {more}")).await;
+        assert!(imported.contains("the memory is pinned"), "{imported}");
+        assert!(imported.ends_with("0 refused, 1 without their expiry time\n"), "{imported}");
+        let listed = person.json(&format!("memory ls -R -o json --store {copy}")).await;
+        let expiry = listed["data"].as_array().unwrap().iter().map(|memory| &memory["expires_at"]);
+        assert!(expiry.eq([&json!("2099-01-01T00:00:00.000000Z"), &Value::Null, &Value::Null]), "{listed}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

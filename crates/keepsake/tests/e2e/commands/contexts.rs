@@ -44,6 +44,16 @@ async fn login_remembers_the_server_for_later_commands() {
     // The key is not sent to another server.
     let elsewhere = person.in_context("memory ls", &[("KEEPSAKE_URL", "http://127.0.0.1:9")], "").await;
     elsewhere.ends(2, "no API key is known for http://127.0.0.1:9");
+    // A damaged file stops only the commands that need it, and no message shows a key.
+    let whole = fs::read(&file).unwrap();
+    for (line, column) in [(format!("api_key = {key}"), 11), (format!("contexts = \"{key}\""), 12)] {
+        fs::write(&file, format!("current = \"work\"\n{line}\n")).unwrap();
+        let damaged = run("memory ls").await;
+        damaged.ends(1, &format!("line 2, column {column}: "));
+        assert!(!damaged.stderr.contains("ks_live"), "{}", damaged.stderr);
+    }
+    person.ends("memory cat no.md", 3, "contexts.toml cannot be read: ").await;
+    fs::write(&file, whole).unwrap();
     run("context use work --store other").await.ok();
     run("memory ls").await.ends(3, "");
     person.in_context("memory ls", &[("KEEPSAKE_STORE", "notes")], "").await.ok();

@@ -2,6 +2,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use super::Person;
+use crate::support::command::Run;
 
 impl Person {
     /// A person and an editor that appends a line, after another client has replaced the memory.
@@ -17,14 +18,47 @@ impl Person {
     }
 }
 
+/// The text in the file that a failure names.
+fn kept(failed: &Run) -> Vec<u8> {
+    let file = failed.stderr.trim().rsplit("your text is in ").next().unwrap();
+    let kept = fs::read(file).unwrap();
+    fs::remove_file(file).unwrap();
+    kept
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_of_an_editor_that_fails_is_kept() {
+    let person = Person::new().await;
+    person.put("a.md", "base\n").await;
+    let editor = person.path("my editor");
+    fs::write(&editor, "#!/bin/sh\nprintf \"$1\" >> \"$3\"\neval \"$2\"\n").unwrap();
+    fs::set_permissions(&editor, Permissions::from_mode(0o700)).unwrap();
+    let edit = async |arguments: &str| {
+        let editor = format!("'{editor}' {arguments}");
+        person.line_with("memory edit a.md", &[("EDITOR", &editor)], "").await
+    };
+    for (arguments, text) in [
+        ("mine 'exit 3'", &b"base\nmine"[..]),
+        (r"'bad \377' :", b"base\nbad \xff"),
+        (r"'nul \000' :", b"base\nnul \0"),
+        ("mine 'kill -TERM $PPID; sleep 1'", b"base\nmine"),
+    ] {
+        let failed = edit(arguments).await;
+        failed.ends(1, "your text is in ");
+        assert_eq!(kept(&failed), text, "{arguments}");
+    }
+    let nothing_typed = edit("'' 'exit 3'").await;
+    assert!(!nothing_typed.stderr.contains("your text"), "{}", nothing_typed.stderr);
+    edit("more :").await.ok();
+    assert_eq!(person.ok("memory cat a.md").await, "base\nmore");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn conflict_without_a_terminal_keeps_the_text() {
     let (person, editor) = Person::in_a_race().await;
     let conflict = person.line_with("memory edit a.md", &[("EDITOR", &editor)], "").await;
     conflict.ends(4, "your text is in ");
-    let kept = conflict.stderr.trim().rsplit("your text is in ").next().unwrap();
-    assert_eq!(fs::read_to_string(kept).unwrap(), "base\nmine\n");
-    fs::remove_file(kept).unwrap();
+    assert_eq!(kept(&conflict), b"base\nmine\n");
     assert_eq!(person.ok("memory cat a.md").await, "theirs \u{1b}]0;title\u{7}\n");
 }
 

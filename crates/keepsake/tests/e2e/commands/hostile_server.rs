@@ -104,7 +104,7 @@ async fn sync_writes_only_below_its_folder() {
         assert!(visible.eq(["memory", "memory/good.md", "memory/link"]), "{written:?}");
         assert!(everything(&elsewhere).is_empty());
     }
-    // It follows no link in place of its own folder either.
+    // Nor does the command follow a link in place of `.keepsake`.
     fs::remove_dir_all(format!("{folder}/.keepsake")).unwrap();
     symlink(&elsewhere, format!("{folder}/.keepsake")).unwrap();
     victim.run(&sync).await.ends(1, ".keepsake is a symbolic link");

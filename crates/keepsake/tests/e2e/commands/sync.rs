@@ -156,6 +156,16 @@ const FIRST_RUN: &str =
     "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn file_in_the_place_of_a_folder_is_named() {
+    let person = Person::new().await;
+    let file = person.path("notes");
+    std::fs::write(&file, "").unwrap();
+    for line in ["sync FILE", "sync FILE --dry-run", "sync FILE/d", "export FILE/x", "mcp --data-dir FILE"] {
+        person.ends(&line.replace("FILE", &file), 2, &format!("{file} is a file; ")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn change_of_both_sides_keeps_both_and_ends_with_4() {
     let place = Workplace::with(&[("n.md", "base"), ("same.md", "base")]).await;
     place.write("n.md", "mine");
@@ -191,6 +201,10 @@ async fn emptied_side_does_not_empty_the_other() {
     place.delete("b.md");
     place.sync("").await.ends(4, "--allow-emptying");
     assert_eq!(place.memories().await.len(), 2);
+    place.write("a.md", "");
+    place.write("b.md", "");
+    place.sync("").await.ends(4, "--allow-emptying");
+    assert!(place.memories().await.values().all(|content| !content.is_empty()));
 
     // A folder that lost the state, too, is filled again.
     std::fs::remove_dir_all(&place.folder).unwrap();

@@ -105,7 +105,84 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     // A new memory at a path that is taken.
     store.write("/taken.md", "theirs").await;
     let taken = [("path", "/taken.md"), ("content", "my text"), ("once", "1")];
-    ada.submit(&edit, &format!("{}/new", store.page), &taken).await.answered(400).has("my text");
+    let new = format!("{}/new", store.page);
+    ada.submit(&edit, &new, &taken).await.answered(400).has("my text");
+    // Agents see every path below /memories.
+    let doubled = [("path", "/memories/x.md"), ("content", "x"), ("once", "2")];
+    let shown = ada.act(&edit, &new, &doubled).await;
+    for part in [
+        "/memories/memories/</span>x.md",
+        "rename it to <code class=\"path\"><span class=\"dir\">/</span>x.md",
+    ] {
+        shown.has(part);
+    }
+    // Browsers send every line end as CRLF: a save without a change changes none.
+    let (mixed, page) = store.write("/mixed.md", "a\nb\r\nc\n").await;
+    let at = format!("{page}/edit");
+    let edit = ada.open(&at).await;
+    let base = edit.field("base_sha256");
+    ada.act(&edit, &at, &[("content", "a\r\nb\r\nc\r\n"), ("base_sha256", base.as_str())]).await;
+    let kept = store.read(&mixed).await;
+    assert_eq!(kept["content"], "a\nb\r\nc\n");
+    assert_eq!(kept["memory_version_id"], mixed["memory_version_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
+    let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
+    let store = Store::of(server.client(&tenant), &tenant);
+    let (memory, page) = store.write("/a.md", "old\n").await;
+    let edit = format!("{page}/edit");
+    let form = browser.open(&edit).await;
+    let (token, base) = (form.field("token"), form.field("base_sha256"));
+    let typed = format!("<b>typed</b>\r\n{}", "x".repeat(40_000));
+    let content = [("content", typed.as_str()), ("base_sha256", &base), ("newlines", "")];
+    let with = |token| {
+        let mut all = vec![("token", token)];
+        all.extend_from_slice(&content);
+        all
+    };
+    let shown = "&lt;b>typed&lt;/b>";
+
+    // A form of another site is not given back.
+    browser.cookies.clear();
+    browser.post(&edit, &with("forged")).await.answered(401).lacks("typed");
+    for said in [("sec-fetch-site", "cross-site"), ("origin", "null")] {
+        browser.post_as(said, &edit, &with(&token)).await.answered(401).lacks("typed");
+    }
+    // Of every form with a text, the text is.
+    let settings = format!("{}/settings", store.page);
+    let (rename, expiry) = (format!("{page}/rename"), format!("{page}/expiry"));
+    for (path, name, value) in [
+        (settings.as_str(), "description", "typed text"),
+        (&rename, "path", "/typed text"),
+        (&expiry, "expires_at", "2099-01-31T10:00"),
+        (&format!("{}/new", store.page), "content", "typed text"),
+        ("/console/stores", "name", "typed text"),
+        ("/console/keys", "name", "typed text"),
+        ("/console/transfer", "name", "typed text"),
+    ] {
+        browser.post(path, &[("token", &token), (name, value)]).await.answered(401).has(value);
+    }
+
+    // It comes back after a wrong and a right key, and is saved when it is sent again.
+    let mut refused = browser.post(&edit, &with(&token)).await.answered(401);
+    for (key, status) in [("ks_live_x", 401), (tenant.key.as_str(), 200)] {
+        refused.has(shown);
+        let (sign_in, action) = (refused.field("token"), refused.field("typed_action"));
+        let fields = [("token", sign_in.as_str()), ("credential", key), ("typed_action", &action)];
+        let carried =
+            [("typed.token", token.as_str()), ("typed.content", &typed), ("typed.base_sha256", &base)];
+        refused = browser.post("/console/sign-in", &[fields, carried].concat()).await.answered(status);
+    }
+    refused.has(shown);
+    assert_eq!(store.read(&memory).await["content"], "old\n");
+    // The token of the sign-in that has ended saves nothing, and the page has the new one.
+    let stale = browser.post(&edit, &with(&token)).await.answered(403);
+    stale.has(shown);
+    assert_eq!(stale.field("token"), refused.field("token"));
+    browser.act(&refused, &edit, &content).await;
+    assert_eq!(store.read(&memory).await["content"], typed.replace("\r\n", "\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

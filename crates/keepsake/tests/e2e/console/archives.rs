@@ -90,10 +90,11 @@ async fn memories(client: &Client, store_id: &str) -> BTreeMap<String, Value> {
     listed.map(|memory| (memory["path"].as_str().unwrap().to_owned(), memory.clone())).collect()
 }
 
-/// The contents of a store by path, and whether each memory is pinned.
-async fn contents(client: &Client, store_id: &str) -> BTreeMap<String, [Value; 2]> {
+/// The contents of a store by path, each with its pin and its expiry time.
+async fn contents(client: &Client, store_id: &str) -> BTreeMap<String, [Value; 3]> {
     let memories = memories(client, store_id).await.into_iter();
-    memories.map(|(path, memory)| (path, [memory["content"].clone(), memory["pinned"].clone()])).collect()
+    let kept = |memory: &Value| ["content", "pinned", "expiry_time"].map(|field| memory[field].clone());
+    memories.map(|(path, memory)| (path, kept(&memory))).collect()
 }
 
 /// The path of the route of the memory at a path.
@@ -121,7 +122,7 @@ async fn exported(server: &Server, tenant: &Tenant, more: &[&str]) -> Vec<u8> {
     std::fs::read(&target).unwrap()
 }
 
-/// A store with a history, paths that differ in case, and a pin.
+/// A store with a history, paths that differ in case, a pin, and an expiry time.
 async fn fill(client: &Client, store_id: &str) {
     for (path, content) in
         [("/notes/a.md", "one"), ("/Notes/a.md", "two"), ("/deleted.md", "gone"), ("/ñ 日.md", "before")]
@@ -130,6 +131,8 @@ async fn fill(client: &Client, store_id: &str) {
     }
     let changed = route_of(client, store_id, "/ñ 日.md").await;
     update(client, &changed, &json!({"content": "after", "pinned": true})).await;
+    let ending = route_of(client, store_id, "/Notes/a.md").await;
+    update(client, &ending, &json!({"expires_at": "2099-01-01T00:00:00Z"})).await;
     let deleted = route_of(client, store_id, "/deleted.md").await;
     assert_eq!(send(client.request(Method::DELETE, &deleted)).await.status, 200);
 }
@@ -204,7 +207,8 @@ async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
     let copy = copies[0]["id"].as_str().unwrap();
     let original = contents(&client, &store_id).await;
     assert_eq!(contents(&client, copy).await, original);
-    assert_eq!(original["/ñ 日.md"], [json!("after"), json!(true)]);
+    assert_eq!(original["/ñ 日.md"], [json!("after"), json!(true), Value::Null]);
+    assert_eq!(original["/Notes/a.md"][2], "2099-01-01T00:00:00.000000Z");
 
     // Other content at a path.
     let other = route_of(&client, copy, "/notes/a.md").await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use reqwest::header::{COOKIE, SET_COOKIE};
+use reqwest::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -123,6 +123,7 @@ impl Browser {
         let body = encoded.collect::<Vec<_>>().join("&");
         self.request(Method::POST, path)
             .header("content-type", "application/x-www-form-urlencoded")
+            .header(ORIGIN, &self.url)
             .body(body)
     }
 
@@ -136,7 +137,21 @@ impl Browser {
         let body = [start.as_bytes(), file, b"\r\n--x--\r\n"].concat();
         self.request(Method::POST, UPLOAD)
             .header("content-type", "multipart/form-data; boundary=x")
+            .header(ORIGIN, &self.url)
             .body(body)
+    }
+
+    /// Sends a form, of which the browser says this.
+    pub(crate) async fn post_as(
+        &mut self,
+        (name, value): (&'static str, &'static str),
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> Page {
+        // In place of the origin, which `form` has set.
+        let said = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        let request = self.form(path, fields).headers(HeaderMap::from_iter([said]));
+        self.send(request).await
     }
 
     /// Sends a form without adding anything to it.

@@ -81,7 +81,7 @@ const MESSAGES_IN_SESSION: Bodies = &[
         "params": {"name": "memory_delete", "arguments": {"path": "{mounted_path}"}}}"#,
 ];
 
-/// What operations with a body are sent, by their ids.
+/// The request bodies of each operation that has one, by the operation's id.
 pub(super) const CASES: &[(&str, Bodies)] = &[
     ("memory_stores.create", &[r#"{"name": "made"}"#]),
     ("memory_stores.update", STORE_UPDATES),

@@ -13,7 +13,7 @@ use super::sweep::{Secrets, combinations};
 use crate::console::browser::{Browser, Page};
 use crate::support::{Client, Pair};
 
-/// What is sent to pages that have a query, or a form in the same notation.
+/// Requests to pages of the console; after `?`, the query of a GET or the form of a POST.
 const REQUESTS: &[&str] = &[
     "GET /console/stores",
     "GET /console/stores?archived=1",

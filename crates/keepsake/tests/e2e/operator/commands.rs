@@ -126,7 +126,12 @@ async fn commands_report_errors_locally_and_over_http() {
     for (url, token, code, cause) in [
         (url, "not-the-token", 5, "token"),
         (&public, token, 3, "(operator.listen)"),
-        ("localhost:8081", token, 2, "it must start with http:// or https://"),
+        (
+            "localhost:8081",
+            token,
+            2,
+            "it must start with http:// or https://: write http://localhost:8081, or",
+        ),
         ("http://127.0.0.1:9", token, 6, "http://127.0.0.1:9 cannot be reached: "),
     ] {
         let token = [("KEEPSAKE_OPERATOR_TOKEN", token)];

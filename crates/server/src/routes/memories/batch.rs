@@ -3,16 +3,17 @@
 use axum::extract::State;
 use keepsake_core::{ContentHash, MemoryId, StoreId};
 use keepsake_engine::{
-    self as engine, BatchStatus, Engine, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OnTaken,
+    self as engine, BatchStatus, Engine, ExpiresAt, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OnTaken,
     OperationResult,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::Memory;
+use super::{Memory, parse_expires_at};
 use crate::answer::Json;
-use crate::body::{JsonBody, optional_object};
+use crate::body::{JsonBody, Object, optional_object};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::precondition::{CreatePrecondition, Precondition};
@@ -20,7 +21,7 @@ use crate::schemas::{self, MemoryBatchResultType, MemoryBatchType};
 
 /// Maximum bytes of the body, whatever the tenant's limits.
 const MAX_BYTES: u64 = 8 << 20;
-/// Maximum JSON values of the body: an operation has at most 9.
+/// Maximum JSON values of the body: an operation has at most 10.
 const MAX_VALUES: usize = 16 * MAX_OPERATIONS;
 
 /// The body of a batch.
@@ -32,8 +33,10 @@ pub(crate) struct Batch {
     #[schema(default = true)]
     atomic: bool,
     /// The operations, at most one for each memory and path.
-    #[schema(min_items = 1, max_items = 500)]
-    operations: Vec<Operation>,
+    // Each is parsed by itself: a malformed one refuses the others only if the batch is
+    // atomic.
+    #[schema(value_type = Vec<Operation>, min_items = 1, max_items = 500)]
+    operations: Vec<Box<RawValue>>,
 }
 
 /// One operation of a batch.
@@ -52,6 +55,10 @@ enum Operation {
         content: String,
         /// Whether the memory never expires.
         pinned: Option<bool>,
+        /// When the memory expires, even if it is used; never by default.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
+        expires_at: Option<ExpiresAt>,
         /// The condition for the creation.
         #[serde(default, deserialize_with = "optional_object")]
         precondition: Option<CreatePrecondition>,
@@ -66,6 +73,10 @@ enum Operation {
         content: String,
         /// Whether the memory never expires; unchanged by default.
         pinned: Option<bool>,
+        /// When the memory expires, even if it is used; unchanged by default.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
+        expires_at: Option<ExpiresAt>,
         /// The condition for the change.
         #[serde(default, deserialize_with = "optional_object")]
         precondition: Option<Precondition>,
@@ -73,6 +84,7 @@ enum Operation {
     /// Changes a memory; omitted fields stay unchanged.
     Update {
         /// The memory.
+        #[serde(deserialize_with = "memory_id")]
         #[schema(value_type = schemas::MemoryId)]
         memory_id: MemoryId,
         /// The new content.
@@ -83,6 +95,10 @@ enum Operation {
         path: Option<String>,
         /// Whether the memory never expires.
         pinned: Option<bool>,
+        /// When the memory expires, even if it is used.
+        #[serde(default, deserialize_with = "optional_expiry")]
+        #[schema(value_type = Option<schemas::ExpiresAt>)]
+        expires_at: Option<ExpiresAt>,
         /// The condition for the change.
         #[serde(default, deserialize_with = "optional_object")]
         precondition: Option<Precondition>,
@@ -90,6 +106,7 @@ enum Operation {
     /// Deletes a memory.
     Delete {
         /// The memory.
+        #[serde(deserialize_with = "memory_id")]
         #[schema(value_type = schemas::MemoryId)]
         memory_id: MemoryId,
         /// Delete the memory only if its content has this hash.
@@ -142,26 +159,51 @@ const fn yes() -> bool {
     true
 }
 
+fn memory_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemoryId, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|rule| D::Error::custom(format!("`memory_id` {rule}")))
+}
+
+fn optional_expiry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExpiresAt>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    parse_expires_at(text.as_deref()).map_err(|error| D::Error::custom(error.message))
+}
+
 fn optional_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ContentHash>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     let hash = text.map(|text| text.parse());
     hash.transpose().map_err(|rule| D::Error::custom(format!("`expected_content_sha256` {rule}")))
 }
 
+/// Parses the operation at an index of the batch.
+fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
+    match serde_json::from_str::<Object<Operation>>(text.get()) {
+        Ok(Object(operation)) => operation.into(),
+        Err(error) => {
+            // The position would be that in the operation, not in the body.
+            let position = format!(" at line {} column {}", error.line(), error.column());
+            let why = error.to_string();
+            let why = why.strip_suffix(&position).unwrap_or(&why);
+            MemoryOperation::Malformed { rule: format!("{index} is malformed: {why}") }
+        }
+    }
+}
+
 impl From<Operation> for MemoryOperation {
     fn from(operation: Operation) -> Self {
         match operation {
-            Operation::Create { path, content, pinned, precondition } => Self::Put {
+            Operation::Create { path, content, pinned, expires_at, precondition } => Self::Put {
                 path,
                 content,
                 pinned,
+                expires_at,
                 on_taken: match precondition {
                     Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
                     None => OnTaken::Refuse,
                 },
                 expected: None,
             },
-            Operation::Upsert { path, content, pinned, precondition } => {
+            Operation::Upsert { path, content, pinned, expires_at, precondition } => {
                 let (on_taken, expected) = match precondition {
                     Some(Precondition(engine::Precondition::NotExists)) => {
                         (OnTaken::RefuseAsPrecondition, None)
@@ -171,15 +213,18 @@ impl From<Operation> for MemoryOperation {
                     }
                     None => (OnTaken::Replace, None),
                 };
-                Self::Put { path, content, pinned, on_taken, expected }
+                Self::Put { path, content, pinned, expires_at, on_taken, expected }
             }
-            Operation::Update { memory_id, content, path, pinned, precondition } => Self::Update {
-                memory_id,
-                content,
-                path,
-                pinned,
-                precondition: precondition.map(|Precondition(precondition)| precondition),
-            },
+            Operation::Update { memory_id, content, path, pinned, expires_at, precondition } => {
+                Self::Update {
+                    memory_id,
+                    content,
+                    path,
+                    pinned,
+                    expires_at,
+                    precondition: precondition.map(|Precondition(precondition)| precondition),
+                }
+            }
             Operation::Delete { memory_id, expected_content_sha256 } => {
                 Self::Delete { memory_id, expected: expected_content_sha256 }
             }
@@ -224,7 +269,7 @@ pub(crate) async fn carry_out(
     JsonBody(principal, body, call): JsonBody<Batch, MAX_VALUES, MAX_BYTES>,
 ) -> Result<Json<BatchResults>, ApiError> {
     let batch = MemoryBatch {
-        operations: body.operations.into_iter().map(MemoryOperation::from).collect(),
+        operations: body.operations.into_iter().enumerate().map(operation_of).collect(),
         is_atomic: body.atomic,
         idempotency: call,
     };
@@ -248,7 +293,8 @@ mod tests {
             (json!({"type": "create", "path": "/a"}), "content"),
             (json!({"type": "create", "path": "/a", "content": "", "memory_id": id}), "memory_id"),
             (json!({"type": "delete", "memory_id": id, "content": "x"}), "content"),
-            (json!({"type": "delete", "memory_id": "mem_1"}), "id"),
+            (json!({"type": "delete", "memory_id": "mem_1"}), "`memory_id`"),
+            (json!({"type": "upsert", "path": "/a", "content": "", "expires_at": "soon"}), "`expires_at`"),
             (json!({}), "type"),
         ] {
             let refused = serde_json::from_value::<Operation>(operation).unwrap_err();

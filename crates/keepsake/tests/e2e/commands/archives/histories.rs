@@ -35,14 +35,14 @@ fn without_ids(file: &Path) -> Vec<Value> {
 /// A store with every kind of version, and with paths and contents that are hard to keep.
 async fn person_with_history(pair: Pair) -> Person {
     let person = Person::on(pair).await;
-    let long = format!("{}.md", "n".repeat(300));
+    let long_name = format!("{}.md", "n".repeat(300));
     for (path, content) in [
         ("dir/a.md", "one\r\ntwo"),
         ("dir/b.md", "one\r\ntwo"),
         ("dir/B.md", "another case\n"),
         ("Grüße/日本.md", "🎉\n"),
         ("empty", ""),
-        (&long, "long name\n"),
+        (&long_name, "long name\n"),
         ("plan.md", "one\n"),
         ("plan.md", "two\n"),
         ("plan.md", "one\n"),

@@ -122,11 +122,11 @@ async fn damaged_archive_is_refused_and_the_file_is_named() {
         }),
     ];
     for (number, (reason, damage)) in damages.into_iter().enumerate() {
-        let damaged = person.path(&format!("damaged-{number}"));
-        let copied = Command::new("cp").args(["-r", &original, &damaged]).status().await;
+        let archive = person.path(&format!("damaged-{number}"));
+        let copied = Command::new("cp").args(["-r", &original, &archive]).status().await;
         assert!(copied.unwrap().success());
-        damage(Path::new(&damaged));
-        person.ends(&format!("import {damaged} {COPY}"), 1, reason).await;
+        damage(Path::new(&archive));
+        person.ends(&format!("import {archive} {COPY}"), 1, reason).await;
     }
     assert!(person.contents(COPY).await.is_empty());
 }

@@ -1,0 +1,204 @@
+//! What to write instead of a URL that does not lead to the API of a server.
+
+use reqwest::header::{HeaderMap, LOCATION};
+use reqwest::{StatusCode, Url};
+
+use crate::ClientError;
+
+/// Ends of a URL that clients add themselves, or that are pages for people.
+const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
+
+/// The URL of a server, as a person gave it.
+///
+/// # Errors
+/// [`ClientError::Setting`] with the rule that it breaks, and what to write instead.
+pub(crate) fn server_url(text: &str) -> Result<Url, ClientError> {
+    // The message does not repeat a text that may hold a password.
+    let value = if text.contains('@') { "" } else { text };
+    let refused = |reason: String| ClientError::setting("url", value, &reason);
+    let mut url = match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+        Err(error) if text.contains("://") => return Err(refused(error.to_string())),
+        _ => {
+            let is_without_scheme = !text.contains("://") && !text.starts_with('/') && !text.contains('@');
+            let is_host = is_without_scheme && Url::parse(&format!("http://{text}")).is_ok();
+            let instead = if is_host {
+                format!(": write http://{text}, or https://{text} for a port with TLS")
+            } else {
+                String::new()
+            };
+            return Err(refused(format!("it must start with http:// or https://{instead}")));
+        }
+    };
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    if is_plain && url.query().is_none() && url.fragment().is_none() {
+        return Ok(url);
+    }
+    remove_secrets(&mut url);
+    let reason = format!("it must have no credentials, query and fragment: write {}", shown(&url));
+    Err(ClientError::setting("url", "", &reason))
+}
+
+/// Leaves only the scheme, the host and the path of a URL.
+fn remove_secrets(url: &mut Url) {
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+}
+
+/// What to add to the reason of an answer, if the URL has an end that is too much.
+pub(crate) fn of_answer(base: &Url, status: StatusCode) -> String {
+    let is_of_another_path =
+        status.is_success() || [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
+    match without_end(base).filter(|_| is_of_another_path) {
+        Some(instead) => format!("; the client adds the end of the path itself: write {instead}"),
+        None => String::new(),
+    }
+}
+
+/// The same for an answer that is not one of the API.
+pub(crate) fn of_other_answer(base: &Url, status: StatusCode) -> String {
+    match of_answer(base, status) {
+        nothing if nothing.is_empty() && !status.is_server_error() => {
+            format!("; check that {} is the URL of a server with this API", shown(base))
+        }
+        advice => advice,
+    }
+}
+
+/// The error of an answer that is none of the API: a redirect, or a page that is missing
+/// because the URL has an end that is too much.
+pub(crate) fn misdirected(
+    base: &Url,
+    asked: &Url,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Option<ClientError> {
+    if status.is_redirection() {
+        return Some(redirected(base, asked, status, headers));
+    }
+    let instead = without_end(base).filter(|_| status == StatusCode::NOT_FOUND)?;
+    Some(wrong_url(&shown(base), format!("answered with status {status}"), Some(instead)))
+}
+
+/// The error of a redirect, which would send the credential to another server.
+pub(crate) fn redirected(base: &Url, asked: &Url, status: StatusCode, headers: &HeaderMap) -> ClientError {
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(mut target) = location.and_then(|location| asked.join(location).ok()) else {
+        let found = format!("answered with status {status}, a redirect to nowhere");
+        return wrong_url(&shown(base), found, None);
+    };
+    remove_secrets(&mut target);
+    let found = format!("answered with status {status}, a redirect to {target}, which is not followed");
+    let end = asked.path().strip_prefix(base.path().trim_end_matches('/')).unwrap_or_default();
+    let start = target.path().strip_suffix(end).map(str::to_owned);
+    let instead = start.map(|path| {
+        target.set_path(&path);
+        shown(&target)
+    });
+    wrong_url(&shown(base), found, instead.filter(|instead| *instead != shown(base)))
+}
+
+/// The error of an attempt for this reason, if the server's port is one without TLS, or
+/// with TLS, unlike the URL.
+pub(crate) fn of_scheme(url: &str, reason: &str) -> Option<ClientError> {
+    let (found, instead) = if reason.contains("InvalidContentType") {
+        ("answered without TLS", format!("http://{}", url.strip_prefix("https://")?))
+    } else if reason.contains("invalid HTTP version") || reason.contains("HTTPS") {
+        ("answered as a port with TLS does", format!("https://{}", url.strip_prefix("http://")?))
+    } else {
+        return None;
+    };
+    Some(wrong_url(url, found.to_owned(), Some(instead)))
+}
+
+fn wrong_url(url: &str, found: String, instead: Option<String>) -> ClientError {
+    let advice = match instead {
+        Some(instead) => format!("write {instead}"),
+        None => "write the URL of the server itself".to_owned(),
+    };
+    ClientError::WrongUrl { url: url.to_owned(), found, advice }
+}
+
+/// The URL without an end that is too much; `None`: it has none.
+fn without_end(base: &Url) -> Option<String> {
+    let mut segments: Vec<_> = base.path_segments()?.filter(|segment| !segment.is_empty()).collect();
+    let given = segments.len();
+    while segments.last().is_some_and(|last| ENDS.contains(last)) {
+        segments.pop();
+    }
+    let mut url = base.clone();
+    url.set_path(&segments.join("/"));
+    (segments.len() < given).then(|| shown(&url))
+}
+
+/// The URL without a final `/`.
+pub(crate) fn shown(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use crate::Client;
+
+    /// The error of a call to a port that gives this answer; `PORT` is its address.
+    async fn error_of(url: &str, answer: &str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let client = Client::new(&url.replace("PORT", &address), &"ks_live_x".into()).unwrap();
+        let serving = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4 << 10]).await;
+            let _ = connection.write_all(answer.as_bytes()).await;
+        };
+        let query = [("limit", Some("1"))];
+        let asking = client.get::<Value>(&["memory_stores"], &query);
+        let ((), answered) = tokio::join!(serving, asking);
+        answered.unwrap_err().to_string().replace(&address, "PORT")
+    }
+
+    #[tokio::test]
+    async fn error_of_a_wrong_url_says_what_was_reached_and_what_to_write() {
+        let moved = |to: &str| format!("HTTP/1.1 301 Moved\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+        let with = |status: &str, body: &str| {
+            format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        };
+        let no_route = r#"{"error":{"type":"not_found_error","message":"no such route"}}"#;
+        for (url, answer, reached, instead) in [
+            ("https://PORT", with("400 Bad Request", ""), "https://PORT answered without TLS", "http://PORT"),
+            (
+                "http://PORT",
+                "\x15\x03\x01".to_owned(),
+                "http://PORT answered as a port with TLS",
+                "https://PORT",
+            ),
+            ("http://PORT/k", with("400 No", "to an HTTPS server"), "as a port with TLS", "https://PORT/k"),
+            ("http://PORT/k/v1/", with("404 No", no_route), "no such route; ", "http://PORT/k"),
+            (
+                "http://PORT/admin/v1",
+                with("404 No", "<html>"),
+                "/admin/v1/v1/memory_stores answered",
+                "http://PORT",
+            ),
+            ("http://PORT/console", with("200 OK", "<html>"), "not in the form of this API", "http://PORT"),
+            (
+                "http://PORT/k",
+                moved("https://u:p@h:1/m/v1/memory_stores?t#f"),
+                "a redirect to https://h:1/",
+                "https://h:1/m",
+            ),
+            ("http://PORT", moved("/sign-in?t=1"), "to http://PORT/sign-in,", "the URL of the server itself"),
+            ("http://PORT", moved("//["), "a redirect to nowhere", "the URL of the server itself"),
+        ] {
+            let error = error_of(url, &answer).await;
+            let is_told = error.contains(reached) && error.ends_with(&format!(": write {instead}"));
+            assert!(is_told && !error.contains('?'), "{url}: {error}");
+        }
+        let other = error_of("http://PORT", &with("404 No", "<html>")).await;
+        assert!(other.ends_with("; check that http://PORT is the URL of a server with this API"), "{other}");
+    }
+}

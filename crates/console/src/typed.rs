@@ -1,0 +1,237 @@
+//! Forms that were refused, with what a person typed into them.
+//!
+//! The page after a refusal gives the text back, in a form that can be sent again. If the
+//! sign-in has ended, that page signs in and carries the form: only the browser keeps it.
+//!
+//! A form is given back only to the person who sent it. The browser must say that a page of this
+//! console sent it, and its token must be one that this server made for a sign-in. Nothing is
+//! saved before the person has sent the form again, with the token of a sign-in that is valid.
+
+use axum::http::HeaderMap;
+use keepsake_engine::{Audience, Engine, EngineError};
+
+use crate::next::is_safe;
+use crate::request::{Fields, TOKEN, count_form_fields, is_surely_own};
+use crate::sign_in::FormToken;
+use crate::text::markup::{Markup, encoded, text_area};
+
+/// The path of the form that carries another one.
+const SIGN_IN: &str = "/console/sign-in";
+/// The field of the sign-in form with the path of the form that it carries.
+const ACTION: &str = "typed_action";
+/// The field that says that this form has a file.
+const HAS_FILE: &str = "typed_file";
+/// What the names of its fields begin with.
+const PREFIX: &str = "typed.";
+/// Fields that a person types; others are chosen, or made by the page.
+const TYPED: [&str; 6] = ["path", "content", "name", "description", "expires_days", "expires_at"];
+/// Fields that the page makes, which no person reads.
+const HIDDEN: [&str; 5] = ["once", "base_sha256", "newlines", "sha256", "action"];
+/// A word that confirms what cannot be undone is typed again on its own page.
+const CONFIRM: &str = "confirm";
+/// Ends of the paths of actions whose form is on the page above.
+const BELOW_THEIR_PAGE: [&str; 7] =
+    ["/rename", "/expiry", "/archive", "/delete", "/restore", "/end", "/revoke"];
+/// Longer texts and those of several lines are shown in a box of several lines.
+const MAX_LINE_CHARS: usize = 200;
+
+/// A form that was refused.
+#[derive(Debug, Clone)]
+pub struct RefusedForm {
+    action: String,
+    fields: Fields,
+    has_file: bool,
+}
+
+impl RefusedForm {
+    /// The form of a request, or the form that the sign-in form carried; `None` if it is none of
+    /// the console.
+    pub fn encoded(path: &str, body: &[u8]) -> Option<Self> {
+        // Before it is parsed: a form of more fields is none of a page.
+        count_form_fields(body)?;
+        let fields = Fields::parse(str::from_utf8(body).ok()?);
+        if path == SIGN_IN {
+            return Self::carried_by(&fields);
+        }
+        Self::new(path, fields, false)
+    }
+
+    /// The same for a form with a file, which is not kept.
+    pub fn with_file(path: &str, fields: &[(String, String)]) -> Option<Self> {
+        Self::new(path, Fields::of_upload(fields), true)
+    }
+
+    /// The form that the sign-in form carried.
+    pub(crate) fn carried_by(sign_in: &Fields) -> Option<Self> {
+        let mut fields = Fields::default();
+        for (name, value) in sign_in.pairs() {
+            if let Some(name) = name.strip_prefix(PREFIX) {
+                fields.add(name, value.to_owned());
+            }
+        }
+        Self::new(sign_in.get(ACTION)?, fields, sign_in.is_on(HAS_FILE))
+    }
+
+    fn new(action: &str, fields: Fields, has_file: bool) -> Option<Self> {
+        is_safe(action).then(|| Self { action: action.to_owned(), fields, has_file })
+    }
+
+    /// Whether the browser says that a page of this console sent the form.
+    pub fn is_own(headers: &HeaderMap) -> bool {
+        is_surely_own(headers)
+    }
+
+    /// The form with the token of the current sign-in, if there is one; `None` if it did not
+    /// come from a page of this console.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Index`].
+    pub async fn checked(
+        self,
+        engine: &Engine,
+        headers: &HeaderMap,
+        current: Option<&FormToken>,
+    ) -> Result<Option<Self>, EngineError> {
+        let is_own = Self::is_own(headers)
+            && engine.sign_ins.is_form_token(Audience::Tenant, self.fields.text(TOKEN)).await?;
+        let token = current.map(|FormToken(token)| token.clone());
+        Ok(is_own.then(|| match token {
+            Some(token) => self.with_token(token),
+            None => self,
+        }))
+    }
+
+    /// The same form with another token.
+    pub(crate) fn with_token(self, token: String) -> Self {
+        let mut fields = Fields::default();
+        fields.add(TOKEN, token);
+        for (name, value) in self.fields.pairs().filter(|(name, _)| *name != TOKEN) {
+            fields.add(name, value.to_owned());
+        }
+        Self { fields, ..self }
+    }
+
+    /// Whether the person typed a text into the form.
+    pub(crate) fn has_text(&self) -> bool {
+        let is_typed = |(name, value): (&str, &str)| TYPED.contains(&name) && !value.trim().is_empty();
+        self.fields.get(CONFIRM).is_none() && self.fields.pairs().any(is_typed)
+    }
+
+    /// The page with the form.
+    pub(crate) fn page(&self) -> String {
+        if self.action == "/console/erasures" {
+            let others = self.fields.pairs().filter(|(name, _)| ![TOKEN, CONFIRM, "once"].contains(name));
+            let query = others.map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+            return format!("{}/preview?{}", self.action, query.collect::<Vec<_>>().join("&"));
+        }
+        let above = BELOW_THEIR_PAGE.iter().find_map(|end| self.action.strip_suffix(end));
+        above.unwrap_or(&self.action).to_owned()
+    }
+
+    /// The fields of the sign-in form that carry this form.
+    pub(crate) fn carried(&self) -> Vec<(String, String)> {
+        let own = self.fields.pairs().map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
+        let mut carried = vec![(ACTION.to_owned(), self.action.clone())];
+        carried.extend(self.has_file.then(|| (HAS_FILE.to_owned(), "1".to_owned())));
+        carried.extend(own);
+        carried
+    }
+
+    /// What a page shows of the form; `None`: nothing was typed.
+    pub(crate) fn view(&self, is_readonly: bool) -> Option<TypedView> {
+        let fields = self.fields.pairs().filter(|(name, _)| *name != TOKEN).enumerate();
+        let fields = fields.map(|(number, (name, value))| TypedField {
+            id: format!("typed-{number}"),
+            name: name.to_owned(),
+            label: label_of(name),
+            value: value.to_owned(),
+            is_hidden: HIDDEN.contains(&name),
+            is_area: name == "content" || value.contains('\n') || value.chars().nth(MAX_LINE_CHARS).is_some(),
+        });
+        self.has_text().then(|| TypedView {
+            action: self.action.clone(),
+            token: self.fields.text(TOKEN).to_owned(),
+            page: self.page(),
+            fields: fields.collect(),
+            has_file: self.has_file,
+            is_readonly,
+        })
+    }
+}
+
+/// The name of a field, for a person.
+fn label_of(name: &str) -> String {
+    let words = name.replace('_', " ");
+    let mut letters = words.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
+}
+
+/// A refused form, as a page shows it.
+pub(crate) struct TypedView {
+    pub(crate) action: String,
+    pub(crate) token: String,
+    /// The page that the form was on.
+    pub(crate) page: String,
+    pub(crate) fields: Vec<TypedField>,
+    pub(crate) has_file: bool,
+    pub(crate) is_readonly: bool,
+}
+
+/// A field of such a form.
+pub(crate) struct TypedField {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) value: String,
+    pub(crate) is_hidden: bool,
+    pub(crate) is_area: bool,
+}
+
+impl TypedField {
+    /// The value as the content of a `textarea`.
+    pub(crate) fn area(&self) -> Markup {
+        text_area(&self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_typed_texts_are_given_back_and_each_form_has_its_page() {
+        for (path, body, has_text, page) in [
+            ("/console/stores/s/memories/m/edit", "content=a", true, "/console/stores/s/memories/m/edit"),
+            ("/console/stores/s/memories/m/rename", "path=/a", true, "/console/stores/s/memories/m"),
+            ("/console/stores/s/memories/m/expiry", "action=pin", false, "/console/stores/s/memories/m"),
+            (
+                "/console/stores/s/versions/v/redact",
+                "confirm=redact",
+                false,
+                "/console/stores/s/versions/v/redact",
+            ),
+            ("/console/erasures", "token=t&store=s&confirm=x", false, "/console/erasures/preview?store=s"),
+            ("/console/keys", "name=+&scope=x", false, "/console/keys"),
+            (
+                "/console/sign-in",
+                "credential=k&typed_action=/console/stores&typed.name=n",
+                true,
+                "/console/stores",
+            ),
+        ] {
+            let form = RefusedForm::encoded(path, body.as_bytes()).unwrap();
+            assert_eq!((form.has_text(), form.page().as_str()), (has_text, page), "{path}");
+            assert!(!form.carried().iter().any(|(name, _)| name.contains("credential")), "{path}");
+        }
+        let many = "typed_action=/console/stores".to_owned() + &"&".repeat(1_000);
+        for body in [
+            "credential=k",
+            "typed_action=//evil.example/&typed.name=n",
+            "typed_action=/console/sign-out",
+            many.as_str(),
+        ] {
+            assert!(RefusedForm::encoded("/console/sign-in", body.as_bytes()).is_none(), "{body}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! JSON with texts that are not valid Unicode, such as half of a surrogate pair.
+//!
+//! A JSON parser refuses such a document as a whole. A tool call must be refused with
+//! a result that names the field, so that the model can correct it.
+
+use std::fmt::Write as _;
+
+/// A JSON document whose invalid characters were replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MendedJson {
+    /// The document with `?` for each invalid character; never longer than the original.
+    pub json: Vec<u8>,
+    /// The path of the first field with an invalid character, such as
+    /// `input.edits[0].new_str`.
+    pub field: String,
+}
+
+/// Containers in each other: no parser of ours accepts more.
+const MAX_DEPTH: usize = 128;
+/// Characters of the path of a field; the rest is cut.
+const MAX_FIELD_CHARS: usize = 200;
+
+/// What some systems write in front of JSON in UTF-8: U+FEFF.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The rule that such a text breaks, as a phrase that follows the field.
+pub const NOT_UNICODE: &str =
+    "has a character that is not valid Unicode (half of a surrogate pair, or bytes that are not UTF-8)";
+
+impl MendedJson {
+    /// Mends a document; `None`: all of its texts are valid Unicode.
+    ///
+    /// What is not JSON stays so: the parser reports it later. Takes linear time.
+    pub fn of(json: &[u8]) -> Option<Self> {
+        if std::str::from_utf8(json).is_ok() && !has_surrogate(json) {
+            return None;
+        }
+        let mut place = Place::default();
+        let mut field = None;
+        let mut mended = Vec::with_capacity(json.len());
+        let mut rest = json;
+        while let Some((&byte, after)) = rest.split_first() {
+            if byte != b'"' {
+                place.pass(byte);
+                if place.0.len() > MAX_DEPTH {
+                    return None;
+                }
+                mended.push(byte);
+                rest = after;
+                continue;
+            }
+            let (text, behind) = after.split_at(text_length(after));
+            let start = mended.len() + 1;
+            mended.push(byte);
+            let is_valid = push_mended(text, &mut mended);
+            place.pass_text(&String::from_utf8_lossy(&mended[start..]));
+            if !is_valid && field.is_none() {
+                field = Some(place.path());
+            }
+            rest = behind;
+            if let Some((quote, behind)) = behind.split_first() {
+                mended.push(*quote);
+                rest = behind;
+            }
+        }
+        field.map(|field| Self { json: mended, field })
+    }
+}
+
+/// An object or a list that is not closed yet.
+#[derive(Debug)]
+enum Container {
+    Object { name: String, awaits_name: bool },
+    List { index: usize },
+}
+
+/// The place in a document: the containers around it, from the outside in.
+#[derive(Debug, Default)]
+struct Place(Vec<Container>);
+
+impl Place {
+    /// Moves over a byte outside of texts.
+    fn pass(&mut self, byte: u8) {
+        match byte {
+            b'{' => self.0.push(Container::Object { name: String::new(), awaits_name: true }),
+            b'[' => self.0.push(Container::List { index: 0 }),
+            b'}' | b']' => {
+                self.0.pop();
+            }
+            b',' => match self.0.last_mut() {
+                Some(Container::Object { awaits_name, .. }) => *awaits_name = true,
+                Some(Container::List { index }) => *index += 1,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Moves over a text: the name of a field, or a value.
+    fn pass_text(&mut self, text: &str) {
+        if let Some(Container::Object { name, awaits_name }) = self.0.last_mut()
+            && *awaits_name
+        {
+            text.clone_into(name);
+            *awaits_name = false;
+        }
+    }
+
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for container in &self.0 {
+            match container {
+                Container::Object { name, .. } => {
+                    path.push_str(if path.is_empty() { "" } else { "." });
+                    path.push_str(name);
+                }
+                Container::List { index } => {
+                    let _ = write!(path, "[{index}]");
+                }
+            }
+        }
+        let end = path.char_indices().nth(MAX_FIELD_CHARS).map_or(path.len(), |(end, _)| end);
+        path.truncate(end);
+        path
+    }
+}
+
+/// The length of a text up to its closing quote.
+fn text_length(bytes: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = bytes.iter().position(|byte| {
+        let is_end = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        is_end
+    });
+    end.unwrap_or(bytes.len())
+}
+
+/// Appends a text with `?` for each invalid character; whether there is none.
+fn push_mended(text: &[u8], mended: &mut Vec<u8>) -> bool {
+    let mut is_valid = true;
+    for chunk in text.utf8_chunks() {
+        let mut rest = chunk.valid();
+        while let Some(place) = rest.find('\\') {
+            let (before, escape) = rest.split_at(place);
+            let (length, is_unicode) = escape_length(escape);
+            mended.extend_from_slice(before.as_bytes());
+            let kept = if is_unicode { &escape[..length] } else { "?" };
+            mended.extend_from_slice(kept.as_bytes());
+            is_valid &= is_unicode;
+            rest = &escape[length..];
+        }
+        mended.extend_from_slice(rest.as_bytes());
+        if !chunk.invalid().is_empty() {
+            mended.push(b'?');
+            is_valid = false;
+        }
+    }
+    is_valid
+}
+
+/// The length of the escape at the beginning of a text, and whether it is valid
+/// Unicode. Two escapes of a surrogate pair are one.
+fn escape_length(text: &str) -> (usize, bool) {
+    match code_unit(text) {
+        Some(0xD800..=0xDBFF) => match code_unit(&text[6..]) {
+            Some(0xDC00..=0xDFFF) => (12, true),
+            _ => (6, false),
+        },
+        Some(0xDC00..=0xDFFF) => (6, false),
+        Some(_) => (6, true),
+        // `\` and the character after it.
+        None => (1 + text.chars().nth(1).map_or(0, char::len_utf8), true),
+    }
+}
+
+/// The code unit of a `\uXXXX` at the beginning of a text.
+fn code_unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
+/// Whether a document may have the escape of a surrogate.
+fn has_surrogate(json: &[u8]) -> bool {
+    json.windows(3).any(|bytes| matches!(bytes, b"\\ud" | b"\\uD"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_characters_are_replaced_and_their_field_is_named() {
+        let mended = |json: &[u8]| {
+            let mended = MendedJson::of(json)?;
+            Some((String::from_utf8(mended.json).unwrap(), mended.field))
+        };
+        for valid in [r#"{"a":"\ud83d\ude00 \\ud83d \" \ud7ff"}"#, r#"{"a":"é"}"#, "", "{\"a", r#""\u12"#] {
+            assert_eq!(mended(valid.as_bytes()), None, "{valid}");
+        }
+        for (json, expected, field) in [
+            (
+                &br#"{"input":{"a":"b","file_text":"bad \ud83d end"}}"#[..],
+                r#"{"input":{"a":"b","file_text":"bad ? end"}}"#,
+                "input.file_text",
+            ),
+            (
+                br#"{"edits":[{"old_str":"x"},{"new_str":"\uDE00\ud83d\ude00"}],"z":1}"#,
+                r#"{"edits":[{"old_str":"x"},{"new_str":"?\ud83d\ude00"}],"z":1}"#,
+                "edits[1].new_str",
+            ),
+            (br#"{"a":{"b":[1,[2]]},"c":"\ud83d\u0041"}"#, r#"{"a":{"b":[1,[2]]},"c":"?\u0041"}"#, "c"),
+            (b"{\"a\":\"x\xed\xa0\xbdy\"}", "{\"a\":\"x???y\"}", "a"),
+            (br#"{"\udc00":1}"#, r#"{"?":1}"#, "?"),
+            (br#"["\ud83d\"#, r#"["?\"#, "[0]"),
+        ] {
+            let expected = Some((expected.to_owned(), field.to_owned()));
+            assert_eq!(mended(json), expected);
+        }
+    }
+}

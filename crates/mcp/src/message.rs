@@ -1,0 +1,230 @@
+//! JSON-RPC messages, checked before MCP serves them.
+//!
+//! The library answers a message that it cannot read with an error about something else,
+//! or not at all. The errors of this module have JSON-RPC's codes and name the cause.
+
+use http::StatusCode;
+use keepsake_core::{BYTE_ORDER_MARK, MendedJson, duplicate_field};
+use rmcp::model::{
+    CallToolRequestParams, ErrorCode, GetPromptRequestParams, InitializeRequestParams,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, RequestId,
+};
+use serde_json::value::RawValue;
+use serde_json::{Value, from_value, json};
+
+/// The place of the protocol version in a request, since 2026-07-28.
+pub const VERSION_OF_REQUEST: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+/// The last protocol version with batches, which is that of a message without a version.
+const LAST_WITH_BATCHES: &str = "2025-03-26";
+/// Maximum messages of a batch, which is one request of the tenant's rate.
+const MAX_BATCH: usize = 20;
+
+/// What a client sent at once.
+#[derive(Debug)]
+pub enum Incoming {
+    /// One message.
+    Single(Message),
+    /// Several, of which the requests are answered together.
+    Batch(Vec<Message>),
+}
+
+/// One message.
+#[derive(Debug)]
+pub struct Message {
+    /// The parsed text.
+    pub value: Value,
+    /// The text that the client sent, with invalid Unicode replaced.
+    pub(crate) text: String,
+    /// The replaced invalid Unicode, if any.
+    pub(crate) mended: Option<Mended>,
+}
+
+/// The invalid Unicode of a message, which was replaced.
+///
+/// The library refuses such a message as a whole, without its id. So invalid
+/// Unicode is replaced, and the call is refused with a result that the model can act on.
+#[derive(Debug)]
+pub(crate) struct Mended {
+    /// The message as the client sent it.
+    sent: Vec<u8>,
+    /// The first parameter with a character that was replaced.
+    pub(crate) field: String,
+}
+
+/// The kind of a JSON-RPC message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageKind {
+    /// It is answered.
+    Request,
+    /// It has no `id` and is never answered.
+    Notification,
+    /// It answers a request of the server, which sends none.
+    Response,
+}
+
+/// The JSON-RPC error of a message that cannot be served.
+#[derive(Debug)]
+pub struct InvalidMessage {
+    id: Value,
+    code: ErrorCode,
+    why: String,
+}
+
+impl InvalidMessage {
+    fn unreadable(why: impl std::fmt::Display) -> Self {
+        Self { id: Value::Null, code: ErrorCode::PARSE_ERROR, why: format!("the message is not JSON: {why}") }
+    }
+
+    /// A message that is no request of JSON-RPC; `id` is null if it is not known.
+    pub fn request(id: Value, why: impl Into<String>) -> Self {
+        Self { id, code: ErrorCode::INVALID_REQUEST, why: why.into() }
+    }
+
+    /// The answer to the message.
+    pub fn answer(&self) -> Value {
+        json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code.0, "message": self.why}})
+    }
+
+    /// The answer's status over HTTP: wrong parameters are an ordinary answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        if self.code == ErrorCode::INVALID_PARAMS { StatusCode::OK } else { StatusCode::BAD_REQUEST }
+    }
+}
+
+impl Incoming {
+    /// Parses what a client of a protocol version sent.
+    ///
+    /// # Errors
+    /// [`InvalidMessage`] if it is not JSON, or a batch that is too long or
+    /// that the version does not have.
+    pub fn read(bytes: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
+        if !bytes.starts_with(b"[") {
+            return Message::parse(bytes).map(Self::Single);
+        }
+        let messages: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(InvalidMessage::unreadable)?;
+        let invalid = |why: String| Err(InvalidMessage::request(Value::Null, why));
+        if messages.len() > MAX_BATCH {
+            return invalid(format!("a batch must have at most {MAX_BATCH} messages: send several batches"));
+        }
+        let messages: Result<Vec<_>, _> =
+            messages.into_iter().map(|message| Message::parse(message.get().as_bytes())).collect();
+        let messages = messages?;
+        if let Some(version) = version.filter(|version| *version > LAST_WITH_BATCHES) {
+            return invalid(format!("MCP {version} has no batches: send each message by itself"));
+        }
+        if messages.is_empty() {
+            return invalid("a batch must have at least one message".to_owned());
+        }
+        if messages.iter().any(Message::is_initialize) {
+            return invalid("`initialize` cannot be part of a batch: send it by itself".to_owned());
+        }
+        Ok(Self::Batch(messages))
+    }
+}
+
+impl Message {
+    fn parse(sent: &[u8]) -> Result<Self, InvalidMessage> {
+        let mended = MendedJson::of(sent).and_then(|MendedJson { json, field }| {
+            let field = field.strip_prefix("params.")?.to_owned();
+            Some((json, Mended { sent: sent.to_vec(), field }))
+        });
+        let (text, mended) = match mended {
+            Some((json, mended)) => (json, Some(mended)),
+            None => (sent.to_vec(), None),
+        };
+        let text = String::from_utf8(text).map_err(InvalidMessage::unreadable)?;
+        let value = serde_json::from_str(&text).map_err(InvalidMessage::unreadable)?;
+        Ok(Self { value, text, mended })
+    }
+
+    /// The parsed text, and the message as the client sent it.
+    pub fn into_sent(self) -> (Value, Vec<u8>) {
+        let Self { value, text, mended } = self;
+        (value, mended.map_or_else(|| text.into_bytes(), |mended| mended.sent))
+    }
+
+    /// Whether it begins a connection.
+    pub fn is_initialize(&self) -> bool {
+        self.value["method"] == "initialize"
+    }
+
+    /// The kind of the message, if it can be served.
+    ///
+    /// # Errors
+    /// [`InvalidMessage`] names the field and the rule.
+    pub fn kind(&self) -> Result<MessageKind, InvalidMessage> {
+        let invalid = |id, why: &str| Err(InvalidMessage::request(id, why));
+        let Value::Object(fields) = &self.value else {
+            return invalid(Value::Null, "a message must be an object");
+        };
+        if !fields.contains_key("method") && (fields.contains_key("result") || fields.contains_key("error")) {
+            return Ok(MessageKind::Response);
+        }
+        let id = fields.get("id");
+        if id.is_some_and(|id| from_value::<RequestId>(id.clone()).is_err()) {
+            return invalid(Value::Null, "`id` must be a string or an integer");
+        }
+        let shown_id = id.cloned().unwrap_or_default();
+        if let Some(field) = duplicate_field(self.text.as_bytes()) {
+            return invalid(shown_id, &format!("duplicate field `{field}`"));
+        }
+        if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
+            return invalid(shown_id, "`jsonrpc` must be \"2.0\"");
+        }
+        let Some(method) = fields.get("method") else {
+            return invalid(shown_id, "`method` is missing");
+        };
+        let Value::String(method) = method else {
+            return invalid(shown_id, "`method` must be a string");
+        };
+        if id.is_none() {
+            return Ok(MessageKind::Notification);
+        }
+        match require_params(method, fields.get("params")) {
+            Ok(()) => Ok(MessageKind::Request),
+            Err(why) => Err(InvalidMessage { id: shown_id, code: ErrorCode::INVALID_PARAMS, why }),
+        }
+    }
+
+    /// Refuses a request whose header names a protocol version that the server does not
+    /// have. One that is named in the request is negotiated.
+    pub(crate) fn require_version(&self, version: Option<&str>) -> Result<(), InvalidMessage> {
+        let known = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str);
+        match version {
+            Some(version)
+                if !known.clone().any(|known| known == version)
+                    && self.value.pointer(VERSION_OF_REQUEST).is_none() =>
+            {
+                let known = known.collect::<Vec<_>>().join(", ");
+                let why = format!("the header `MCP-Protocol-Version` must be one of {known}");
+                Err(InvalidMessage::request(self.value["id"].clone(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks the parameters of a method that the server has. The library takes a method with
+/// wrong parameters for an unknown one.
+fn require_params(method: &str, params: Option<&Value>) -> Result<(), String> {
+    let params = match params {
+        None | Some(Value::Null) => json!({}),
+        Some(params @ Value::Object(_)) => params.clone(),
+        Some(_) => return Err("`params` must be an object".to_owned()),
+    };
+    if params.get("_meta").is_some_and(|meta| !(meta.is_object() || meta.is_null())) {
+        return Err("`_meta` of `params` must be an object".to_owned());
+    }
+    let read = match method {
+        "initialize" => from_value::<InitializeRequestParams>(params).map(drop),
+        "tools/call" => from_value::<CallToolRequestParams>(params).map(drop),
+        "resources/read" => from_value::<ReadResourceRequestParams>(params).map(drop),
+        "prompts/get" => from_value::<GetPromptRequestParams>(params).map(drop),
+        "prompts/list" | "resources/list" | "resources/templates/list" | "tools/list" => {
+            from_value::<PaginatedRequestParams>(params).map(drop)
+        }
+        _ => Ok(()),
+    };
+    read.map_err(|error| format!("`params` of `{method}`: {error}"))
+}

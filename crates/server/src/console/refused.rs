@@ -1,0 +1,310 @@
+//! Keeps the form of a request until the answer is known, so that a refusal can give back
+//! the typed text.
+//!
+//! A form is read also if its sender is not signed in, or if it was refused unread. The memory
+//! for such forms is bounded for the process. Nothing is kept after the answer.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use keepsake_console::{ConsoleOptions, FormToken, IsPage, RefusedForm, sign_in_again};
+use keepsake_engine::Engine;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use super::{MAX_SMALL_FORM_BYTES, read_counted, upload, with_form};
+use crate::admission::holding_until_sent;
+use crate::body;
+use crate::envelope::Deadline;
+use crate::error::ApiError;
+
+/// Maximum bytes of a form whose sender is not signed in.
+const MAX_FORM_BYTES: u64 = 2 << 20;
+/// Maximum bytes of the beginning of a form with a file: its texts.
+const MAX_TEXTS_BYTES: usize = 64 << 10;
+/// Memory of all such forms, in KiB.
+const MAX_ALL_KIB: usize = 64 << 10;
+/// Times that a form is in memory: as it was sent, parsed, and on its page.
+const COPIES: u64 = 16;
+
+/// The shares of that memory.
+static MEMORY: Semaphore = Semaphore::const_new(MAX_ALL_KIB);
+
+/// The form of a request, for its answer; cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct FormSlot(Arc<Mutex<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    sent: Sent,
+    /// The memory reserved for a form whose sender is not signed in.
+    share: Option<Arc<SemaphorePermit<'static>>>,
+}
+
+/// What is known of a form.
+#[derive(Default)]
+enum Sent {
+    #[default]
+    Nothing,
+    Encoded(Bytes),
+    WithFile(Vec<(String, String)>),
+    /// Found to be of this console, for the page that says why it is refused.
+    Refused(RefusedForm),
+}
+
+impl Sent {
+    fn form(self, path: &str) -> Option<RefusedForm> {
+        match self {
+            Self::Nothing => None,
+            Self::Encoded(bytes) => RefusedForm::encoded(path, &bytes),
+            Self::WithFile(fields) => RefusedForm::with_file(path, &fields),
+            Self::Refused(form) => Some(form),
+        }
+    }
+}
+
+impl FormSlot {
+    /// Keeps a form that was read.
+    pub(crate) fn keep(&self, bytes: Bytes) {
+        self.set(Sent::Encoded(bytes));
+    }
+
+    /// Keeps the texts of a form with a file.
+    pub(super) fn keep_texts(&self, fields: Vec<(String, String)>) {
+        self.set(Sent::WithFile(fields));
+    }
+
+    fn set(&self, sent: Sent) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).sent = sent;
+    }
+
+    fn take(&self) -> Sent {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).sent)
+    }
+
+    fn hold(&self, share: Arc<SemaphorePermit<'static>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).share = Some(share);
+    }
+
+    /// The form of a refused request: as [`keep_form`] has checked it, or as it was sent, if the
+    /// deadline or a panic came first. It is shown only if the browser says that a page of the
+    /// console sent it; a form that is sent again is checked in any case.
+    pub(crate) fn refused(&self, path: &str) -> Option<RefusedForm> {
+        self.take().form(path)
+    }
+
+    /// Holds the memory of the form until the answer is sent.
+    pub(crate) fn until_sent(&self, response: Response) -> Response {
+        let share = self.0.lock().unwrap_or_else(PoisonError::into_inner).share.take();
+        match share {
+            Some(share) => response.map(|body| holding_until_sent(share, body)),
+            None => response,
+        }
+    }
+
+    /// Reads a form that was refused unread.
+    async fn read(&self, body: Body, headers: &HeaderMap, deadline: Option<Instant>) {
+        let boundary = boundary_of(headers);
+        let kept = if boundary.is_some() { MAX_TEXTS_BYTES as u64 } else { u64::MAX };
+        let Some(share) = bytes_of(&body).and_then(|bytes| share_of(bytes.min(kept))) else {
+            return body::discard(body, 0, deadline).await;
+        };
+        if let Some(boundary) = boundary {
+            let start = body::read_start(body, MAX_TEXTS_BYTES, deadline).await;
+            self.keep_texts(upload::texts_of(start, boundary).await);
+        } else if body::require_form(headers).is_ok()
+            && let Ok(bytes) = read_counted(headers, body, MAX_FORM_BYTES, deadline).await
+        {
+            self.keep(bytes);
+        }
+        self.hold(share);
+    }
+}
+
+/// What separates the fields of a form with a file.
+fn boundary_of(headers: &HeaderMap) -> Option<String> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    multer::parse_boundary(content_type).ok()
+}
+
+/// The length of a body, if the client has said it.
+fn bytes_of(body: &Body) -> Option<u64> {
+    HttpBody::size_hint(body).upper()
+}
+
+/// Takes memory for a form; `None`: the form is too large, or too much is in use.
+fn share_of(bytes: u64) -> Option<Arc<SemaphorePermit<'static>>> {
+    if bytes > MAX_FORM_BYTES {
+        return None;
+    }
+    let kib = u32::try_from(bytes.saturating_mul(COPIES) / 1_024 + 1).ok()?;
+    MEMORY.try_acquire_many(kib).ok().map(Arc::new)
+}
+
+/// Gives the form of a refused request to the page that says why.
+pub(super) async fn keep_form(
+    State(engine): State<Engine>,
+    Extension(options): Extension<ConsoleOptions>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(slot) = request.extensions().get::<FormSlot>().cloned() else {
+        return next.run(request).await;
+    };
+    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+    let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
+    let unread = Unread::default();
+    let request = request.map(|body| unread.lend(body));
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    if !is_error || response.extensions().get::<IsPage>().is_some() {
+        return response;
+    }
+    if let Some(body) = unread.take()
+        && RefusedForm::is_own(&headers)
+    {
+        slot.read(body, &headers, deadline).await;
+    }
+    let sent = match (slot.take(), boundary_of(&headers)) {
+        (Sent::Encoded(bytes), Some(boundary)) => Sent::WithFile(upload::texts_of(bytes, boundary).await),
+        (sent, _) => sent,
+    };
+    let Some(form) = sent.form(&path) else {
+        return response;
+    };
+    let current = response.extensions().get::<FormToken>().cloned();
+    let Ok(Some(form)) = form.checked(&engine, &headers, current.as_ref()).await else {
+        return response;
+    };
+    if status == StatusCode::UNAUTHORIZED
+        && let Ok(page) = sign_in_again(&engine, &options, &headers, &form).await
+    {
+        return with_headers_of(&response, page);
+    }
+    slot.set(Sent::Refused(form));
+    response
+}
+
+/// A page instead of an answer, with that answer's cookies and challenge.
+fn with_headers_of(response: &Response, mut page: Response) -> Response {
+    for name in [header::SET_COOKIE, header::WWW_AUTHENTICATE] {
+        for value in response.headers().get_all(&name) {
+            page.headers_mut().append(&name, value.clone());
+        }
+    }
+    page
+}
+
+/// Reads a form that needs no sign-in: a small one, or one that carries a refused form.
+pub(super) async fn read_open_form(request: Request, next: Next) -> Response {
+    let slot = request.extensions().get::<FormSlot>().cloned();
+    let Some(slot) = slot else {
+        return next.run(request).await;
+    };
+    if let Err(error) = body::require_form(request.headers()) {
+        return error.into_response();
+    }
+    let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+    let (head, form) = request.into_parts();
+    let (mut share, mut limit_bytes) = (None, MAX_SMALL_FORM_BYTES);
+    if let Some(bytes) = bytes_of(&form).filter(|bytes| *bytes > MAX_SMALL_FORM_BYTES) {
+        limit_bytes = MAX_FORM_BYTES;
+        share = share_of(bytes);
+        if share.is_none() && bytes <= MAX_FORM_BYTES {
+            body::discard(form, 0, deadline).await;
+            return ApiError::too_many_forms().into_response();
+        }
+    }
+    match read_counted(&head.headers, form, limit_bytes, deadline).await {
+        Ok(bytes) => {
+            slot.keep(bytes.clone());
+            if let Some(share) = share {
+                slot.hold(share);
+            }
+            next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Gets the body of a request back if the handler did not read it.
+#[derive(Clone, Default)]
+struct Unread(Arc<Mutex<Option<Body>>>);
+
+impl Unread {
+    fn lend(&self, body: Body) -> Body {
+        Body::new(LentBody { body, is_read: false, unread: self.clone() })
+    }
+
+    fn take(&self) -> Option<Body> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+struct LentBody {
+    body: Body,
+    is_read: bool,
+    unread: Unread,
+}
+
+impl HttpBody for LentBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.is_read = true;
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        HttpBody::size_hint(&self.body)
+    }
+}
+
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        if !self.is_read {
+            let body = std::mem::replace(&mut self.body, Body::empty());
+            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::post;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn form_without_memory_is_told_from_one_that_is_too_large() {
+        let router: Router = Router::new()
+            .route("/", post(|| async { "read" }))
+            .layer(axum::middleware::from_fn(read_open_form))
+            .layer(Extension(FormSlot::default()));
+        let _all = MEMORY.try_acquire_many(u32::try_from(MAX_ALL_KIB).unwrap()).unwrap();
+        for (kib, status) in [(16, 200), (17, 503), (2_049, 413)] {
+            let form = Request::post("/").header("content-type", "application/x-www-form-urlencoded");
+            let form = form.body(Body::from(vec![b'a'; kib << 10])).unwrap();
+            assert_eq!(router.clone().oneshot(form).await.unwrap().status(), status, "{kib} KiB");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Requests of web pages to MCP.
+//!
+//! A browser first asks whether a page of another origin may send its request (a
+//! preflight, without a credential), and shows the page only answers that name its
+//! origin. Cookies are never allowed: such a page sends its own credential.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::McpOptions;
+use crate::error::ApiError;
+
+/// MCP has only POST; pages can read that the others are refused.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
+/// How long browsers may keep the answer to a preflight, in seconds; most cap it at this.
+const MAX_AGE_SECONDS: HeaderValue = HeaderValue::from_static("7200");
+/// The headers of answers that pages may read.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "anthropic-workspace-id, mcp-protocol-version, mcp-session-id, request-id, retry-after, www-authenticate, \
+     x-should-retry",
+);
+
+/// Answers preflights, lets pages of allowed origins read all answers, errors included,
+/// and refuses those of other origins.
+pub(crate) async fn allow(State(options): State<Arc<McpOptions>>, request: Request, next: Next) -> Response {
+    let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
+        return next.run(request).await;
+    };
+    if !origin.to_str().is_ok_and(|origin| options.allows_origin(origin)) {
+        let rule = "pages of this `Origin` may not use MCP: see server.mcp_allowed_origins";
+        return ApiError::permission_denied(rule).into_response();
+    }
+    let is_preflight = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if is_preflight { preflight(request.headers()) } else { next.run(request).await };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    response
+}
+
+fn preflight(asked: &HeaderMap) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE_SECONDS);
+    // MCP clients send additional headers, which differ by version.
+    if let Some(names) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+    }
+    response
+}
