@@ -177,9 +177,9 @@ async fn note_durability(raw: &Raw) {
     }
 }
 
-/// Makes all commits at the same time: the first goes at once, and others share
-/// transactions, each of which is flushed. On a slow machine some do not wait.
-async fn assert_share_transactions(commits: &[(Place, Commit)], is_refused: fn(usize) -> bool) {
+/// Makes all commits at the same time, each in a transaction that is flushed. Answers
+/// whether some shared a transaction: those of a batch that fails are made one by one.
+async fn share_transactions(commits: &[(Place, Commit)], is_refused: fn(usize) -> bool) -> bool {
     let raw = &commits[0].0.raw;
     raw.execute("DELETE FROM durability", &[]).await;
     let memories = &commits[0].0.index.memories;
@@ -199,10 +199,10 @@ async fn assert_share_transactions(commits: &[(Place, Commit)], is_refused: fn(u
     assert_eq!(noted.len(), made);
     assert!(noted.iter().all(|row| row[0].as_deref() == Some("on")), "{noted:?}");
     let transactions: HashSet<_> = noted.iter().map(|row| &row[1]).collect();
-    assert!(transactions.len() < made, "{transactions:?}");
     for (place, _) in commits {
         place.assert_recount().await;
     }
+    transactions.len() < made
 }
 
 #[tokio::test]
@@ -217,16 +217,20 @@ async fn commits_of_one_store_and_puts_of_several_tenants_share_a_transaction() 
         let change = if is_stale(number) { edited(&there, 2) } else { created(&format!("/{number}"), 1) };
         (place.clone(), place.commit_of(vec![change]))
     });
-    assert_share_transactions(&commits.collect::<Vec<_>>(), is_stale).await;
+    assert!(share_transactions(&commits.collect::<Vec<_>>(), is_stale).await);
 
-    let mut puts = Vec::new();
-    for _ in 0..12 {
-        let place = place.stranger().await;
-        place.create("/room", 1).await;
-        let put = place.commit_of(vec![created("/new", 1)]);
-        puts.push((place, put));
+    let mut puts_share = false;
+    for _ in 0..3 {
+        let mut puts = Vec::new();
+        for _ in 0..12 {
+            let place = place.stranger().await;
+            place.create("/room", 1).await;
+            let put = place.commit_of(vec![created("/new", 1)]);
+            puts.push((place, put));
+        }
+        puts_share |= share_transactions(&puts, |_| false).await;
     }
-    assert_share_transactions(&puts, |_| false).await;
+    assert!(puts_share);
 }
 
 #[tokio::test]
