@@ -152,8 +152,10 @@ impl FromRequest<Engine> for ToolBody {
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         require_json(request.headers())?;
         let mut received = Received::read(request, engine, OF_LIMITS).await?;
+        // First, because it ends at the limit, and mending reads the whole body.
+        received.count_values(MAX_VALUES)?;
         let not_unicode = received.mend();
-        let (principal, body, call) = received.parsed(engine, MAX_VALUES)?;
+        let (principal, body, call) = received.decoded(engine)?;
         Ok(Self { principal, body, call, not_unicode })
     }
 }
@@ -297,6 +299,14 @@ impl Received {
         max: usize,
     ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
         self.count_values(max)?;
+        self.decoded(engine)
+    }
+
+    /// The same once the values were counted.
+    fn decoded<T: DeserializeOwned>(
+        self,
+        engine: &Engine,
+    ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
         if let Some(field) = duplicate_field(&self.bytes) {
             let rule = format!("the body is not valid: duplicate field `{field}`");
             return Err(ApiError::invalid_request(rule));
@@ -308,10 +318,7 @@ impl Received {
 
     /// Limits the values of the body and counts the memory of their tree.
     fn count_values(&self, max: usize) -> Result<(), ApiError> {
-        // The values behind a text that is not valid Unicode count too.
-        let mended = MendedJson::of(&self.bytes);
-        let json = mended.as_ref().map_or(&self.bytes[..], |mended| mended.json.as_slice());
-        let cost = JsonCost::of(json, max).map_err(|TooManyValues| {
+        let cost = JsonCost::of(&self.bytes, max).map_err(|TooManyValues| {
             ApiError::invalid_request(format!(
                 "the body must have at most {max} JSON values, those in lists and objects included"
             ))
