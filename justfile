@@ -48,7 +48,7 @@ deny:
     ./.ci/run dependencies
 
 # Dependencies that nothing uses
-machete:
+shear:
     ./.ci/run unused-dependencies
 
 # Everything, also what takes too long for each landing: `just nightly torture`

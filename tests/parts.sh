@@ -2,9 +2,13 @@
 # and tests/nightly source this file from the repository's folder.
 
 # Checks that build no test.
-readonly CHECKS=(formatting lints documentation dependencies unused-dependencies tools)
+readonly CHECKS=(formatting dependencies unused-dependencies lints documentation tools)
+# Those of them that compile crates.
+readonly COMPILING_CHECKS=(lints documentation tools)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
-readonly TEST_PARTS=(core documents chart browser schemathesis sdk release pgbouncer partitions upgrade torture bench)
+readonly TEST_PARTS=(core documents release chart browser schemathesis sdk pgbouncer partitions upgrade torture bench)
+# Those of them that use one core and wait for downloads: they run beside the next parts.
+readonly BESIDE_PARTS=(release)
 
 # Tests that measure times, so that other programs on the machine disturb them. They run at night.
 readonly NIGHT_PARTS=(cost)
@@ -22,7 +26,7 @@ declare -rA PATHS=(
   [documentation]='Cargo.toml crates'
   [dependencies]='Cargo.toml crates/*/Cargo.toml deny.toml tools/Cargo.* tools/*/Cargo.toml'
   [unused-dependencies]='Cargo.toml crates tools'
-  [tools]='clippy.toml rustfmt.toml crates tools'
+  [tools]='Cargo.toml clippy.toml rustfmt.toml crates tools'
   [core]='crates deploy/postgres docs/observability.md migrations tests/conformance tools/fuzz/seeds tools/fuzz/targets'
   [documents]='CHANGELOG.md README.md clients crates deploy docs helm/keepsake/files tests/agent tests/chart tools'
   [chart]="crates/config $E2E/chart $E2E/chart.rs $E2E/support deploy docs/observability.md docs/operations.md helm
@@ -46,7 +50,7 @@ declare -rA PATHS=(
 # The tests of a part: on each line a test program, as package/target, and what the names
 # of its tests contain; without that, all of them. `unit` are the unit tests of a package.
 declare -rA TESTS=(
-  [documents]='keepsake-config/config documentation::
+  [documents]='keepsake-config/unit documentation::
     keepsake-server/unit openapi::
     keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
   [cost]='keepsake/cost'
@@ -75,7 +79,7 @@ declare -rA TOOLS=(
   [browser]='anthropic browser_packages chromium'
   [schemathesis]='schemathesis'
   [sdk]='anthropic mcp mcp_typescript python_client typescript_client typescript_sdk'
-  [release]='anthropic cyclonedx helm minisign node'
+  [release]='anthropic helm minisign node'
   [pgbouncer]='pg_dump pgbouncer'
   [partitions]=''
   [upgrade]='pg_dump'
