@@ -97,7 +97,12 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
 
     await follow(page, 'Edit');
     assert.equal(await page.getByLabel('Content').inputValue(), '# First\n\nWe ship on **Tuesdays**.\n');
-    await page.getByLabel('Content').fill('# First\n\nWe ship on **Wednesdays**.\n');
+    // A text over the limit is not sent, so it cannot be lost.
+    const area = page.getByLabel('Content');
+    await area.fill('x'.repeat(Number(await area.getAttribute('data-max-bytes')) + 1));
+    await press(page, 'Save');
+    assert.ok(await area.evaluate((element) => element.validity.customError));
+    await area.fill('# First\n\nWe ship on **Wednesdays**.\n');
     await press(page, 'Save');
     await says(page, 'The memory was saved as a new version.');
     assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');

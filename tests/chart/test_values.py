@@ -39,6 +39,11 @@ REFUSED = [
     (WORKING, "secrets.masterKey=short", "secrets.masterKey"),
     (WORKING, "service.type=ExternalName", "service.type"),
     (WORKING, "gateway.resources.limits.memory=plenty", "gateway.resources.limits.memory"),
+    (WORKING, "gateway.resources.limits.memory=512K", "gateway.resources.limits.memory"),
+    (WORKING, "gateway.podDisruptionBudget.maxUnavailable=150%", "gateway.podDisruptionBudget.maxUnavailable"),
+    (WORKING, "persistence.accessModes=null", "persistence"),
+    (WORKING, "podAnnotations.a b=c", "a b"),
+    (WORKING, "podLabels.-a=b", "-a"),
     (WORKING, "blobs.url=file:///var/lib/keepsake/blobs", "blobs.url"),
     (WORKING, "index.url=", "set index.url, or index.existingSecret"),
     (WORKING, "index.url=sqlite:///var/lib/keepsake/index.db", "needs index.kind sqlite"),
@@ -62,7 +67,13 @@ REFUSED = [
     (WORKING, "gateway.extraContainers[0].env[0].value=1", "gateway.extraContainers.0.env.0.value"),
     (WORKING, "extraEnv[0].name=A,extraEnv[0].value=1", "extraEnv.0.value"),
     (WORKING, "extraEnv[0].name=A,extraEnv[0].value=true", "extraEnv.0.value"),
+    (WORKING, "extraEnv[0].name=A=B", "extraEnv.0.name"),
+    (WORKING, "extraEnv[0].name=A,extraEnv[0].valueFrom.secretKeyRef.name=s", "extraEnv.0.valueFrom.secretKeyRef"),
+    (WORKING, "extraEnv[0].name=A,extraEnv[0].valueFrom.secret.name=s", "secret not allowed"),
+    (WORKING, "gateway.strategy.type=Rolling", "gateway.strategy.type"),
+    (WORKING, "networkPolicy.operatorFrom[0].ipBlock.cidr=10.0.0.1", "networkPolicy.operatorFrom.0.ipBlock.cidr"),
     (WORKING, "extraEnvFrom[0].secret=more", "secret not allowed"),
+    (WORKING, "extraEnvFrom[0].prefix=A", "extraEnvFrom.0"),
     (WORKING, "gateway.tolerations[0].value=1", "gateway.tolerations.0.value"),
     (WORKING, "ingress.hosts={https://a.example}", "ingress.hosts.0"),
     (WORKING, "networkPolicy.egress.databases.to=[]", "databases not allowed"),
@@ -430,6 +441,13 @@ class WrongValues(unittest.TestCase):
                 # Releases of Helm differ in how they write of the schema.
                 plain = said.replace("'", "").replace(" is not allowed", " not allowed")
                 self.assertTrue(expected in plain or expected in plain.replace("/", "."), said)
+
+    def test_release_whose_name_no_service_can_have_needs_another_name(self):
+        for name in ("2024", "a.b"):
+            code, _, said = helm("template", name, str(CHART), *WORKING)
+            self.assertNotEqual(code, 0)
+            self.assertIn("set fullnameOverride", said)
+            self.assertEqual(helm("template", name, str(CHART), *WORKING, "--set", "fullnameOverride=k")[0], 0)
 
     def test_every_object_of_the_schema_is_closed(self):
         schema = yaml.safe_load((CHART / "values.schema.json").read_text())

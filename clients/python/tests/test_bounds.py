@@ -1,6 +1,7 @@
 """Answers and lists of a hostile server, and URLs that lead to none."""
 
 import unittest
+from unittest import mock
 
 import httpx2
 from keepsake_memory import KeepsakeError, _calls
@@ -69,6 +70,7 @@ class Bounds:
             ("http://h", lambda _: httpx2.Response(400, text="to an HTTPS server"), "with TLS", "https://h"),
             ("http://h/k/v1/", lambda _: httpx2.Response(404, json=no_route), "no such route;", "http://h/k"),
             ("http://h/console", lambda _: httpx2.Response(200, text="<html>"), "is not a JSON object", "http://h"),
+            ("http://mcp/mcp/m_1", lambda _: httpx2.Response(404, json=no_route), "no such route;", "http://mcp"),
             ("http://h", moved("https://hPATH?t=1"), "a redirect to https://h/v1/memory_stores", "https://h"),
             ("http://h", moved("/sign-in"), "a redirect to http://h/sign-in,", "the URL of the server itself"),
         ]:
@@ -76,6 +78,11 @@ class Bounds:
                 await do(self.tool_of(answer, base_url).call({"command": "view", "path": "/memories"}))
             self.assertIn(reached, raised.exception.message)
             self.assertTrue(raised.exception.message.endswith(f": write {instead} as `base_url`"), raised.exception)
+        for closed in ["", "EOF occurred in violation of protocol", "[Errno 104] Connection reset by peer"]:
+            tool = self.tool_of(failing(httpx2.ConnectError(closed)), "https://h:1")
+            told = self.assertRaisesRegex(KeepsakeError, "if the port is one without TLS, write http://h:1 as")
+            with mock.patch.object(_calls, "ATTEMPTS", 1), told:
+                await do(tool.call({"command": "view", "path": "/memories"}))
         with self.assertRaisesRegex(KeepsakeError, "; check that http://hostile is the URL of a Keepsake server"):
             await do(self.tool_of(lambda _: page).call({"command": "view", "path": "/memories"}))
         for location in ["http://[bad/x", "//["]:
@@ -91,6 +98,12 @@ class Bounds:
             with self.assertRaises(ValueError) as raised:
                 self.tool_of(None, base_url)
             self.assertIn(told, str(raised.exception))
+
+    async def test_credential_that_no_header_takes_is_not_printed(self):
+        for api_key in ["secret\nx", "secret\u00e9", "secret x"]:
+            with self.assertRaisesRegex(ValueError, "^`api_key` must be an API key or token: ASCII") as raised:
+                self.tool_class(base_url="http://h", api_key=api_key, memory_store_id=STORE)
+            self.assertNotIn("secret", repr(raised.exception))
 
     async def test_list_without_an_end_ends(self):
         def same(_):

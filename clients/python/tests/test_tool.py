@@ -166,7 +166,7 @@ class Tools:
                 self.tool_class.from_session(found, base_url=BASE_URL)
 
     async def test_arguments_win_over_variables_and_missing_ones_are_named(self):
-        variables = {"KEEPSAKE_URL": BASE_URL, "KEEPSAKE_API_KEY": API_KEY, "KEEPSAKE_STORE": new_store()}
+        variables = {"KEEPSAKE_URL": BASE_URL, "KEEPSAKE_API_KEY": f"{API_KEY}\n", "KEEPSAKE_STORE": new_store()}
         with mock.patch.dict(os.environ, variables):
             tool = self.closed_at_last(self.tool_class())
             await do(tool.call(CREATE))

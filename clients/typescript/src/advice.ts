@@ -1,8 +1,9 @@
 // What to write instead of a URL that does not lead to the API of a server.
 
-/** Ends of a URL that the client adds itself, or that are pages for people. */
-const ENDS = /(\/+(admin|console|docs|mcp|v1))+\/*$/;
+/** Ends of a URL that the client adds itself, or that are pages for people, with what follows them. */
+const ENDS = /(?<![:/])\/+(admin|console|docs|mcp|v1)(\/.*)?$/;
 const WITHOUT_TLS = /wrong.version.number|packet.length.too.long|record.layer.failure/i;
+const CLOSED = /before secure TLS|ECONNRESET|handshake|EOF/;
 const WITH_TLS = /Expected HTTP\/|HTTPS/;
 
 /** The URL of a server as it was given, without a final `/`. */
@@ -29,6 +30,12 @@ export function ofScheme(baseURL: string, reason: string): string | undefined {
     return `the port answered as one with TLS: write https://${rest} as baseURL`;
   }
   return undefined;
+}
+
+/** What to add to the reason of no answer, if the port may have closed the connection during the TLS handshake. */
+export function ofClosedHandshake(baseURL: string, reason: string): string {
+  if (!baseURL.startsWith("https:") || !CLOSED.test(reason)) return "";
+  return `; if the port is one without TLS, write ${baseURL.replace("https:", "http:")} as baseURL`;
 }
 
 /** What to add to the reason of an answer, if the URL has an end that is too much. */

@@ -1,4 +1,4 @@
-import { ofAnswer, ofRedirect, ofScheme, serverURL } from "./advice.js";
+import { ofAnswer, ofClosedHandshake, ofRedirect, ofScheme, serverURL } from "./advice.js";
 import { causes, errorOf, type Failure } from "./errors.js";
 
 /** Where the server is, and how long a call may take. */
@@ -112,7 +112,7 @@ export class Connection {
       const cause = causes(error);
       const wrongScheme = ofScheme(this.#baseURL, cause);
       if (wrongScheme !== undefined) return { reason: wrongScheme, cause: error, isTransient: false };
-      const reason = isTimeout ? `no answer within ${limitMs} ms` : `no answer: ${cause}`;
+      const reason = isTimeout ? `no answer within ${limitMs} ms` : `no answer: ${cause}${ofClosedHandshake(this.#baseURL, cause)}`;
       return { reason: `${reason}; the command may have been carried out`, cause: error, isTransient: true };
     } finally {
       clearTimeout(timer);

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
+import { createServer as createPort } from "node:net";
 import { test } from "node:test";
 import { inspect } from "node:util";
 
@@ -143,6 +144,7 @@ test("an error of a wrong URL says what was reached and what to write", async (t
     ["http://h/k", new Response("to an HTTPS server", { status: 400 }), "one with TLS", "https://h/k"],
     ["http://h/k/v1/", new Response(noRoute, { status: 404 }), "no such route; ", "http://h/k"],
     ["http://h/console", new Response("<html>"), "not one of this API; ", "http://h"],
+    ["http://mcp/mcp/m_1", new Response(noRoute, { status: 404 }), "no such route; ", "http://mcp"],
     ["http://h/k", moved(`https://h:1/m${end}?t=1`), `a redirect to https://h:1/m${end}, `, "https://h:1/m"],
     ["http://h", moved("/sign-in"), "a redirect to http://h/sign-in, ", "the URL of the server itself"],
   ];
@@ -153,6 +155,17 @@ test("an error of a wrong URL says what was reached and what to write", async (t
     assert.ok(error.message.endsWith(`: write ${instead} as baseURL`), error.message);
     assert.equal(error.attempts, 1);
   }
+});
+
+test("a port that closes the connection in the TLS handshake may be one without TLS", async (t) => {
+  const closing = createPort((socket) => void socket.destroy());
+  await new Promise((listening) => closing.listen(0, "127.0.0.1", () => listening(null)));
+  t.after(() => closing.close());
+  const { port } = /** @type {import("node:net").AddressInfo} */ (closing.address());
+  const options = { baseURL: `https://127.0.0.1:${port}`, maxRetries: 0 };
+  const error = await rejection(toolOf(NO_STORE, options).view(VIEW));
+  const advice = `; if the port is one without TLS, write http://127.0.0.1:${port} as baseURL; `;
+  assert.ok(error.message.includes(advice), error.message);
 });
 
 test("a server that is not Keepsake is recognised", async (t) => {

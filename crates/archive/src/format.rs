@@ -169,7 +169,8 @@ pub fn blob_file(hash: ContentHash) -> String {
 /// The advice about a file that does not belong in an archive. Empty, unless an operating
 /// system or a file manager made the file.
 pub(crate) fn advice_about(file: &str) -> &'static str {
-    const NAMES: [&str; 12] = [
+    const PREFIXES: [&str; 4] = ["._", ".nfs", ".fuse_hidden", ".trash-"];
+    const NAMES: [&str; 20] = [
         ".ds_store",
         ".appledouble",
         ".spotlight-v100",
@@ -182,8 +183,19 @@ pub(crate) fn advice_about(file: &str) -> &'static str {
         "desktop.ini",
         "$recycle.bin",
         ".directory",
+        ".localized",
+        ".temporaryitems",
+        ".documentrevisions-v100",
+        ".volumeicon.icns",
+        ".apdisk",
+        "@eadir",
+        "lost+found",
+        "system volume information",
     ];
-    let is_of_system = |name: &str| name.starts_with("._") || NAMES.contains(&name.to_lowercase().as_str());
+    let is_of_system = |name: &str| {
+        let name = name.to_lowercase();
+        NAMES.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(*prefix))
+    };
     if file.split('/').any(is_of_system) {
         ": the operating system made it; remove it, or pack the archive without it"
     } else {

@@ -11,6 +11,10 @@ const MAX_BATCH_OPERATIONS: usize = 200;
 /// Bytes of a batch's contents. The server takes 8 MiB of JSON, where text is longer.
 pub const MAX_BATCH_BYTES: u64 = 4 << 20;
 
+/// The report's note on an unchanged memory whose pin or expiry time differs.
+const KEPT_EXPIRY: &str =
+    "its pin or expiry time was not imported: the memory is there already and is not replaced";
+
 keepsake_core::named_enum! {
     /// The action if a memory has other content.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +86,13 @@ impl Step {
         let lacks = item.remove_unsettable_expiry(now);
         Self { item, replaces, lacks }
     }
+
+    /// Whether a memory with the same content has another pin or expiry time. One that is
+    /// pinned stays so, and takes no expiry time.
+    fn changes_expiry_of(&self, existing: &Existing) -> bool {
+        let is_other_time = self.item.expires_at.is_some() && self.item.expires_at != existing.expires_at;
+        !existing.is_pinned && (is_other_time || self.item.is_pinned)
+    }
 }
 
 /// A memory of the destination.
@@ -91,6 +102,10 @@ pub struct Existing {
     pub id: String,
     /// The hash of its content.
     pub sha256: String,
+    /// Whether it never expires.
+    pub is_pinned: bool,
+    /// Its own expiry time.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The live memories of the destination.
@@ -135,7 +150,15 @@ pub fn decide(
         let path = item.path.as_str();
         match destination.memories.get(path) {
             Some(existing) if existing.sha256 == item.sha256.to_string() => {
-                report.add(path, Outcome::Unchanged);
+                let step = Step::new(item, Some(existing.clone()), now);
+                let path = step.item.path.as_str();
+                match (step.changes_expiry_of(existing), on_conflict) {
+                    (false, _) => report.add(path, Outcome::Unchanged),
+                    (true, OnConflict::Replace) => steps.push(step),
+                    (true, OnConflict::Fail | OnConflict::Skip) => {
+                        report.add_with(path, Outcome::Unchanged, Some(KEPT_EXPIRY));
+                    }
+                }
             }
             Some(existing) => match on_conflict {
                 OnConflict::Skip => report.add(path, Outcome::Skipped),

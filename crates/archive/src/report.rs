@@ -7,7 +7,7 @@ use crate::plan::Step;
 pub enum Outcome {
     /// The memory is new.
     Created,
-    /// The memory had other content.
+    /// The memory had other content, or another pin or expiry time.
     Replaced,
     /// The memory has this content already.
     Unchanged,
@@ -92,10 +92,10 @@ impl Report {
         self.add_with(path, outcome, None);
     }
 
-    /// Reports a file, and what its memory lacks if it was written.
+    /// Reports a file, and what its memory lacks if it has the content.
     pub fn add_with(&mut self, path: impl Into<String>, outcome: Outcome, lacks: Option<&'static str>) {
-        let is_written = matches!(outcome, Outcome::Created | Outcome::Replaced);
-        self.0.push(Reported { path: path.into(), outcome, lacks: lacks.filter(|_| is_written) });
+        let is_imported = matches!(outcome, Outcome::Created | Outcome::Replaced | Outcome::Unchanged);
+        self.0.push(Reported { path: path.into(), outcome, lacks: lacks.filter(|_| is_imported) });
     }
 
     /// Reports a step.

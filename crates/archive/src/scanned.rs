@@ -172,6 +172,10 @@ mod tests {
                 "is not in index.jsonl: the operating system made it; remove it",
             ),
             (
+                with(("memories/@eaDir/c.md@SynoEAStream".to_owned(), Vec::new())),
+                "is not in index.jsonl: the operating system made it; remove it",
+            ),
+            (
                 with(("._index.jsonl".to_owned(), Vec::new())),
                 "is not a file of an archive: the operating system made it; remove it",
             ),

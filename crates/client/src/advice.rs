@@ -5,7 +5,10 @@ use reqwest::{StatusCode, Url};
 
 use crate::ClientError;
 
-/// Ends of a URL that clients add themselves, or that are pages for people.
+/// Causes of a connection that was closed during the TLS handshake.
+const CLOSED: [&str; 3] = ["tls handshake eof", "reset by peer", "Broken pipe"];
+/// Ends of a URL that clients add themselves, or that are pages for people, before what
+/// follows them.
 const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
 
 /// The URL of a server, as a person gave it.
@@ -112,6 +115,20 @@ pub(crate) fn of_scheme(url: &str, reason: &str) -> Option<ClientError> {
     Some(wrong_url(url, found.to_owned(), Some(instead)))
 }
 
+/// As [`of_scheme`], for an answer that is none of the API.
+pub(crate) fn of_body(base: &Url, status: StatusCode, body: &[u8]) -> Option<ClientError> {
+    let of_scheme = of_scheme(&shown(base), &String::from_utf8_lossy(body));
+    of_scheme.filter(|_| status == StatusCode::BAD_REQUEST)
+}
+
+/// What to add to the cause of a connection that failed, if the port closed it during the
+/// TLS handshake. A port without TLS may do so, and a server that is starting.
+pub(crate) fn of_closed_handshake(url: &str, cause: &str) -> Option<String> {
+    let rest = url.strip_prefix("https://")?;
+    let is_closed = CLOSED.iter().any(|closed| cause.contains(closed));
+    is_closed.then(|| format!("; if the port is one without TLS, write http://{rest}"))
+}
+
 fn wrong_url(url: &str, found: String, instead: Option<String>) -> ClientError {
     let advice = match instead {
         Some(instead) => format!("write {instead}"),
@@ -122,14 +139,11 @@ fn wrong_url(url: &str, found: String, instead: Option<String>) -> ClientError {
 
 /// The URL without an end that is too much; `None`: it has none.
 fn without_end(base: &Url) -> Option<String> {
-    let mut segments: Vec<_> = base.path_segments()?.filter(|segment| !segment.is_empty()).collect();
-    let given = segments.len();
-    while segments.last().is_some_and(|last| ENDS.contains(last)) {
-        segments.pop();
-    }
+    let segments: Vec<_> = base.path_segments()?.filter(|segment| !segment.is_empty()).collect();
+    let end = segments.iter().position(|segment| ENDS.contains(segment))?;
     let mut url = base.clone();
-    url.set_path(&segments.join("/"));
-    (segments.len() < given).then(|| shown(&url))
+    url.set_path(&segments[..end].join("/"));
+    Some(shown(&url))
 }
 
 /// The URL without a final `/`.
@@ -139,6 +153,7 @@ pub(crate) fn shown(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::StatusCode;
     use serde_json::Value;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -185,6 +200,7 @@ mod tests {
                 "http://PORT",
             ),
             ("http://PORT/console", with("200 OK", "<html>"), "not in the form of this API", "http://PORT"),
+            ("http://PORT/k/mcp/memstore_1", with("404 No", no_route), "no such route; ", "http://PORT/k"),
             (
                 "http://PORT/k",
                 moved("https://u:p@h:1/m/v1/memory_stores?t#f"),
@@ -200,5 +216,28 @@ mod tests {
         }
         let other = error_of("http://PORT", &with("404 No", "<html>")).await;
         assert!(other.ends_with("; check that http://PORT is the URL of a server with this API"), "{other}");
+    }
+
+    #[tokio::test]
+    async fn port_that_closes_the_connection_in_the_tls_handshake_may_be_one_without_tls() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let url = format!("https://{address}");
+        let client = Client::new(&url, &"ks_live_x".into()).unwrap();
+        let closing = async { drop(listener.accept().await.unwrap()) };
+        let ((), sent) = tokio::join!(closing, client.http.get(&url).send());
+        let error = client.unreachable(&sent.unwrap_err());
+        let advice = format!("; if the port is one without TLS, write http://{address}");
+        assert!(error.to_string().ends_with(&advice) && error.is_transient(), "{error}");
+    }
+
+    #[test]
+    fn answer_without_json_says_what_to_write() {
+        let told = |url: &str, status: u16, body: &[u8]| {
+            let client = Client::new(url, &"ks_live_x".into()).unwrap();
+            client.no_json(StatusCode::from_u16(status).unwrap(), body)
+        };
+        assert!(told("http://h/k", 400, b"to an HTTPS server").ends_with(": write https://h/k"));
+        assert!(told("http://h/console", 405, b"<html>").ends_with(": write http://h"));
     }
 }

@@ -1,6 +1,6 @@
 //! Answers, of which a client reads only so much: a server may be wrong or hostile.
 
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Envelope, Refusal};
@@ -94,11 +94,7 @@ pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Respons
             refusal.message += &advice::of_answer(base, status);
             Err(ClientError::Refused(refusal))
         }
-        Err(reason) => {
-            let text = String::from_utf8_lossy(&body);
-            let of_scheme = advice::of_scheme(&advice::shown(base), &text);
-            Err(of_scheme.filter(|_| status == StatusCode::BAD_REQUEST).unwrap_or_else(|| unreadable(reason)))
-        }
+        Err(reason) => Err(advice::of_body(base, status, &body).unwrap_or_else(|| unreadable(reason))),
     }
 }
 

@@ -158,11 +158,12 @@ impl ClientError {
         let url = url.into();
         // The error itself only repeats the URL.
         let cause = causes(error.source().unwrap_or(error)).replace("client error (Connect): ", "");
-        advice::of_scheme(&url, &cause).unwrap_or(Self::Unreachable {
-            url,
-            cause,
-            is_unsent: error.is_connect(),
-        })
+        if let Some(wrong_url) = advice::of_scheme(&url, &cause) {
+            return wrong_url;
+        }
+        let is_unsent = error.is_connect();
+        let advice = is_unsent.then(|| advice::of_closed_handshake(&url, &cause)).flatten();
+        Self::Unreachable { cause: cause + &advice.unwrap_or_default(), url, is_unsent }
     }
 
     pub(crate) fn silent(url: &str, limit: Duration) -> Self {

@@ -14,6 +14,8 @@ mod cli;
 mod file;
 mod reader;
 mod sections;
+#[cfg(test)]
+mod tests;
 mod unknown;
 
 use std::ffi::OsString;

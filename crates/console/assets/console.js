@@ -1,5 +1,5 @@
 // Everything on a page works without this script. It adds copy buttons,
-// keyboard shortcuts, a warning about unsaved text, and live updates.
+// keyboard shortcuts, warnings about unsaved and too long texts, and live updates.
 "use strict";
 (() => {
   const announce = (button, text) => {
@@ -56,6 +56,18 @@
     addEventListener("beforeunload", (event) => {
       if (!isSent && area.value !== before) event.preventDefault();
     });
+  }
+
+  // A text over the limit stays in its form: the server may not read one that is far over it.
+  for (const area of document.querySelectorAll("[data-max-bytes]")) {
+    const max = Number(area.dataset.maxBytes);
+    const check = () => {
+      const bytes = 3 * area.value.length > max ? new TextEncoder().encode(area.value).length : 0;
+      const problem = `This text has ${bytes} bytes, and the limit is ${max}: shorten it.`;
+      area.setCustomValidity(bytes > max ? problem : "");
+    };
+    area.addEventListener("input", check);
+    check();
   }
 
   // `data-live` names a stream of lines of the page's table; the element says

@@ -138,14 +138,20 @@ struct ErrorPage<'a> {
     message: &'a str,
     request_id: &'a str,
     is_signed_out: bool,
+    /// Whether a form of the console was refused.
+    is_form: bool,
+    /// Whether the same form may be accepted later.
+    may_pass_later: bool,
     typed: Option<TypedView>,
 }
 
-/// The page of an error: the API's message, and the text typed into a refused form.
+/// The page of an error: the API's message, and the text typed into a refused form, or how to
+/// keep it if the server has not read it.
 pub fn error_page(
     status: StatusCode,
     message: &str,
     request_id: &str,
+    is_form: bool,
     refused: Option<&RefusedForm>,
 ) -> Response {
     let heading = match status.as_u16() {
@@ -165,6 +171,8 @@ pub fn error_page(
         message,
         request_id,
         is_signed_out: status == StatusCode::UNAUTHORIZED,
+        is_form,
+        may_pass_later: matches!(status.as_u16(), 408 | 429 | 500..=599),
         typed: refused.and_then(|form| form.view(false)),
     };
     match template.render() {

@@ -119,6 +119,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// The header in which a browser says whether a page of the same site sent a request.
+const SITE: &str = "sec-fetch-site";
 /// The field with the token of the sign-in.
 pub(crate) const TOKEN: &str = "token";
 
@@ -318,8 +320,11 @@ pub(crate) fn form_fields(parts: &Parts) -> Result<Fields, Refusal> {
         return Ok(Fields::of_upload(&upload.fields));
     }
     let bytes = parts.extensions.get::<FormBytes>().ok_or(Refusal::Internal)?;
-    let text = str::from_utf8(&bytes.0).map_err(|_| Refusal::Invalid("the form must be UTF-8".to_owned()))?;
-    Ok(Fields::parse(text))
+    let not_utf8 = || Refusal::Invalid("the form must be UTF-8: nothing was done".to_owned());
+    let text = str::from_utf8(&bytes.0).map_err(|_| not_utf8())?;
+    let (fields, sent) = (Fields::parse(text), text.split('&').filter(|pair| !pair.is_empty()).count());
+    // A field that cannot be decoded must not be taken for an empty one.
+    if fields.0.len() == sent { Ok(fields) } else { Err(not_utf8()) }
 }
 
 /// Checks the token that the page put into the form.
@@ -337,7 +342,13 @@ pub(crate) fn check_token(fields: &Fields, expected: &str) -> Result<(), Refusal
 /// form token decides.
 pub(crate) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
     match is_own(headers) {
-        Some(false) => Err(Refusal::Forbidden("the form was sent by another site")),
+        Some(false) if headers.contains_key(SITE) => {
+            Err(Refusal::Forbidden("the form was sent by another site"))
+        }
+        Some(false) => Err(Refusal::Forbidden(
+            "the form was sent by another site, or a proxy in front of the server replaces the `Host` of the \
+             browser: the proxy must pass it on",
+        )),
         Some(true) | None => Ok(()),
     }
 }
@@ -350,7 +361,7 @@ pub(crate) fn is_surely_own(headers: &HeaderMap) -> bool {
 /// Whether a page of this console sent a form; `None`: the browser does not say it.
 fn is_own(headers: &HeaderMap) -> Option<bool> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(site) = text("sec-fetch-site") {
+    if let Some(site) = text(SITE) {
         return Some(site == "same-origin");
     }
     // Over plain HTTP, browsers do not send the header above. For a form of this console they
@@ -374,6 +385,15 @@ mod tests {
         assert_eq!(fields.filled("empty"), None);
         assert_eq!(fields.get("nothing"), None);
         assert_eq!(fields.with_page("n/1"), "?a=1&b=x%20y%20z&a=2&empty=&page=n%2F1");
+    }
+
+    #[test]
+    fn form_with_a_field_that_is_not_utf8_is_refused() {
+        for (form, is_good) in [(&b"a=%C3%A9&&b"[..], true), (b"a=%ff", false), (b"a=\xff", false)] {
+            let (mut parts, ()) = axum::http::Request::new(()).into_parts();
+            parts.extensions.insert(FormBytes(Bytes::from_static(form)));
+            assert_eq!(form_fields(&parts).is_ok(), is_good, "{form:?}");
+        }
     }
 
     #[test]

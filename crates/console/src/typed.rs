@@ -3,15 +3,16 @@
 //! The page after a refusal gives the text back, in a form that can be sent again. If the
 //! sign-in has ended, that page signs in and carries the form: only the browser keeps it.
 //!
-//! A form is given back only to the person who sent it. The browser must say that a page of this
-//! console sent it, and its token must be one that this server made for a sign-in. Nothing is
-//! saved before the person has sent the form again, with the token of a sign-in that is valid.
+//! A form is given back only to the person who sent it. Its token must be that of the current
+//! sign-in; or the browser must say that a page of this console sent it, and its token must be
+//! one that this server made for a sign-in. Nothing is saved before the person has sent the form
+//! again, with the token of a sign-in that is valid.
 
 use axum::http::HeaderMap;
 use keepsake_engine::{Audience, Engine, EngineError};
 
 use crate::next::is_safe;
-use crate::request::{Fields, TOKEN, count_form_fields, is_surely_own};
+use crate::request::{Fields, TOKEN, check_token, count_form_fields, is_surely_own};
 use crate::sign_in::FormToken;
 use crate::text::markup::{Markup, encoded, text_area};
 
@@ -81,7 +82,7 @@ impl RefusedForm {
         is_surely_own(headers)
     }
 
-    /// The form with the token of the current sign-in, if there is one; `None` if it did not
+    /// The form with the token of the current sign-in, if there is one; `None` if it may not have
     /// come from a page of this console.
     ///
     /// # Errors
@@ -92,8 +93,11 @@ impl RefusedForm {
         headers: &HeaderMap,
         current: Option<&FormToken>,
     ) -> Result<Option<Self>, EngineError> {
-        let is_own = Self::is_own(headers)
-            && engine.sign_ins.is_form_token(Audience::Tenant, self.fields.text(TOKEN)).await?;
+        // No other site knows the token of the current sign-in.
+        let is_current = current.is_some_and(|FormToken(token)| check_token(&self.fields, token).is_ok());
+        let is_own = is_current
+            || Self::is_own(headers)
+                && engine.sign_ins.is_form_token(Audience::Tenant, self.fields.text(TOKEN)).await?;
         let token = current.map(|FormToken(token)| token.clone());
         Ok(is_own.then(|| match token {
             Some(token) => self.with_token(token),

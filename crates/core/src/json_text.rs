@@ -1,13 +1,14 @@
 //! JSON that is stored and returned as text and never parsed into a tree, and fields that
 //! a JSON text has twice.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::mended_json::text_length;
 
 /// The text of one JSON value; cheap to clone.
 ///
@@ -83,72 +84,63 @@ fn compact(text: &str) -> String {
 
 /// The name of a field that one object of a JSON text has twice; `None`: no object has.
 ///
-/// A parser keeps one of the two values, and another parser may keep the other. What is
-/// not JSON is left to the parser.
+/// A parser keeps one of the two values, and another parser may keep the other. Looks also
+/// behind what no parser of a tree accepts, such as `1e999`, half of a surrogate pair, or
+/// many containers in each other: a text that is stored as it is may have them. Takes
+/// linear time, apart from the sorting of names.
 pub fn duplicate_field(json: &[u8]) -> Option<String> {
-    let mut duplicate = None;
-    let unique = UniqueFields(&mut duplicate);
-    let _ = unique.deserialize(&mut serde_json::Deserializer::from_slice(json));
-    duplicate
-}
-
-/// Looks for the first duplicate field, and fails there.
-struct UniqueFields<'a>(&'a mut Option<String>);
-
-impl<'de> DeserializeSeed<'de> for UniqueFields<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for UniqueFields<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(UniqueFields(&mut *self.0))?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let mut names = BTreeSet::new();
-        while let Some(name) = fields.next_key::<String>()? {
-            if let Some(name) = names.replace(name) {
-                *self.0 = Some(name);
-                return Err(A::Error::custom("duplicate field"));
+    // The containers around a place; `None` is a list.
+    let mut around: Vec<Option<Names<'_>>> = Vec::new();
+    let mut rest = json;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'{' => around.push(Some(Names::default())),
+            b'[' => around.push(None),
+            b'}' | b']' => {
+                around.pop();
             }
-            fields.next_value_seed(UniqueFields(&mut *self.0))?;
+            b',' => {
+                if let Some(Some(names)) = around.last_mut() {
+                    names.is_named = false;
+                }
+            }
+            b'"' => {
+                let (text, behind) = after.split_at(text_length(after));
+                rest = behind.get(1..).unwrap_or_default();
+                if let Some(Some(names)) = around.last_mut()
+                    && !names.is_named
+                {
+                    names.is_named = true;
+                    if let Some(name) = names.seen.replace(unescaped(text)) {
+                        return Some(String::from_utf8_lossy(&name).into_owned());
+                    }
+                }
+            }
+            _ => {}
         }
-        Ok(())
+    }
+    None
+}
+
+/// The names of an object's fields so far.
+#[derive(Default)]
+struct Names<'a> {
+    seen: BTreeSet<Cow<'a, [u8]>>,
+    /// Whether the name of the field at this place was seen; a further text is its value.
+    is_named: bool,
+}
+
+/// A text of JSON as its parser reads it: `\u0061` is `a`. One that is not valid Unicode
+/// stays as it is.
+fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'\\') {
+        return text.into();
+    }
+    let quoted = [b"\"".as_slice(), text, b"\""].concat();
+    match serde_json::from_slice::<String>(&quoted) {
+        Ok(text) => text.into_bytes().into(),
+        Err(_) => text.into(),
     }
 }
 
@@ -169,6 +161,20 @@ mod tests {
         assert_eq!(serde_json::to_string(&again).unwrap(), document);
         for text in ["", "{", "{} {}", "{\"a\" 1}", "nul"] {
             assert!(JsonText::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn duplicate_field_is_found_behind_what_no_tree_can_hold() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for value in ["1", "1e999", r#""\ud83d""#, r#"{"\udc00": "a\\", "a": "\""}"#, &deep] {
+            for (json, found) in [
+                (format!(r#"{{"a": {value}, "b": "a"}}"#), None),
+                (format!(r#"{{"a": {value}, "b": 1, "\u0061": 2}}"#), Some("a")),
+                (format!(r#"[{{"a": {value}}}, {{"a": ["a", {{"x": 1, "y": 2, "x": 3}}]}}]"#), Some("x")),
+            ] {
+                assert_eq!(duplicate_field(json.as_bytes()).as_deref(), found, "{json}");
+            }
         }
     }
 }

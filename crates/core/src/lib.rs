@@ -35,6 +35,6 @@ pub use id::{
 pub use json_text::{JsonText, duplicate_field};
 pub use limits::Limits;
 pub use mended_json::{BYTE_ORDER_MARK, MendedJson, NOT_UNICODE};
-pub use path::{DirPath, MemoryPath, PathError, nfc};
+pub use path::{DirPath, Echo, MemoryPath, PathError, nfc};
 pub use policy::SensitiveDataPolicy;
 pub use time::Timestamp;

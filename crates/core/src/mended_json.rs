@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use memchr::memchr2;
+
 /// A JSON document whose invalid characters were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MendedJson {
@@ -15,7 +17,7 @@ pub struct MendedJson {
     pub field: String,
 }
 
-/// Containers in each other: no parser of ours accepts more.
+/// Containers in each other of which the path of a field can tell: no tree of ours has more.
 const MAX_DEPTH: usize = 128;
 /// Characters of the path of a field; the rest is cut.
 const MAX_FIELD_CHARS: usize = 200;
@@ -42,9 +44,6 @@ impl MendedJson {
         while let Some((&byte, after)) = rest.split_first() {
             if byte != b'"' {
                 place.pass(byte);
-                if place.0.len() > MAX_DEPTH {
-                    return None;
-                }
                 mended.push(byte);
                 rest = after;
                 continue;
@@ -74,20 +73,28 @@ enum Container {
     List { index: usize },
 }
 
-/// The place in a document: the containers around it, from the outside in.
+/// The place in a document.
 #[derive(Debug, Default)]
-struct Place(Vec<Container>);
+struct Place {
+    /// The containers around it, from the outside in.
+    around: Vec<Container>,
+    /// How many more there are, beyond [`MAX_DEPTH`].
+    beyond: usize,
+}
 
 impl Place {
     /// Moves over a byte outside of texts.
     fn pass(&mut self, byte: u8) {
         match byte {
-            b'{' => self.0.push(Container::Object { name: String::new(), awaits_name: true }),
-            b'[' => self.0.push(Container::List { index: 0 }),
+            b'{' | b'[' if self.around.len() == MAX_DEPTH => self.beyond += 1,
+            b'}' | b']' if self.beyond > 0 => self.beyond -= 1,
+            _ if self.beyond > 0 => {}
+            b'{' => self.around.push(Container::Object { name: String::new(), awaits_name: true }),
+            b'[' => self.around.push(Container::List { index: 0 }),
             b'}' | b']' => {
-                self.0.pop();
+                self.around.pop();
             }
-            b',' => match self.0.last_mut() {
+            b',' => match self.around.last_mut() {
                 Some(Container::Object { awaits_name, .. }) => *awaits_name = true,
                 Some(Container::List { index }) => *index += 1,
                 None => {}
@@ -98,7 +105,8 @@ impl Place {
 
     /// Moves over a text: the name of a field, or a value.
     fn pass_text(&mut self, text: &str) {
-        if let Some(Container::Object { name, awaits_name }) = self.0.last_mut()
+        if self.beyond == 0
+            && let Some(Container::Object { name, awaits_name }) = self.around.last_mut()
             && *awaits_name
         {
             text.clone_into(name);
@@ -108,7 +116,7 @@ impl Place {
 
     fn path(&self) -> String {
         let mut path = String::new();
-        for container in &self.0 {
+        for container in &self.around {
             match container {
                 Container::Object { name, .. } => {
                     path.push_str(if path.is_empty() { "" } else { "." });
@@ -126,14 +134,17 @@ impl Place {
 }
 
 /// The length of a text up to its closing quote.
-fn text_length(bytes: &[u8]) -> usize {
-    let mut is_escaped = false;
-    let end = bytes.iter().position(|byte| {
-        let is_end = *byte == b'"' && !is_escaped;
-        is_escaped = *byte == b'\\' && !is_escaped;
-        is_end
-    });
-    end.unwrap_or(bytes.len())
+pub(crate) fn text_length(bytes: &[u8]) -> usize {
+    let mut from = 0;
+    while let Some(found) = memchr2(b'"', b'\\', &bytes[from..]) {
+        let at = from + found;
+        if bytes[at] == b'"' {
+            return at;
+        }
+        // The character after a backslash ends nothing.
+        from = bytes.len().min(at + 2);
+    }
+    bytes.len()
 }
 
 /// Appends a text with `?` for each invalid character; whether there is none.
@@ -218,5 +229,11 @@ mod tests {
             let expected = Some((expected.to_owned(), field.to_owned()));
             assert_eq!(mended(json), expected);
         }
+        // Not hidden by containers that no tree can hold, around it or elsewhere.
+        let (open, close) = ("[{\"a\":".repeat(200), "}]".repeat(200));
+        let (_, field) = mended(format!("{open}{{\"b\":\"\\ud83d\"}}{close}").as_bytes()).unwrap();
+        assert!(field.starts_with("[0].a[0].a"), "{field}");
+        let (_, field) = mended(format!("{{\"deep\":{open}1{close},\"c\":\"\\ud83d\"}}").as_bytes()).unwrap();
+        assert_eq!(field, "c");
     }
 }

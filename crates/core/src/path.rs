@@ -237,7 +237,8 @@ pub fn is_visible(name: &str) -> bool {
 }
 
 /// Displays a caller's text in a message, truncated to a bounded length.
-pub(crate) struct Echo<'a>(pub(crate) &'a str);
+#[derive(Debug, Clone, Copy)]
+pub struct Echo<'a>(pub &'a str);
 
 impl fmt::Display for Echo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -80,26 +80,30 @@ const MAX_LISTED: usize = 10;
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&list_kinds(self.0.iter().map(Finding::kind_and_line)))
+        f.write_str(&list_kinds(self.0.iter().map(Finding::kind_and_line), 0))
     }
 }
 
-/// The line about replaced secrets in a tool's result; empty if there are none.
-pub(crate) fn redaction_note<'a>(replaced: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
-    let secrets = match replaced.len() {
+/// The line about replaced secrets in a tool's result, of which `left_out` are only counted;
+/// empty if there are none.
+pub(crate) fn redaction_note<'a>(
+    replaced: impl ExactSizeIterator<Item = (&'a str, usize)>,
+    left_out: usize,
+) -> String {
+    let secrets = match replaced.len() + left_out {
         0 => return String::new(),
         1 => "1 secret".to_owned(),
         count => format!("{count} secrets"),
     };
     format!(
         "\n{secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: {}.",
-        list_kinds(replaced)
+        list_kinds(replaced, left_out)
     )
 }
 
 /// Formats findings by kind and line, as [`Listed`] does.
-fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
-    let more = found.len().saturating_sub(MAX_LISTED);
+fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>, left_out: usize) -> String {
+    let more = found.len().saturating_sub(MAX_LISTED) + left_out;
     let listed: Vec<_> =
         found.take(MAX_LISTED).map(|(kind, line)| format!("{kind} in line {line}")).collect();
     let listed = listed.join(", ");

@@ -43,6 +43,21 @@ impl ChangePlace {
     /// The beginning of a history.
     pub const START: Self = Self { seq: 0, purge_epoch: None, version_id: None };
 
+    /// The number of the last change before it.
+    pub const fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    /// How often history had been removed; `None`: a server of before did not say.
+    pub const fn removals(&self) -> Option<i64> {
+        self.purge_epoch
+    }
+
+    /// The version of the last change, unless it was removed already.
+    pub const fn version_id(&self) -> Option<VersionId> {
+        self.version_id
+    }
+
     /// Whether a page after this place has all that its reader has not seen.
     fn is_followed_by(&self, page: &ChangePage) -> bool {
         self.seq == 0

@@ -136,7 +136,9 @@ impl Contents {
             return Ok(None);
         };
         let key = BlobKey { tenant_id, store_id, blob_id: content.blob_id };
-        let text = self.at(key, purge_epoch, content.into()).await?;
+        let path = version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
+        let text = self.at(key, purge_epoch, content.into()).await;
+        let text = text.map_err(naming(path, version.version_id))?;
         if text.is_some() {
             return Ok(text);
         }
@@ -144,7 +146,6 @@ impl Contents {
         if again.await?.1.content.is_none() {
             return Ok(None);
         }
-        let path = version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
         Err(missing_at(tenant_id, store_id, path, version.version_id))
     }
 
@@ -160,7 +161,8 @@ impl Contents {
         head: &Head,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let key = BlobKey { tenant_id, store_id, blob_id: head.blob_id };
-        self.at(key, purge_epoch, head.into()).await
+        let text = self.at(key, purge_epoch, head.into()).await;
+        text.map_err(naming(head.path.as_str(), head.version_id))
     }
 
     /// The content of a blob whose size and hash are known.
@@ -192,7 +194,8 @@ impl Contents {
             return Ok(None);
         };
         let recorded = Recorded { size_bytes, sha256 };
-        let text = self.fetch_into_cache(key, purge_epoch, recorded).await?;
+        let text = self.fetch_into_cache(key, purge_epoch, recorded).await;
+        let text = text.map_err(naming(path.as_str(), key.blob_id))?;
         if text.is_none() && self.recorded_size(&key, memory_id).await?.is_some() {
             return Err(missing_at(key.tenant_id, key.store_id, path.as_str(), key.blob_id));
         }
@@ -314,6 +317,14 @@ fn missing_at(tenant_id: TenantId, store_id: StoreId, path: &str, version_id: Ve
     EngineError::ContentMissing { path: path.to_owned(), version_id }
 }
 
+/// Returns a function for `map_err` that names the version whose content is damaged.
+fn naming(path: &str, version_id: VersionId) -> impl FnOnce(EngineError) -> EngineError {
+    move |error| match error {
+        EngineError::Damaged(_) => EngineError::ContentDamaged { path: path.to_owned(), version_id },
+        error => error,
+    }
+}
+
 /// Why a content that is asked for cannot be shown, beside others that can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentLoss {
@@ -328,7 +339,7 @@ impl ContentLoss {
     pub(crate) const fn of(error: &EngineError) -> Option<Self> {
         match error {
             EngineError::ContentMissing { .. } => Some(Self::Missing),
-            EngineError::Damaged(_) => Some(Self::Damaged),
+            EngineError::ContentDamaged { .. } | EngineError::Damaged(_) => Some(Self::Damaged),
             _ => None,
         }
     }
@@ -337,7 +348,7 @@ impl ContentLoss {
     pub(crate) fn error(self, path: &str, version_id: VersionId) -> EngineError {
         match self {
             Self::Missing => EngineError::ContentMissing { path: path.to_owned(), version_id },
-            Self::Damaged => EngineError::Damaged("its bytes are not the recorded ones"),
+            Self::Damaged => EngineError::ContentDamaged { path: path.to_owned(), version_id },
         }
     }
 }

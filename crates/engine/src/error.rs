@@ -191,7 +191,18 @@ pub enum EngineError {
         /// The version.
         version_id: VersionId,
     },
-    /// Stored content differs from its record in the index; it is not served.
+    /// The stored content of a version differs from its record in the index; it is not served.
+    #[error(
+        "the content of `{path}` ({version_id}) is damaged in the content store: restore it from a backup, or \
+         write or delete the memory"
+    )]
+    ContentDamaged {
+        /// The path of the version.
+        path: String,
+        /// The version.
+        version_id: VersionId,
+    },
+    /// Stored content differs from its record in the index, whatever version it is of.
     #[error("stored content is damaged: {0}")]
     Damaged(&'static str),
     /// A look-up that several requests shared failed.

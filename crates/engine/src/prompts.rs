@@ -14,8 +14,6 @@ use crate::{EngineError, Mounts, Principal};
 
 /// Maximum number of files of an index, of all stores together.
 const MAX_FILES: usize = 200;
-/// Bytes of an index after which no further file is added.
-const MAX_INDEX_BYTES: usize = 16 << 10;
 
 /// The path of a store for an agent with a file system.
 pub fn mount_path(attachment: &Attachment) -> String {
@@ -96,10 +94,13 @@ impl Prompts {
                 .flat_map(Mounts::iter)
                 .map(|(slug, mounted)| (slug, mounted.store_id))
                 .collect();
-            for (_, store_id) in &stores {
+            for (slug, store_id) in &stores {
                 principal.require_store(*store_id)?;
                 let store = self.context.index.stores.find(principal.tenant_id, *store_id);
-                store.await?.ok_or(EngineError::StoreNotFound)?;
+                // One of a session's stores may have been deleted meanwhile.
+                if store.await?.is_none() && slug.is_none() {
+                    return Err(EngineError::StoreNotFound);
+                }
             }
             self.add_file_index(&mut text, principal, &stores).await?;
         }
@@ -135,8 +136,14 @@ impl Prompts {
         stores: &[(Option<&str>, StoreId)],
     ) -> Result<(), EngineError> {
         principal.require(Scope::MemoryRead)?;
+        let max_chars = principal.limits.max_view_chars;
+        // The rest is for the text around it.
+        let mut chars_left = max_chars - max_chars / 4;
         let (mut lines, mut files, mut is_whole) = (String::new(), 0, true);
         for (slug, store_id) in stores {
+            if !is_whole {
+                break;
+            }
             if principal.require_store(*store_id).is_err() {
                 continue;
             }
@@ -153,19 +160,17 @@ impl Prompts {
                 let MemoryItem::Memory { memory, first_line } = item else {
                     continue;
                 };
-                if files == MAX_FILES || lines.len() > MAX_INDEX_BYTES {
+                let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
+                let path = memory.head.path.as_str();
+                let line = format!("\n/memories{directory}{path}: {}", Quoted(&first_line));
+                let line_chars = line.chars().count() as u64;
+                if files == MAX_FILES || (files > 0 && line_chars > chars_left) {
                     is_whole = false;
                     break;
                 }
                 files += 1;
-                let directory = slug.map(|slug| format!("/{slug}")).unwrap_or_default();
-                // Writing to a string cannot fail.
-                let _ = write!(
-                    lines,
-                    "\n/memories{directory}{}: {}",
-                    memory.head.path.as_str(),
-                    Quoted(&first_line)
-                );
+                chars_left = chars_left.saturating_sub(line_chars);
+                lines.push_str(&line);
             }
         }
         if files == 0 {

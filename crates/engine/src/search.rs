@@ -187,9 +187,17 @@ impl SearchQuery {
 /// The stores of a search.
 struct Selected {
     store_ids: Vec<StoreId>,
-    /// Whether these are all stores of the credential. One that is deleted
-    /// meanwhile is then left out.
+    /// Whether these are all stores of the credential.
     is_all: bool,
+    /// Whether a store that is deleted meanwhile is left out.
+    omits_deleted: bool,
+}
+
+impl Selected {
+    /// Stores that the caller named; the only one must exist.
+    fn named(store_ids: &[StoreId]) -> Self {
+        Self { store_ids: store_ids.to_vec(), is_all: false, omits_deleted: store_ids.len() > 1 }
+    }
 }
 
 /// The hits of one store, and a guard that builds its postings when dropped.
@@ -246,10 +254,10 @@ impl Search {
     /// Searches stores of a tenant; returns the best hits of all stores.
     ///
     /// Each store has its own statistics. Hits with equal scores are ordered by
-    /// the ids of their stores, then by path. A hit counts as a read of its memory. A hit
-    /// whose blob no longer exists was changed meanwhile and is omitted, and so
-    /// is one with damaged content. So a page may have fewer hits than
-    /// requested.
+    /// the ids of their stores, then by path. Of several stores, a deleted one is
+    /// omitted. A hit counts as a read of its memory. A hit whose blob no longer
+    /// exists was changed meanwhile and is omitted, and so is one with damaged
+    /// content. So a page may have fewer hits than requested.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -265,8 +273,7 @@ impl Search {
         for store_id in store_ids {
             principal.require_store(*store_id)?;
         }
-        let selected = Selected { store_ids: store_ids.to_vec(), is_all: false };
-        self.find_in(principal, selected, query).await
+        self.find_in(principal, Selected::named(store_ids), query).await
     }
 
     /// The cursor of the page after a hit of [`Self::find`], for a page that ends there.
@@ -280,7 +287,7 @@ impl Search {
         query: &SearchQuery,
         hit: &SearchHit,
     ) -> Result<String, EngineError> {
-        let selected = Selected { store_ids: store_ids.to_vec(), is_all: false };
+        let selected = Selected::named(store_ids);
         let after = After { score: hit.score, store_id: hit.store_id, path: hit.path.clone() };
         self.context.cursors.seal(query.identity(principal, &selected), &after.to_bytes()).await
     }
@@ -327,7 +334,8 @@ impl Search {
             return Err(EngineError::StoreNotFound);
         }
         let with_files = found.into_iter().filter(|(_, has_files)| *has_files);
-        let selected = Selected { store_ids: with_files.map(|(store_id, _)| store_id).collect(), is_all };
+        let store_ids = with_files.map(|(store_id, _)| store_id).collect();
+        let selected = Selected { store_ids, is_all, omits_deleted: is_all };
         self.find_in(principal, selected, query).await
     }
 
@@ -373,7 +381,7 @@ impl Search {
         let searched: Vec<Searched> = stream::iter(selected.store_ids.iter().copied())
             .map(|store_id| async move {
                 match self.search_store(principal, store_id, Arc::clone(asked)).await {
-                    Err(EngineError::StoreNotFound) if selected.is_all => Ok(Searched::default()),
+                    Err(EngineError::StoreNotFound) if selected.omits_deleted => Ok(Searched::default()),
                     searched => searched,
                 }
             })
@@ -505,29 +513,5 @@ const fn lost_snippet(loss: ContentLoss) -> &'static str {
             "(content_missing: the content of this memory is missing in the content store)"
         }
         ContentLoss::Damaged => "(the stored content of this memory is damaged)",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(score: f64, number: u128, path: &str) -> After {
-        After {
-            score,
-            store_id: StoreId::from_uuid(Uuid::from_u128(number)),
-            path: MemoryPath::parse(path).unwrap(),
-        }
-    }
-
-    #[test]
-    fn order_is_score_then_store_then_path() {
-        let mut positions =
-            [after(1.0, 1, "/a"), after(2.0, 1, "/z"), after(1.0, 0, "/b"), after(1.0, 0, "/a")];
-        positions.sort_by(After::order);
-        assert_eq!(
-            positions,
-            [after(2.0, 1, "/z"), after(1.0, 0, "/a"), after(1.0, 0, "/b"), after(1.0, 1, "/a"),]
-        );
     }
 }

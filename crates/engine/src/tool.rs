@@ -99,12 +99,15 @@ impl<E: Into<EngineError>> From<E> for Stop {
     }
 }
 
-/// The error of a call that reads the file at a path. Missing content is an error for the
-/// model, which can write the file again.
+/// The error of a call that reads the file at a path. Missing or damaged content is an error
+/// for the model, which can write the file again.
 fn of_read(path: &ToolPath) -> impl Fn(EngineError) -> Stop {
     move |error| match error {
         EngineError::ContentMissing { .. } => {
             Stop::Tool(ToolError::ContentMissing { path: path.display().to_owned() })
+        }
+        EngineError::ContentDamaged { .. } => {
+            Stop::Tool(ToolError::ContentDamaged { path: path.display().to_owned() })
         }
         error => Stop::Engine(error),
     }

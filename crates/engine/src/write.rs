@@ -82,8 +82,8 @@ pub(crate) enum Decision {
     /// Commit these changes together.
     Commit(Proposal),
     /// Set the pin or the expiry time of a memory, or only record the call.
-    /// Writes no version, unless the memory's content is lost: then commit these changes,
-    /// which store the content again.
+    /// Writes no version, unless the call brings the memory's content and this is lost: then
+    /// commit these changes, which store the content again.
     Pin(Memory, ExpiryChange, Option<Box<Proposal>>),
     /// Nothing is to be done.
     Nothing,
@@ -251,14 +251,24 @@ pub(crate) enum Refusal {
 pub(crate) enum Outcome<R> {
     /// New versions were written.
     Written(Box<Written>, R),
-    /// No version was written; contains the memory with its pin.
-    Unchanged(Box<Memory>, R),
+    /// No version was written.
+    Unchanged(Box<Unchanged>, R),
     /// No version was written, since the edit left the memory's content as it was.
     Same(Box<Head>, Box<Edit>),
     /// Nothing was to be done.
     Nothing(R),
     /// An identical earlier call made it; contains its last version.
     Replayed(i64),
+}
+
+/// A memory that got no version.
+#[derive(Debug)]
+pub(crate) struct Unchanged {
+    /// The memory with its pin.
+    pub(crate) memory: Memory,
+    /// Whether the call brought the content that the memory has. This keeps the memory in
+    /// use, although no version shows it.
+    pub(crate) is_use: bool,
 }
 
 /// Changes that were committed.
@@ -281,7 +291,7 @@ pub(crate) struct Written {
 /// The result of one attempt.
 enum Attempt {
     Written(Box<Written>),
-    Unchanged(Memory),
+    Unchanged(Unchanged),
     Same(Box<Head>, Box<Edit>),
     Nothing,
     Replayed(i64),
@@ -382,7 +392,7 @@ impl Write<'_> {
             }
             match attempt {
                 Attempt::Written(written) => return Ok(Outcome::Written(written, read)),
-                Attempt::Unchanged(memory) => return Ok(Outcome::Unchanged(Box::new(memory), read)),
+                Attempt::Unchanged(unchanged) => return Ok(Outcome::Unchanged(Box::new(unchanged), read)),
                 Attempt::Same(head, edit) => return Ok(Outcome::Same(head, edit)),
                 Attempt::Nothing => return Ok(Outcome::Nothing(read)),
                 Attempt::Replayed(seq) => return Ok(Outcome::Replayed(seq)),
@@ -465,7 +475,7 @@ impl Write<'_> {
     async fn carry_out(&self, decision: Decision) -> Result<Attempt, EngineError> {
         match self.or_anew(decision).await? {
             Decision::Commit(proposal) => self.commit(proposal).await,
-            Decision::Pin(memory, expiry, _) => self.pin(memory, expiry).await,
+            Decision::Pin(memory, expiry, anew) => self.pin(memory, expiry, anew.is_some()).await,
             Decision::Nothing => Ok(Attempt::Nothing),
             Decision::ReadAgain => Ok(Attempt::Stale),
         }
@@ -483,13 +493,14 @@ impl Write<'_> {
     }
 
     /// Sets pin and expiry time, or only records the call; writes no version.
-    async fn pin(&self, memory: Memory, expiry: ExpiryChange) -> Result<Attempt, EngineError> {
+    async fn pin(&self, memory: Memory, expiry: ExpiryChange, is_use: bool) -> Result<Attempt, EngineError> {
         if expiry.is_applied_to(&memory) && self.idempotency.is_none() {
-            return Ok(Attempt::Unchanged(memory));
+            return Ok(Attempt::Unchanged(Unchanged { memory, is_use }));
         }
         let (memory_id, version_id) = (memory.head.memory_id, memory.head.version_id);
         self.pin_version(memory_id, version_id, expiry, move |is_pinned, expires_at| {
-            Attempt::Unchanged(Memory { is_pinned, expires_at, ..memory })
+            let memory = Memory { is_pinned, expires_at, ..memory };
+            Attempt::Unchanged(Unchanged { memory, is_use })
         })
         .await
     }
@@ -536,6 +547,16 @@ impl Write<'_> {
     /// [`EngineError::KeyReused`] when the key was used for another request.
     pub(crate) async fn earlier_call(&self) -> Result<Option<i64>, EngineError> {
         Ok(self.earlier_record().await?.and_then(|first| first.seq))
+    }
+
+    /// The version of an earlier identical call, if any, and whether the call left it as it
+    /// was.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyReused`] when the key was used for another request.
+    pub(crate) async fn earlier_version(&self) -> Result<Option<(i64, bool)>, EngineError> {
+        let first = self.earlier_record().await?;
+        Ok(first.and_then(|first| Some((first.seq?, first.is_kept()))))
     }
 
     /// What an earlier identical call recorded, if there was one.

@@ -5,17 +5,17 @@ use keepsake_core::{TenantId, Timestamp};
 use crate::IndexError;
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Tx, from_row};
-use crate::model::Replayed;
+use crate::model::{KEPT, Replayed};
 
 const FIND: &str = "SELECT version_seq, object_id, request_sha256, results FROM idempotency \
     WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";
 
 /// Replaces a record that was too old to count.
 const RECORD: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, \
-        version_seq, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+        version_seq, results, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
         object_id = excluded.object_id, store_id = excluded.store_id, \
-        version_seq = excluded.version_seq, created_at = excluded.created_at";
+        version_seq = excluded.version_seq, results = excluded.results, created_at = excluded.created_at";
 
 from_row!(Replayed { request_sha256, seq = "version_seq", object_id, results });
 
@@ -43,6 +43,7 @@ pub(crate) async fn record_call(
     };
     let query = tx.query(RECORD).bind((tenant_id, call.scope_sha256.as_slice()));
     let query = query.bind((call.request_sha256.as_slice(), made.object_id));
-    query.bind((made.store_id, made.version_seq, at)).execute().await?;
+    let results = made.is_kept.then_some(KEPT);
+    query.bind((made.store_id, made.version_seq)).bind((results, at)).execute().await?;
     Ok(())
 }

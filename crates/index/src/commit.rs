@@ -77,17 +77,19 @@ pub(crate) struct CallMade {
     pub(crate) store_id: Option<StoreId>,
     /// The resulting version.
     pub(crate) version_seq: Option<i64>,
+    /// Whether the call left this version as it was.
+    pub(crate) is_kept: bool,
 }
 
 impl CallMade {
     /// A store.
     pub(crate) const fn store(store_id: StoreId) -> Self {
-        Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None }
+        Self { object_id: store_id.uuid(), store_id: Some(store_id), version_seq: None, is_kept: false }
     }
 
     /// An object outside of any store.
     pub(crate) const fn object(object_id: Uuid) -> Self {
-        Self { object_id, store_id: None, version_seq: None }
+        Self { object_id, store_id: None, version_seq: None, is_kept: false }
     }
 }
 

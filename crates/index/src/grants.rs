@@ -140,24 +140,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grant_includes_a_chunk_if_there_is_room() {
-        let account = Account { own: 0, others: 0 };
-        assert_eq!(account.grant(10, 100 << 20), Some(10 + CHUNK_BYTES));
-    }
-
-    #[test]
-    fn last_bytes_are_granted_exactly() {
+    fn grant_includes_a_chunk_if_there_is_room_and_never_exceeds_the_limit() {
+        for (own, others, needed, limit, granted) in [
+            (0, 0, 10, 100 << 20, Some(10 + CHUNK_BYTES)),
+            (5, 90, 10, 100, Some(10)),
+            (5, 90, 11, 100, None),
+            // The limit was lowered.
+            (50, 200, 51, 100, None),
+        ] {
+            assert_eq!(Account { own, others }.grant(needed, limit), granted, "{needed} of {limit}");
+        }
         let account = Account { own: 5, others: 90 };
-        assert!(!account.must_recall(10, 100));
-        assert_eq!(account.grant(10, 100), Some(10));
-        assert!(account.must_recall(11, 100));
-        assert_eq!(account.grant(11, 100), None);
-    }
-
-    #[test]
-    fn lowered_limit_refuses_grants_and_revokes_nothing() {
-        let account = Account { own: 50, others: 200 };
-        assert_eq!(account.grant(51, 100), None);
-        assert_eq!(account.total(), 250);
+        assert!(!account.must_recall(10, 100) && account.must_recall(11, 100));
     }
 }

@@ -32,37 +32,3 @@ impl<'a> Span<'a> {
         Some(Self { from, after_name, end })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Depth;
-
-    fn listing(below: &str, after: Option<&str>) -> MemoryListing {
-        MemoryListing {
-            below: DirPath::from_trusted(below.to_owned()),
-            depth: Depth::Children,
-            after: after.map(str::to_owned),
-            limit: 10,
-        }
-    }
-
-    #[test]
-    fn span_begins_at_the_directory_or_after_the_last_item_in_it() {
-        for (below, after, expected) in [
-            ("/", None, ("/", "", "0")),
-            ("/a/", None, ("/a/", "", "/a0")),
-            ("/a/", Some("/a/b"), ("/a/b", "b", "/a0")),
-            ("/a/", Some("/a/b/"), ("/a/b/", "b/", "/a0")),
-            ("/a/", Some("/"), ("/a/", "", "/a0")),
-        ] {
-            let asked = listing(below, after);
-            let (from, after_name, end) = expected;
-            let end = end.to_owned();
-            assert_eq!(Span::of(&asked), Some(Span { from, after_name, end }));
-        }
-        for after in ["/a0", "/b"] {
-            assert_eq!(Span::of(&listing("/a/", Some(after))), None);
-        }
-    }
-}

@@ -426,6 +426,7 @@ impl Memories {
             object_id: pin.memory_id.uuid(),
             store_id: Some(pin.store_id),
             version_seq: Some(head_seq),
+            is_kept: true,
         };
         record_call(&mut tx, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
         tx.commit().await?;

@@ -17,6 +17,7 @@ pub use audit::{
 };
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};
+pub(crate) use memory::KEPT;
 pub use memory::{
     Claim, Depth, Directory, Entry, ExpiresAt, ExpiryChange, FoundMemories, FoundMemory, Head, HeadChange,
     Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome, Replayed, Target,

@@ -32,10 +32,11 @@ pub(crate) fn class_of(error: &ClientError) -> FailureClass {
     }
 }
 
-/// Whether the server says that it does not have a content any more, which concerns no
-/// other memory.
-pub(crate) fn is_content_missing(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(refusal) if refusal.kind == "content_missing")
+/// Whether the server says that it does not have a content any more, or a damaged one, which
+/// concerns no other memory.
+pub(crate) fn is_content_lost(error: &ClientError) -> bool {
+    let kinds = ["content_missing", "content_damaged"];
+    matches!(error, ClientError::Refused(refusal) if kinds.contains(&refusal.kind.as_str()))
 }
 
 /// The class of an answer with this status.

@@ -12,6 +12,7 @@
 //!
 //! - Content leaves the folder only if the store has it, or had it in its history.
 //! - Where both sides changed, both contents stay, and both sides get both.
+//! - What the store erased or redacted leaves the folder, and is not uploaded again.
 //! - A deletion is carried over only where the other side is as it was.
 //! - A side that lost most of its files does not empty the other one.
 //! - The state is saved after the steps that it describes. A pass that is killed is
@@ -19,6 +20,7 @@
 
 mod folder;
 mod gone;
+mod lineage;
 mod pass;
 mod plan;
 mod report;
@@ -27,6 +29,7 @@ mod state;
 mod store;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use keepsake_config::{Failure, FailureClass};
@@ -134,6 +137,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         report,
         allows_emptying: args.allow_emptying,
         gone: args.watch.then(Gone::default),
+        written: BTreeSet::new(),
     };
     Ok((sync, lock))
 }

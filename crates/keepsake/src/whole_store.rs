@@ -11,7 +11,7 @@ use keepsake_config::{Failure, FailureClass};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::failures::{class_of, failure_of, is_content_missing};
+use crate::failures::{class_of, failure_of, is_content_lost};
 
 /// Rounds of changes after which a busy store is not followed any further.
 const MAX_ROUNDS: usize = 20;
@@ -36,6 +36,7 @@ pub(crate) trait Reader {
 
 /// Reads a whole store: each memory that existed all the time. If others do not write
 /// to it without a pause, its state at one moment. `store` is the path of the store.
+/// Returns the place of that moment among the changes of the store.
 ///
 /// # Errors
 /// [`Failure`] of a request, or if the store changes faster than it is read.
@@ -43,13 +44,13 @@ pub(crate) async fn read_all(
     client: &Client,
     store: &[&str],
     reader: &mut impl Reader,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let mut changes = Changes::begin(client, store).await?;
     reader.list().await?;
     let mut was_followed = false;
     for _ in 0..MAX_ROUNDS {
         match changes.next().await? {
-            Changed::Memories(ids) if ids.is_empty() => return Ok(()),
+            Changed::Memories(ids) if ids.is_empty() => return Ok(changes.place),
             Changed::Memories(ids) => {
                 for id in ids {
                     reader.read_again(&id).await?;
@@ -63,9 +64,34 @@ pub(crate) async fn read_all(
         }
     }
     if was_followed && reader.fits() {
-        return Ok(());
+        return Ok(changes.place);
     }
     Err(too_fast())
+}
+
+/// The place after the newest change of a store; `None`: its changes cannot be listed.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub(crate) async fn newest_place(client: &Client, store: &[&str]) -> Result<Option<String>, Failure> {
+    Ok(Changes::begin(client, store).await?.place)
+}
+
+/// The place after the newest change of a store, if nothing was removed from its history
+/// since another place.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) async fn newest_place_since(
+    client: &Client,
+    store: &[&str],
+    place: String,
+) -> Result<Option<String>, Failure> {
+    let mut changes = Changes { client, path: [store, &["changes"]].concat(), place: Some(place) };
+    Ok(match changes.next().await? {
+        Changed::Memories(_) => changes.place,
+        Changed::History => None,
+    })
 }
 
 fn too_fast() -> Failure {
@@ -159,9 +185,21 @@ pub(crate) async fn list<T: DeserializeOwned>(
     store: &[&str],
     id_of: fn(&T) -> String,
 ) -> Result<BTreeMap<String, T>, Failure> {
+    Ok(list_with_place(client, store, id_of).await?.0)
+}
+
+/// As [`list`], with the place of [`read_all`].
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) async fn list_with_place<T: DeserializeOwned>(
+    client: &Client,
+    store: &[&str],
+    id_of: fn(&T) -> String,
+) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
     let mut lister = Lister { client, store, id_of, memories: BTreeMap::new() };
-    read_all(client, store, &mut lister).await?;
-    Ok(lister.memories)
+    let place = read_all(client, store, &mut lister).await?;
+    Ok((lister.memories, place))
 }
 
 struct Lister<'a, T> {
@@ -186,18 +224,23 @@ impl<T: DeserializeOwned> Reader for Lister<'_, T> {
     async fn read_again(&mut self, id: &str) -> Result<(), Failure> {
         match read(self.client, self.store, id, "basic").await? {
             Read::Memory(memory) => drop(self.memories.insert(id.to_owned(), memory)),
-            Read::Deleted | Read::ContentMissing(_) => drop(self.memories.remove(id)),
+            Read::Deleted => drop(self.memories.remove(id)),
+            // It is there: a reader must not take it for deleted.
+            Read::ContentLost(_) => {}
         }
         Ok(())
     }
 }
 
+/// Why a content is left out that the server states wrongly.
+pub(crate) const WRONG_HASH: &str = "its content does not have the SHA-256 that the server states";
+
 /// A memory that was read again.
 pub(crate) enum Read<T> {
     Memory(T),
     Deleted,
-    /// It is there, but not its content, for this reason.
-    ContentMissing(String),
+    /// It is there, but not its content, or a damaged one, for this reason.
+    ContentLost(String),
 }
 
 /// Reads one memory.
@@ -214,7 +257,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     match client.get(&path, &[("view", Some(view))]).await {
         Ok(memory) => Ok(Read::Memory(memory)),
         Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Read::Deleted),
-        Err(error) if is_content_missing(&error) => Ok(Read::ContentMissing(error.to_string())),
+        Err(error) if is_content_lost(&error) => Ok(Read::ContentLost(error.to_string())),
         Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
     }
 }

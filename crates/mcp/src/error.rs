@@ -38,6 +38,7 @@ pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
         EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
         EngineError::AuthenticationBusy(_)
         | EngineError::ContentMissing { .. }
+        | EngineError::ContentDamaged { .. }
         | EngineError::CutOff
         | EngineError::Contended
         | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),

@@ -125,13 +125,13 @@ impl HttpService {
     }
 
     /// Serves the messages of a batch one after the other, and answers its requests together.
-    async fn serve_batch(&self, head: &Parts, messages: Vec<Message>) -> McpResponse {
+    async fn serve_batch(&self, head: &Parts, messages: Vec<Result<Message, InvalidMessage>>) -> McpResponse {
         let mut answers = Vec::new();
         for message in messages {
-            match message.kind() {
+            match message.and_then(|message| Ok((message.kind()?, message))) {
                 Err(invalid) => answers.push(invalid.answer()),
-                Ok(MessageKind::Response) => {}
-                Ok(MessageKind::Request | MessageKind::Notification) => {
+                Ok((MessageKind::Response, _)) => {}
+                Ok((MessageKind::Request | MessageKind::Notification, message)) => {
                     let response = self.serve(head.clone(), message).await;
                     if response.status() != StatusCode::ACCEPTED
                         && response.headers().get(header::CONTENT_TYPE) != Some(&JSON)

@@ -4,7 +4,7 @@
 //! or not at all. The errors of this module have JSON-RPC's codes and name the cause.
 
 use http::StatusCode;
-use keepsake_core::{BYTE_ORDER_MARK, MendedJson, duplicate_field};
+use keepsake_core::{BYTE_ORDER_MARK, Echo, MendedJson, duplicate_field};
 use rmcp::model::{
     CallToolRequestParams, ErrorCode, GetPromptRequestParams, InitializeRequestParams,
     PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, RequestId,
@@ -24,8 +24,9 @@ const MAX_BATCH: usize = 20;
 pub enum Incoming {
     /// One message.
     Single(Message),
-    /// Several, of which the requests are answered together.
-    Batch(Vec<Message>),
+    /// Several, of which the requests are answered together. One that cannot be read is
+    /// answered by itself.
+    Batch(Vec<Result<Message, InvalidMessage>>),
 }
 
 /// One message.
@@ -82,7 +83,8 @@ impl InvalidMessage {
 
     /// The answer to the message.
     pub fn answer(&self) -> Value {
-        json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code.0, "message": self.why}})
+        let message = Echo(&self.why).to_string();
+        json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": self.code.0, "message": message}})
     }
 
     /// The answer's status over HTTP: wrong parameters are an ordinary answer.
@@ -95,7 +97,7 @@ impl Incoming {
     /// Parses what a client of a protocol version sent.
     ///
     /// # Errors
-    /// [`InvalidMessage`] if it is not JSON, or a batch that is too long or
+    /// [`InvalidMessage`] if it is not JSON, or a batch that is empty, too long or
     /// that the version does not have.
     pub fn read(bytes: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
         let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
@@ -107,19 +109,13 @@ impl Incoming {
         if messages.len() > MAX_BATCH {
             return invalid(format!("a batch must have at most {MAX_BATCH} messages: send several batches"));
         }
-        let messages: Result<Vec<_>, _> =
-            messages.into_iter().map(|message| Message::parse(message.get().as_bytes())).collect();
-        let messages = messages?;
         if let Some(version) = version.filter(|version| *version > LAST_WITH_BATCHES) {
             return invalid(format!("MCP {version} has no batches: send each message by itself"));
         }
         if messages.is_empty() {
             return invalid("a batch must have at least one message".to_owned());
         }
-        if messages.iter().any(Message::is_initialize) {
-            return invalid("`initialize` cannot be part of a batch: send it by itself".to_owned());
-        }
-        Ok(Self::Batch(messages))
+        Ok(Self::Batch(messages.into_iter().map(Message::of_batch).collect()))
     }
 }
 
@@ -136,6 +132,16 @@ impl Message {
         let text = String::from_utf8(text).map_err(InvalidMessage::unreadable)?;
         let value = serde_json::from_str(&text).map_err(InvalidMessage::unreadable)?;
         Ok(Self { value, text, mended })
+    }
+
+    fn of_batch(text: &RawValue) -> Result<Self, InvalidMessage> {
+        let message = Self::parse(text.get().as_bytes())?;
+        if message.is_initialize() {
+            let id = message.value["id"].clone();
+            let why = "`initialize` cannot be part of a batch: send it by itself";
+            return Err(InvalidMessage::request(id, why));
+        }
+        Ok(message)
     }
 
     /// The parsed text, and the message as the client sent it.
@@ -166,7 +172,8 @@ impl Message {
             return invalid(Value::Null, "`id` must be a string or an integer");
         }
         let shown_id = id.cloned().unwrap_or_default();
-        if let Some(field) = duplicate_field(self.text.as_bytes()) {
+        let sent = self.mended.as_ref().map_or(self.text.as_bytes(), |mended| mended.sent.as_slice());
+        if let Some(field) = duplicate_field(sent) {
             return invalid(shown_id, &format!("duplicate field `{field}`"));
         }
         if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {

@@ -1,5 +1,6 @@
 //! The prompt that explains the memory to a model.
 
+use keepsake_core::Echo;
 use keepsake_engine::{Engine, PromptOptions};
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
@@ -37,7 +38,8 @@ pub(crate) async fn get(
     }
     let mut names = arguments.into_iter().flat_map(JsonObject::keys);
     if let Some(unknown) = names.find(|name| !ARGUMENTS.contains(&name.as_str())) {
-        let message = format!("`{unknown}` is unknown; `{NAME}` has the arguments {}", ARGUMENTS.join(", "));
+        let (unknown, known) = (Echo(unknown), ARGUMENTS.join(", "));
+        let message = format!("`{unknown}` is unknown; `{NAME}` has the arguments {known}");
         return Err(ErrorData::invalid_params(message, None));
     }
     let argument = |name: &str| match arguments.and_then(|arguments| arguments.get(name)) {

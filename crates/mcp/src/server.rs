@@ -1,6 +1,6 @@
 //! The MCP server.
 
-use keepsake_core::NOT_UNICODE;
+use keepsake_core::{Echo, NOT_UNICODE};
 use keepsake_engine::{Engine, ToolCall, holding, is_tool};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
@@ -152,7 +152,7 @@ impl ServerHandler for MemoryServer {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let message = format!("there is no method `{}`", request.method);
+        let message = format!("there is no method `{}`", Echo(&request.method));
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
     }
 }

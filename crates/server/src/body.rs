@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Method, header};
 use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
-use keepsake_console::{MAX_FORM_FIELDS, count_form_fields};
+use keepsake_console::{MAX_FORM_FIELDS, MAX_UPLOAD_BYTES, count_form_fields};
 use keepsake_core::{BYTE_ORDER_MARK, MendedJson, Timestamp, duplicate_field};
 use keepsake_engine::{Engine, Held, Principal};
 use keepsake_index::Idempotency;
@@ -61,6 +61,14 @@ const BYTES_PER_BODY_BYTE: usize = 3;
 /// With the caller, authenticated again if the body arrived slowly, and the
 /// identity of the call, if the request has an idempotency key.
 pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES, const BYTES: u64 = OF_LIMITS>(
+    pub(crate) Arc<Principal>,
+    pub(crate) T,
+    pub(crate) Option<Idempotency>,
+);
+
+/// A [`JsonBody`] that refuses duplicate fields itself: those in a part that is parsed by
+/// itself refuse only this part.
+pub(crate) struct BodyOfParts<T, const MAX: usize, const BYTES: u64>(
     pub(crate) Arc<Principal>,
     pub(crate) T,
     pub(crate) Option<Idempotency>,
@@ -135,6 +143,20 @@ impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64> FromRequest<Engine
     }
 }
 
+impl<T: DeserializeOwned, const MAX: usize, const BYTES: u64> FromRequest<Engine>
+    for BodyOfParts<T, MAX, BYTES>
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let received = Received::read(request, engine, BYTES).await?;
+        received.count_values(MAX)?;
+        let (principal, body, call) = received.decoded(engine)?;
+        Ok(Self(principal, body, call))
+    }
+}
+
 impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     type Rejection = ApiError;
 
@@ -154,6 +176,8 @@ impl FromRequest<Engine> for ToolBody {
         let mut received = Received::read(request, engine, OF_LIMITS).await?;
         // First, because it ends at the limit, and mending reads the whole body.
         received.count_values(MAX_VALUES)?;
+        // Before two names with different invalid characters become the same.
+        refuse_duplicates(&received.bytes)?;
         let not_unicode = received.mend();
         let (principal, body, call) = received.decoded(engine)?;
         Ok(Self { principal, body, call, not_unicode })
@@ -272,10 +296,10 @@ impl Received {
             max_bytes => max_bytes,
         };
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
-        let bytes = read(&parts.headers, body, limit_bytes, deadline, charge).await?;
-        if let Some(slot) = parts.extensions.get::<FormSlot>() {
-            slot.keep(bytes.clone());
-        }
+        let bytes = match parts.extensions.get::<FormSlot>() {
+            Some(slot) => slot.read_within(&parts.headers, body, limit_bytes, deadline, charge).await?,
+            None => read(&parts.headers, body, limit_bytes, deadline, charge).await?,
+        };
         if begun.elapsed() > AUTHENTICATION_TTL {
             // The credential may have been revoked or restricted meanwhile: the
             // request is served with its current permissions.
@@ -299,19 +323,16 @@ impl Received {
         max: usize,
     ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
         self.count_values(max)?;
+        refuse_duplicates(&self.bytes)?;
         self.decoded(engine)
     }
 
-    /// The same once the values were counted.
+    /// The same once the values were counted. Duplicate fields were refused, or `T` refuses them.
     fn decoded<T: DeserializeOwned>(
         self,
         engine: &Engine,
     ) -> Result<(Arc<Principal>, T, Option<Idempotency>), ApiError> {
-        if let Some(field) = duplicate_field(&self.bytes) {
-            let rule = format!("the body is not valid: duplicate field `{field}`");
-            return Err(ApiError::invalid_request(rule));
-        }
-        let body = parse(&self.bytes)?;
+        let body = parse_unchecked(&self.bytes)?;
         let call = self.call(engine)?;
         Ok((self.principal, body, call))
     }
@@ -335,7 +356,7 @@ impl Received {
         let Some(key) = self.key.as_deref() else {
             return Ok(None);
         };
-        let body = canonical(&self.bytes)?;
+        let body = canonical(&self.bytes);
         let (method, uri) = (self.head.method.as_str(), self.head.extensions.get());
         let uri = uri.map_or(&self.head.uri, |OriginalUri(uri)| uri);
         let call = engine.calls.of_request(&self.principal, method, uri.path(), key, &body)?;
@@ -364,20 +385,41 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(text.to_owned()))
 }
 
-/// Normalizes whitespace and the order of fields.
-fn canonical(bytes: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let canonical = serde_json::from_slice::<Value>(bytes).and_then(|mut value| {
+/// Normalizes whitespace and the order of fields. A body that was accepted, but that no tree
+/// can hold as it is, stays as it is: a part of it is kept as text, or refused by itself.
+fn canonical(bytes: &[u8]) -> Vec<u8> {
+    let canonical = || {
+        let mut value: Value = serde_json::from_slice(bytes).ok()?;
         value.sort_all_objects();
-        serde_json::to_vec(&value)
-    });
-    canonical.map_err(|error| ApiError::invalid_request(format!("the body is not valid: {error}")))
+        serde_json::to_vec(&value).ok()
+    };
+    let canonical = if duplicate_field(bytes).is_none() { canonical() } else { None };
+    canonical.unwrap_or_else(|| bytes.to_vec())
 }
 
+fn refuse_duplicates(json: &[u8]) -> Result<(), ApiError> {
+    match duplicate_field(json) {
+        None => Ok(()),
+        Some(field) => {
+            let rule = format!("the body is not valid: duplicate field `{field}`");
+            Err(ApiError::invalid_request(rule))
+        }
+    }
+}
+
+/// Parses a body, in which no object has a field twice.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    refuse_duplicates(bytes)?;
+    parse_unchecked(bytes)
+}
+
+/// Parses a body whose duplicate fields were refused, or that refuses them itself.
+fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner());
-        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+        // Of a body that is not JSON, there is no path.
+        let place = if [".", "?"].contains(&path.as_str()) { String::new() } else { format!("`{path}`: ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
     let Object(parsed) = parsed;
@@ -407,7 +449,7 @@ pub(crate) async fn read(
     mut body: Body,
     limit_bytes: u64,
     deadline: Option<Instant>,
-    charge: impl Fn(usize) -> Result<(), ApiError>,
+    mut charge: impl FnMut(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
     require_plain(headers)?;
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
@@ -441,8 +483,14 @@ pub(crate) async fn read(
     }
 }
 
-/// Reads the beginning of a body, and discards a limited part of the rest.
-pub(crate) async fn read_start(mut body: Body, max_bytes: usize, deadline: Option<Instant>) -> Bytes {
+/// Reads the beginning of a form with a file, as far as `charge` allows, and discards a limited part
+/// of the rest.
+pub(crate) async fn read_start(
+    mut body: Body,
+    max_bytes: usize,
+    deadline: Option<Instant>,
+    mut charge: impl FnMut(usize) -> Result<(), ApiError>,
+) -> Bytes {
     let mut start = BytesMut::new();
     while start.len() < max_bytes {
         let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
@@ -450,9 +498,13 @@ pub(crate) async fn read_start(mut body: Body, max_bytes: usize, deadline: Optio
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
             return start.freeze();
         };
-        start.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        let data = frame.data_ref().map_or(&[][..], |data| data);
+        if charge(data.len()).is_err() {
+            break;
+        }
+        start.extend_from_slice(data);
     }
-    discard(body, 0, deadline).await;
+    discard(body, usize::try_from(MAX_UPLOAD_BYTES).unwrap_or_default(), deadline).await;
     start.freeze()
 }
 
@@ -515,10 +567,11 @@ mod tests {
 
     #[test]
     fn whitespace_and_field_order_do_not_change_a_body() {
-        let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#).unwrap();
-        let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes()).unwrap();
+        let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#);
+        let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes());
         assert_eq!(body, same);
-        assert_ne!(body, canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#).unwrap());
+        assert_ne!(body, canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#));
+        assert_ne!(canonical(br#"{"a":1,"a":2}"#), canonical(br#"{"a":2}"#));
     }
 
     #[test]

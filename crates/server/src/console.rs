@@ -193,7 +193,7 @@ async fn read_small_form(request: Request, next: Next) -> Response {
     }
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     let (head, form) = request.into_parts();
-    match read_counted(&head.headers, form, MAX_SMALL_FORM_BYTES, deadline).await {
+    match read_counted(&head.headers, form, MAX_SMALL_FORM_BYTES, deadline, |_| Ok(())).await {
         Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
         Err(error) => error.into_response(),
     }
@@ -205,8 +205,9 @@ async fn read_counted(
     form: Body,
     limit_bytes: u64,
     deadline: Option<Instant>,
+    charge: impl FnMut(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
-    let bytes = body::read(headers, form, limit_bytes, deadline, |_| Ok(())).await?;
+    let bytes = body::read(headers, form, limit_bytes, deadline, charge).await?;
     body::count_fields(&bytes)?;
     Ok(bytes)
 }

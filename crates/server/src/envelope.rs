@@ -255,8 +255,9 @@ fn enveloped(mut response: Response, request_id: &str, is_page: bool, form: Opti
     });
     let body = Envelope { r#type: "error", error: error.object(), request_id };
     let mut enveloped = if is_page {
-        let refused = form.filter(|form| form.is_own).and_then(|form| form.slot.refused(&form.path));
-        error_page(error.status, &error.message, request_id, refused.as_ref())
+        let refused = form.and_then(|form| form.slot.refused(&form.path, form.is_own));
+        let is_own_form = form.is_some_and(|form| form.is_own);
+        error_page(error.status, &error.message, request_id, is_own_form, refused.as_ref())
     } else {
         (error.status, Json(body)).into_response()
     };

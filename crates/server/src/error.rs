@@ -216,6 +216,16 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, message).retried_after(retry_after_seconds)
     }
 
+    /// One content is lost; the others are not concerned.
+    fn content_lost(kind: &'static str, error: &EngineError, path: &str, version_id: VersionId) -> Self {
+        let details = Details::Content { path: path.to_owned(), memory_version_id: version_id };
+        Self {
+            kind,
+            details: Some(Box::new(details)),
+            ..Self::new(StatusCode::GONE, error.to_string()).never_retried()
+        }
+    }
+
     /// A conflict that a retry cannot resolve.
     fn conflict(kind: &'static str, message: String, details: Details) -> Self {
         Self {
@@ -298,12 +308,10 @@ impl From<&EngineError> for ApiError {
                 Self::conflict("memory_path_conflict_error", error.to_string(), details)
             }
             EngineError::ContentMissing { path, version_id } => {
-                let details = Details::Content { path: path.clone(), memory_version_id: *version_id };
-                Self {
-                    kind: "content_missing",
-                    details: Some(Box::new(details)),
-                    ..Self::new(StatusCode::GONE, error.to_string()).never_retried()
-                }
+                Self::content_lost("content_missing", error, path, *version_id)
+            }
+            EngineError::ContentDamaged { path, version_id } => {
+                Self::content_lost("content_damaged", error, path, *version_id)
             }
             EngineError::Conflict(_) | EngineError::TenantExists => {
                 Self::new(StatusCode::CONFLICT, error.to_string()).never_retried()

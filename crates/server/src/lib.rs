@@ -28,6 +28,8 @@ mod reference;
 mod routes;
 mod schemas;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -105,7 +105,7 @@ const REFUSALS: [Refusal; 15] = [
         "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
     )
         .with_should_retry(),
-    refusal("410", "ContentMissing", "The content store does not have the content.").with_should_retry(),
+    refusal("410", "ContentMissing", "The content store does not have the content, or a damaged one.").with_should_retry(),
     refusal("413", "BodyTooLarge", "The body exceeds the size limit."),
     refusal("414", "UrlTooLong", "The URL exceeds 8,192 bytes."),
     refusal("415", "UnsupportedMediaType", "The body is not JSON."),
@@ -456,17 +456,7 @@ fn error_envelope() -> RefOr<Schema> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
-
-    fn parsed() -> Value {
-        serde_json::from_str(text()).unwrap()
-    }
-
-    fn operators() -> Value {
-        serde_json::from_str(operator_text()).unwrap()
-    }
 
     #[test]
     fn checked_in_documents_match_the_code() {
@@ -478,24 +468,6 @@ mod tests {
                 checked_in == text,
                 "docs/{name} differs from the routes: run `just openapi` and commit it"
             );
-        }
-    }
-
-    #[test]
-    fn every_operation_has_a_unique_id_and_a_section() {
-        for (document, tags) in [(parsed(), TAGS.as_slice()), (operators(), OPERATOR_TAGS.as_slice())] {
-            let paths = document["paths"].as_object().unwrap().values();
-            let operations: Vec<_> = paths.flat_map(|item| item.as_object().unwrap().values()).collect();
-            let mut ids: Vec<_> =
-                operations.iter().map(|operation| operation["operationId"].as_str().unwrap()).collect();
-            ids.sort_unstable();
-            let count = ids.len();
-            ids.dedup();
-            assert_eq!(ids.len(), count);
-            for operation in operations {
-                let section = operation["tags"][0].as_str().unwrap();
-                assert!(tags.iter().any(|(name, _)| *name == section), "{section}");
-            }
         }
     }
 }

@@ -341,6 +341,7 @@ vocabularies! {
         "memory_precondition_failed_error",
         "memory_path_conflict_error",
         "content_missing",
+        "content_damaged",
         "conflict_error",
         "rate_limit_error",
         "overloaded_error",
@@ -376,8 +377,11 @@ fn error_object() -> ObjectBuilder {
             text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
         )
         .property("conflicting_path", text("With `memory_path_conflict_error`: the path of that memory."))
-        .property("path", text("With `content_missing`: the path of the content."))
-        .property("memory_version_id", text("With `content_missing`: the version with the content."))
+        .property("path", text("With `content_missing` or `content_damaged`: the path of the content."))
+        .property(
+            "memory_version_id",
+            text("With `content_missing` or `content_damaged`: the version with the content."),
+        )
         .property(
             "operation",
             ObjectBuilder::new()

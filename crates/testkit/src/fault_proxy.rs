@@ -168,7 +168,6 @@ impl FaultProxy {
         }
     }
 
-    /// Swallows all bytes of open and of new connections.
     pub fn silence_all(&self) {
         self.change_all(|rules| rules.flow = Flow::Silent);
     }

@@ -114,7 +114,6 @@ impl IssuerKey {
     }
 }
 
-/// The first two parts of a token.
 pub fn unsigned(header: &str, payload: &str) -> String {
     format!("{}.{}", encode(header.as_bytes()), encode(payload.as_bytes()))
 }

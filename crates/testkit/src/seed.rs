@@ -52,18 +52,3 @@ impl Drop for Seed {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use proptest::strategy::ValueTree;
-
-    use super::*;
-
-    #[test]
-    fn same_seed_makes_the_same_cases() {
-        let case = |seed| any::<u64>().new_tree(&mut Seed(seed).runner(Config::default())).unwrap().current();
-        assert_eq!(case(7), case(7));
-        assert_ne!(case(7), case(8));
-    }
-}

@@ -16,6 +16,8 @@ mod jwks;
 mod keys;
 mod openid;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod untrusted;
 mod vault;
 

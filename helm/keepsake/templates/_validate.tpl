@@ -1,5 +1,9 @@
 {{/* Refuses values that are good one by one and wrong together. */}}
 {{- define "keepsake.validate" -}}
+{{- $name := include "keepsake.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "a Service cannot be named %s, after the release: set fullnameOverride to a name that begins with a letter and has only letters, digits and hyphens" $name) -}}
+{{- end -}}
 {{- $index := .Values.index -}}
 {{- $blobs := .Values.blobs -}}
 {{- if eq $index.kind "sqlite" -}}

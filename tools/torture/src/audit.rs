@@ -123,7 +123,6 @@ async fn recount(fleet: &Fleet) -> Vec<String> {
     vec!["`reconcile-usage` did not end in time".to_owned()]
 }
 
-/// Transactions that a request or a job left open.
 async fn open_transactions(fleet: &Fleet) -> Vec<String> {
     let Some(url) = fleet.postgres_url().await else { return Vec::new() };
     let mut connection = PgConnection::connect(&url).await.unwrap();

@@ -222,7 +222,6 @@ impl Client {
         log.history().reads.push(Read { at, target, saw });
     }
 
-    /// Counts a read that was not answered.
     pub(crate) fn unread<T>(&self) -> Option<T> {
         self.shared.counts().unread += 1;
         None

@@ -261,7 +261,6 @@ impl Gateway {
         *self.running.lock().await = self.command.start().await;
     }
 
-    /// Sets the process's clock so many seconds off.
     pub(crate) fn set_clock(&self, seconds: i64) {
         self.clock.set(seconds);
     }

@@ -1,5 +1,6 @@
 //! Jobs beside clients, in this process: a clock that is ahead makes everything old enough to be removed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use keepsake_engine::{Clock, Engine, EngineOptions, NewKey, NewTenant, SystemClo
 use keepsake_index::{Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions};
 use keepsake_testkit::{fresh_s3, locked};
-use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -27,14 +27,6 @@ use super::workload::Group;
 const CALLS: u64 = 1_500;
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// An index in a folder, perhaps an object store, a tenant and its key.
-struct TestFolder {
-    dir: TempDir,
-    /// `None`: content is in the index.
-    blobs: Option<Arc<dyn BlobStore>>,
-    key: String,
-}
-
 /// Two servers in this process on one index, as two replicas are.
 struct Servers {
     urls: Vec<String>,
@@ -43,41 +35,15 @@ struct Servers {
     lifecycle: Lifecycle,
 }
 
-impl TestFolder {
-    async fn new(blobs: Option<Arc<dyn BlobStore>>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let index = open(&dir).await;
-        let engine = Engine::new(index.clone(), blobs.clone(), EngineOptions::default());
-        let tenant =
-            NewTenant { name: "torture".to_owned(), external_id: None, limits: LimitOverrides::default() };
-        let tenant_id = engine.operator.tenants.create(tenant).await.unwrap().tenant_id;
-        let key = NewKey {
-            tenant_id,
-            name: "torture".to_owned(),
-            scopes: Scope::ALL.to_vec(),
-            store_ids: None,
-            expires_at: None,
-        };
-        let (_, secret) = engine.operator.keys.create(key).await.unwrap();
-        index.close().await;
-        Self { dir, blobs, key: secret.expose().to_owned() }
-    }
-
-    async fn check(&self, logs: &[Arc<StoreLog>]) -> Vec<String> {
-        let index = open(&self.dir).await;
-        let servers = Servers::start(index, self.blobs.clone(), &EngineOptions::default()).await;
-        let violations = Reader::new(&servers.urls[0], &self.key).check_stores(logs).await;
-        servers.stop().await;
-        violations
-    }
-}
-
 impl Servers {
-    async fn start(index: Index, blobs: Option<Arc<dyn BlobStore>>, options: &EngineOptions) -> Self {
+    /// Without an object store, content is in the index.
+    async fn start(folder: &Path, blobs: Option<&Arc<dyn BlobStore>>, options: &EngineOptions) -> Self {
+        let url = format!("sqlite://{}", folder.join("index.db").display());
+        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let lifecycle = Lifecycle::default();
         let (mut urls, mut engines) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let engine = Engine::new(index.clone(), blobs.clone(), options.clone());
+            let engine = Engine::new(index.clone(), blobs.cloned(), options.clone());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             urls.push(format!("http://{}", listener.local_addr().unwrap()));
             engines.push(engine.clone());
@@ -88,9 +54,15 @@ impl Servers {
         Self { urls, engines, index, lifecycle }
     }
 
-    fn shared(&self, key: &str) -> Arc<Shared> {
-        let endpoint = |url: &String| Endpoint { url: url.clone(), is_faulty: false };
-        Shared::new(self.urls.iter().map(endpoint).collect(), key)
+    /// The key of a new tenant.
+    async fn new_key(&self) -> String {
+        let operator = &self.engines[0].operator;
+        let (name, limits) = ("torture".to_owned(), LimitOverrides::default());
+        let tenant = NewTenant { name: name.clone(), external_id: None, limits };
+        let tenant_id = operator.tenants.create(tenant).await.unwrap().tenant_id;
+        let key = NewKey { tenant_id, name, scopes: Scope::ALL.to_vec(), store_ids: None, expires_at: None };
+        let (_, secret) = operator.keys.create(key).await.unwrap();
+        secret.expose().to_owned()
     }
 
     async fn stop(self) {
@@ -103,17 +75,13 @@ impl Servers {
     }
 }
 
-async fn open(folder: &TempDir) -> Index {
-    let url = format!("sqlite://{}", folder.path().join("index.db").display());
-    SqliteIndex::open(&url).await.unwrap().into()
-}
-
 /// Runs a group of clients for [`CALLS`]; their logs.
 async fn work(servers: &Servers, key: &str) -> Vec<Arc<StoreLog>> {
     let seed = fresh_seed();
     println!("seed {seed}");
     let mut random = Random::new(seed);
-    let (shared, stopping) = (servers.shared(key), CancellationToken::new());
+    let endpoints = servers.urls.iter().map(|url| Endpoint { url: url.clone(), is_faulty: false });
+    let (shared, stopping) = (Shared::new(endpoints.collect(), key), CancellationToken::new());
     let logs = Arc::default();
     let clients = Group::new(&shared, &logs, Duration::ZERO).start(&mut random, &stopping);
     let made = || {
@@ -152,10 +120,10 @@ async fn jobs_beside_clients_remove_no_content_that_is_needed() {
 }
 
 async fn jobs_remove_nothing_that_is_needed(blobs: Option<Arc<dyn BlobStore>>) {
-    let folder = TestFolder::new(blobs).await;
-    let index = open(&folder.dir).await;
+    let folder = tempfile::tempdir().unwrap();
     let options = EngineOptions { clock: Arc::new(ClockAhead), ..EngineOptions::default() };
-    let servers = Servers::start(index, folder.blobs.clone(), &options).await;
+    let servers = Servers::start(folder.path(), blobs.as_ref(), &options).await;
+    let key = servers.new_key().await;
     let engine = servers.engines[1].clone();
     let jobs = tokio::spawn(async move {
         loop {
@@ -166,11 +134,14 @@ async fn jobs_remove_nothing_that_is_needed(blobs: Option<Arc<dyn BlobStore>>) {
             run_once(&engine, Prune::default()).await;
         }
     });
-    let logs = work(&servers, &folder.key).await;
+    let logs = work(&servers, &key).await;
     assert!(!jobs.is_finished(), "a job failed");
     jobs.abort();
     servers.stop().await;
-    let violations = folder.check(&logs).await;
+    // With empty caches.
+    let servers = Servers::start(folder.path(), blobs.as_ref(), &EngineOptions::default()).await;
+    let violations = Reader::new(&servers.urls[0], &key).check_stores(&logs).await;
+    servers.stop().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 

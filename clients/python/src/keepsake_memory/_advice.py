@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-# Ends of a URL that the client adds itself, or that are pages for people.
-_ENDS = re.compile(r"(/+(admin|console|docs|mcp|v1))+/*$")
+# Ends of a URL that the client adds itself, or that are pages for people, with what follows them.
+_ENDS = re.compile(r"(?<![:/])/+(admin|console|docs|mcp|v1)(/.*)?$")
 _WITHOUT_TLS = re.compile(r"(wrong.version.number|packet.length.too.long|record.layer.failure)", re.IGNORECASE)
+# The asynchronous client says nothing of a connection that was closed.
+_CLOSED = re.compile(r"EOF|reset by peer|broken pipe|^ConnectError$", re.IGNORECASE)
 _WITH_TLS = re.compile(r"illegal (request|status) line|HTTPS")
 
 
@@ -42,6 +44,14 @@ def of_scheme(base_url: str, reason: str) -> str | None:
     if scheme.lower() == "http" and _WITH_TLS.search(reason):
         return f"the port answered as one with TLS: write https://{rest} as `base_url`"
     return None
+
+
+def of_closed_handshake(base_url: str, reason: str) -> str:
+    """What to add to the reason why a connection failed, if the port closed it during the TLS handshake."""
+    scheme, _, rest = base_url.partition("://")
+    if scheme.lower() != "https" or not _CLOSED.search(reason):
+        return ""
+    return f"; if the port is one without TLS, write http://{rest} as `base_url`"
 
 
 def of_answer(base_url: str, status: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ def server(base_url: str | None, api_key: str | None, memory_store_id: str | Non
     store = _required("memory_store_id", memory_store_id, "KEEPSAKE_STORE")
     return Server(
         base_url=_url(base_url),
-        api_key=_required("api_key", api_key, "KEEPSAKE_API_KEY"),
+        api_key=_key("api_key", _required("api_key", api_key, "KEEPSAKE_API_KEY")),
         stores=f"/v1/memory_stores/{_segment('memory_store_id', store)}",
     )
 
@@ -89,7 +90,7 @@ def server_of_session(session: object, base_url: str | None) -> Server:
             "`session` must be the answer of the call that created the session: `token` is missing, "
             "which only that answer has"
         )
-    return Server(_url(base_url), token, f"/v1/sessions/{_segment('session', session_id)}")
+    return Server(_url(base_url), _key("session.token", token), f"/v1/sessions/{_segment('session', session_id)}")
 
 
 def call_of_input(server: Server, command: object) -> Call:
@@ -123,6 +124,14 @@ def _required(argument: str, value: str | None, variable: str) -> str:
 
 def _url(base_url: str | None) -> str:
     return _advice.server_url(_required("base_url", base_url, "KEEPSAKE_URL"))
+
+
+def _key(argument: str, value: str) -> str:
+    """A credential that is safe in a header: `httpx2` would print an invalid one in its error."""
+    key = value.strip()
+    if re.fullmatch("[!-~]+", key):
+        return key
+    raise ValueError(f"`{argument}` must be an API key or token: ASCII characters without spaces")
 
 
 def _segment(argument: str, value: str) -> str:
@@ -210,7 +219,9 @@ class Attempts:
         """The seconds to wait before the next attempt, when there was no answer."""
         what = str(failure) or type(failure).__name__
         of_scheme = _advice.of_scheme(self._base_url, what)
-        error = KeepsakeError(self._url, of_scheme or f"the server cannot be reached: {what}")
+        is_connecting = isinstance(failure, httpx2.ConnectError)
+        advice = _advice.of_closed_handshake(self._base_url, what) if is_connecting else ""
+        error = KeepsakeError(self._url, of_scheme or f"the server cannot be reached: {what}{advice}")
         error.__cause__ = failure
         if of_scheme:
             raise error

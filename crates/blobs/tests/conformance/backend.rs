@@ -56,7 +56,6 @@ pub(crate) async fn server_that_tells(
     (endpoint, requests)
 }
 
-/// Gives every request the same answer.
 pub(crate) async fn server_that_answers(answer: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
     server_that_tells(move |_| answer.to_owned()).await
 }

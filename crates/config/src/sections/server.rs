@@ -69,8 +69,9 @@ fn read_mcp(reader: &mut Reader) -> McpOptions {
     }
 }
 
+/// As browsers send it: a name of other letters in its form for the network, `xn--…`.
 fn is_host(text: &str) -> bool {
-    !text.is_empty() && !text.contains(['/', '@', '*', ' '])
+    !text.is_empty() && text.is_ascii() && !text.contains(['/', '@', '*', ' '])
 }
 
 /// As browsers send it, so without the scheme's own port; a port `*` is any.

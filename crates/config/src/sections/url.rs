@@ -131,6 +131,10 @@ fn parse_postgres(text: &str) -> Result<PgConnectOptions, String> {
     if text.contains('#') || path.contains('@') {
         return Err(not_valid());
     }
+    let authority = base.split('/').nth(2).unwrap_or_default();
+    if authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
+        return Err("names several hosts, of which Keepsake takes one: name that of the primary".to_owned());
+    }
     // The parser's own message may quote the URL.
     PgConnectOptions::from_str(text).map_err(|_| {
         let is_wrong =

@@ -8,10 +8,13 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use keepsake_core::tool::line_end;
-use keepsake_core::{ContentHash, MemoryId, StoreId};
-use keepsake_engine::{Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, Precondition, View};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId};
+use keepsake_engine::{
+    Engine, EngineError, ExpiresAt, MemoryEdit, NewMemory, OnTaken, PageRequest, Precondition, VersionQuery,
+    View,
+};
 
-use super::memory::Found;
+use super::memory::{Found, shown_expiry};
 use super::tree::StoreHead;
 use crate::frame::{Done, Frame, Tab};
 use crate::page::{PageResult, Refusal, done, page, page_with};
@@ -48,10 +51,13 @@ struct EditPage {
     content: Markup,
     base_sha256: String,
     newlines: &'static str,
+    /// Why the content of the memory is not there.
+    lost: Option<String>,
     problem: Option<String>,
     conflict: Option<Conflict>,
     once: String,
     limit: String,
+    limit_bytes: u64,
 }
 
 impl EditPage {
@@ -66,10 +72,12 @@ impl EditPage {
             content: text_area(content),
             base_sha256: String::new(),
             newlines: "",
+            lost: None,
             problem: None,
             conflict: None,
             once: engine.new_uuid().to_string(),
             limit: keepsake_core::words::bytes(caller.principal.limits.bytes_per_memory),
+            limit_bytes: caller.principal.limits.bytes_per_memory,
             store,
         }
     }
@@ -87,6 +95,7 @@ impl EditPage {
             path: path(found.path()),
             base_sha256: found.shown.memory.head.sha256.to_string(),
             newlines: newlines_of(found.content()),
+            lost: found.lost(),
             ..Self::new(engine, caller, store, "", content)
         }
     }
@@ -97,13 +106,18 @@ fn newlines_of(content: &str) -> &'static str {
     if line_end(content) == Some("\r\n") { "crlf" } else { "" }
 }
 
+/// The same, as the form says it.
+fn newlines_sent(form: &Form) -> &'static str {
+    if form.fields.text("newlines") == "crlf" { "crlf" } else { "" }
+}
+
 /// The text of a form, with the line ends of the memory, or of a memory that no longer
 /// exists.
 fn content_of(form: &Form, found: Option<&Found>) -> String {
     let content = line_ends::typed(form.fields.text("content"));
     match found {
         Some(found) => line_ends::kept(found.content(), &content),
-        None if form.fields.text("newlines") == "crlf" => content.replace('\n', "\r\n"),
+        None if newlines_sent(form) == "crlf" => content.replace('\n', "\r\n"),
         None => content,
     }
 }
@@ -158,6 +172,7 @@ pub(super) async fn create(State(engine): State<Engine>, Path(store_id): InStore
             let store = engine.stores.get(&caller.principal, store_id.0).await?;
             let typed = form.fields.text("path");
             let mut again = EditPage::new(&engine, caller, StoreHead::of(&store), typed, &content);
+            again.newlines = newlines_sent(&form);
             again.problem = Some(problem);
             page_with(StatusCode::BAD_REQUEST, &again)
         }
@@ -170,7 +185,7 @@ pub(super) async fn edit(
     caller: Caller,
     Path((store_id, memory_id)): OfMemory,
 ) -> PageResult {
-    let found = Found::read(&engine, &caller, store_id.0, memory_id.0).await?;
+    let found = Found::inspect(&engine, &caller, store_id.0, memory_id.0).await?;
     page(&EditPage::of(&engine, &caller, &found, found.content()))
 }
 
@@ -195,24 +210,25 @@ pub(super) async fn save(
     let base = form.fields.hash("base_sha256")?;
     let (store_id, memory_id) = (store_id.0, memory_id.0);
     // If it cannot be read, the text is saved all the same.
-    let found = Found::read(&engine, &form.caller, store_id, memory_id).await.ok();
-    let content = content_of(&form, found.as_ref());
+    let found = Found::inspect(&engine, &form.caller, store_id, memory_id).await.ok();
+    let was_lost = found.as_ref().is_some_and(|found| found.lost().is_some());
+    let content = content_of(&form, found.as_ref().filter(|_| !was_lost));
     let edit =
         MemoryEdit { content: Some(content.clone()), ..edit_of(Some(Precondition::ContentSha256(base))) };
     let principal = &form.caller.principal;
     match engine.memories.update(principal, store_id, memory_id, edit).await {
         Ok(_) => {
-            let is_same = ContentHash::of(content.as_bytes()) == base;
+            let is_same = !was_lost && ContentHash::of(content.as_bytes()) == base;
             let done_is = if is_same { Done::MemoryUnchanged } else { Done::MemorySaved };
             done(&format!("/console/stores/{store_id}/memories/{memory_id}"), done_is)
         }
         Err(EngineError::PreconditionFailed { .. }) => {
             conflict(&engine, &form.caller, store_id, memory_id, &content).await
         }
-        Err(EngineError::MemoryNotFound) => deleted(&engine, &form, store_id, &content).await,
+        Err(EngineError::MemoryNotFound) => deleted(&engine, &form, store_id, memory_id, &content).await,
         Err(error) => {
             let problem = problem_of(error)?;
-            let found = Found::read(&engine, &form.caller, store_id, memory_id).await?;
+            let found = Found::inspect(&engine, &form.caller, store_id, memory_id).await?;
             let mut again = EditPage::of(&engine, &form.caller, &found, &content);
             again.base_sha256 = base.to_string();
             again.problem = Some(problem);
@@ -230,7 +246,7 @@ async fn conflict(
     memory_id: MemoryId,
     mine: &str,
 ) -> PageResult {
-    let found = Found::read(engine, caller, store_id, memory_id).await?;
+    let found = Found::inspect(engine, caller, store_id, memory_id).await?;
     let people = People::look_up(engine, caller).await;
     let theirs = found.version.content.clone().unwrap_or_default();
     let diff = Diff::computed(engine, caller, theirs, mine.into()).await?;
@@ -249,10 +265,26 @@ async fn conflict(
 }
 
 /// The text of a memory that was deleted meanwhile, as that of a new memory.
-async fn deleted(engine: &Engine, form: &Form, store_id: StoreId, content: &str) -> PageResult {
-    let store = engine.stores.get(&form.caller.principal, store_id).await?;
-    let path = form.fields.text("path");
+async fn deleted(
+    engine: &Engine,
+    form: &Form,
+    store_id: StoreId,
+    memory_id: MemoryId,
+    content: &str,
+) -> PageResult {
+    let principal = &form.caller.principal;
+    let store = engine.stores.get(principal, store_id).await?;
+    let last = VersionQuery {
+        memory_id: Some(memory_id),
+        page: PageRequest { limit: Some(1), page: None },
+        ..VersionQuery::default()
+    };
+    // Without its history, the person types the path.
+    let last = engine.versions.list(principal, store_id, &last, View::Basic).await.ok();
+    let last = last.as_ref().and_then(|page| page.items.first());
+    let path = last.and_then(|shown| shown.version.path.as_ref()).map_or("", MemoryPath::as_str);
     let mut again = EditPage::new(engine, &form.caller, StoreHead::of(&store), path, content);
+    again.newlines = newlines_sent(form);
     again.problem =
         Some("The memory was deleted meanwhile. Your text is kept: save it as a new memory.".to_owned());
     page_with(StatusCode::CONFLICT, &again)
@@ -264,10 +296,7 @@ pub(super) async fn rename(
     Path((store_id, memory_id)): OfMemory,
     form: Form,
 ) -> PageResult {
-    let edit = MemoryEdit {
-        path: Some(form.fields.text("path").trim().to_owned()),
-        ..edit_of(Some(Precondition::NotExists))
-    };
+    let edit = MemoryEdit { path: Some(form.fields.text("path").trim().to_owned()), ..edit_of(None) };
     let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
     let principal = &form.caller.principal;
     engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
@@ -280,11 +309,20 @@ pub(super) async fn set_expiry(
     Path((store_id, memory_id)): OfMemory,
     form: Form,
 ) -> PageResult {
+    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
+    let principal = &form.caller.principal;
     let (edit, done_is) = match form.fields.text("action") {
         "pin" => (pinned(true), Done::MemoryPinned),
         "unpin" => (pinned(false), Done::MemoryUnpinned),
         _ => {
-            let at = form.fields.time("expires_at")?;
+            let typed = form.fields.text("expires_at").trim();
+            let current = engine.memories.get(principal, store_id.0, memory_id.0, View::Basic).await.ok();
+            let current = current.map(|current| current.memory.expires_at);
+            // The time of the memory may be more exact than its form shows it.
+            let at = match current.filter(|at| shown_expiry(*at) == typed) {
+                Some(unchanged) => unchanged,
+                None => form.fields.time("expires_at")?,
+            };
             let edit = MemoryEdit {
                 expires_at: Some(at.map_or(ExpiresAt::Never, ExpiresAt::Time)),
                 ..edit_of(None)
@@ -292,8 +330,6 @@ pub(super) async fn set_expiry(
             (edit, Done::ExpirySet)
         }
     };
-    let memory = format!("/console/stores/{}/memories/{}", store_id.0, memory_id.0);
-    let principal = &form.caller.principal;
     engine.memories.update(principal, store_id.0, memory_id.0, edit).await?;
     done(&memory, done_is)
 }
@@ -311,6 +347,8 @@ struct DeletePage {
     base: String,
     sha256: String,
     lines: Lines,
+    /// Why the content is not there.
+    lost: Option<String>,
 }
 
 /// `GET /console/stores/{id}/memories/{id}/delete`
@@ -327,6 +365,7 @@ pub(super) async fn confirm_delete(
         base: format!("{}/memories/{}", store.base, memory_id.0),
         sha256: found.shown.memory.head.sha256.to_string(),
         lines: Lines::from(found.content(), 1),
+        lost: found.lost(),
         store,
     })
 }

@@ -240,11 +240,17 @@ async fn destination_of(
         let page = engine.memories.list(principal, store_id, &query, View::Basic).await?;
         for item in page.items {
             if let ShownItem::Memory(shown) = item {
-                let head = shown.memory.head;
+                let memory = shown.memory;
+                let head = memory.head;
                 if !request.memory.try_grow(EXISTING_BYTES + 2 * head.path.as_str().len() as u64) {
                     return Err(EngineError::OverMemory.into());
                 }
-                let existing = Existing { id: head.memory_id.to_string(), sha256: head.sha256.to_string() };
+                let existing = Existing {
+                    id: head.memory_id.to_string(),
+                    sha256: head.sha256.to_string(),
+                    is_pinned: memory.is_pinned,
+                    expires_at: memory.expires_at,
+                };
                 destination.add(&head.path, existing);
             }
         }

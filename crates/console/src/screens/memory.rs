@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
-use keepsake_core::{MemoryId, MemoryPath, StoreId, words};
+use keepsake_core::{MemoryId, MemoryPath, StoreId, Timestamp, words};
 use keepsake_engine::{Engine, ShownMemory, ShownVersion, View};
 use keepsake_index::Store;
 
@@ -54,6 +54,11 @@ impl Found {
 
     pub(super) fn content(&self) -> &str {
         self.version.content.as_deref().unwrap_or_default()
+    }
+
+    /// Why the content is not there.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.version.content_error().map(|error| error.to_string())
     }
 
     pub(super) fn path(&self) -> &str {
@@ -151,7 +156,7 @@ pub(super) async fn show(
         created: time(memory.created_at, now),
         read: time_or(found.shown.last_accessed_at, now, "never"),
         expires: time_or(found.shown.expires_at, now, "never"),
-        own_expiry: memory.expires_at.map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned()),
+        own_expiry: shown_expiry(memory.expires_at),
         is_pinned: memory.is_pinned,
         lines: if is_raw { Lines::from(content, first) } else { Lines::default() },
         rendered: rendered.unwrap_or_default(),
@@ -159,9 +164,14 @@ pub(super) async fn show(
         is_too_large: is_raw && !wants_raw && !is_plain,
         is_deceptive: content.contains(is_deceptive),
         may_write: caller.may_write(store_id.0) && !store.is_archived,
-        lost: found.version.content_error().map(|error| error.to_string()),
+        lost: found.lost(),
         store,
     })
+}
+
+/// The time at which a memory expires, as its form shows it: to the minute.
+pub(super) fn shown_expiry(at: Option<Timestamp>) -> String {
+    at.map_or_else(String::new, |at| at.to_rfc3339()[..16].to_owned())
 }
 
 /// Whether a memory is shown as Markdown: most are, whatever their names.

@@ -43,7 +43,7 @@ pub(super) async fn show(
         frame: caller.frame(format!("Settings of {}", store.name), Tab::Stores),
         store: StoreHead::of(&store),
         policy: store.policy.name(),
-        expires_days: store.expires_unused_after.map_or_else(String::new, |secs| (secs / 86_400).to_string()),
+        expires_days: shown_days(store.expires_unused_after),
         memories: words::count(store.memory_count),
         size: words::bytes(store.live_bytes),
         created: time(store.created_at, now),
@@ -59,6 +59,16 @@ pub(super) async fn show(
     })
 }
 
+/// A period in days, as the form shows it; other programs set also parts of a day.
+fn shown_days(period_secs: Option<u64>) -> String {
+    let Some(secs) = period_secs else {
+        return String::new();
+    };
+    let (days, rest) = (secs / 86_400, secs % 86_400);
+    let shown = format!("{days}.{:05}", rest * 100_000 / 86_400);
+    shown.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// `POST /console/stores/{id}/settings`
 pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, form: Form) -> PageResult {
     let fields = &form.fields;
@@ -70,7 +80,9 @@ pub(super) async fn save(State(engine): State<Engine>, Path(store_id): InStore, 
         name: Some(fields.text("name").trim().to_owned()),
         description: Some(if is_same { description } else { description.trim().to_owned() }),
         policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
-        expires_unused_after: if may_administer {
+        expires_unused_after: if may_administer
+            && fields.text("expires_days").trim() != shown_days(store.expires_unused_after)
+        {
             Some(days(fields.number("expires_days")?)?.unwrap_or_default())
         } else {
             None

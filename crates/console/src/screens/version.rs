@@ -116,6 +116,8 @@ struct RedactPage {
     at: Markup,
     size: String,
     lines: Lines,
+    /// Why the content is not there, although it was not removed.
+    lost: Option<String>,
     /// Other versions that have the same content and keep it.
     also_in: Vec<Markup>,
     also_in_count: usize,
@@ -151,6 +153,7 @@ pub(super) async fn preview(
         at: time(version.created_at, now),
         size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
+        lost: shown.content_error().map(|error| error.to_string()),
         also_in_count: also_in.len(),
         also_in: also_in.into_iter().take(MAX_LISTED).map(|other| link(other.to_string())).collect(),
         is_redacted: version.redacted_at.is_some(),

@@ -23,7 +23,7 @@ use crate::path::{ToolPath, ToolRoot};
 pub use content::{Replacement, apply_edits, read};
 pub use result::{
     AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, MadeVersion, PartOfFile, Redaction,
-    WriteOutcome, WrittenFile, fitting_entries, redactions,
+    Redactions, WriteOutcome, WrittenFile, fitting_entries,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -296,7 +296,7 @@ impl AgentCall {
         let memory_id = made.memory_id.to_string();
         let content_sha256 = made.content.map(|(sha256, _)| sha256.to_string());
         let content_size_bytes = made.content.map(|(_, size_bytes)| size_bytes);
-        let redactions = edit.map(|edit| redactions(&edit.findings)).unwrap_or_default();
+        let redactions = edit.map(|edit| Redactions::of(&edit.findings, max_chars)).unwrap_or_default();
         Ok(Some(if matches!(self, Self::Edit { .. }) {
             AgentResult::Edit(EditedFile {
                 path,

@@ -79,7 +79,9 @@ impl Command {
     pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields::new(input, root);
         match fields.text("command", NAMES)? {
-            "view" => Ok(Self::View {
+            // The notice below a line that was cut names `memory_read`, which a model that has only
+            // the memory tool can send as a command.
+            "view" | "memory_read" => Ok(Self::View {
                 path: fields.path("path")?,
                 view_range: fields.range("view_range")?,
                 offset: fields.bounded("offset", 0, u64::MAX)?.unwrap_or(0),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::error::ToolError;
-use super::line_end::{line_end, with_line_end};
+use super::line_end::{hint_of_other_ends, line_end, with_line_end};
 use super::view::{NUMBER_CHARS, push_numbered_lines};
 use crate::path::ToolPath;
 use crate::sensitive::{Finding, Redacted, redaction_note};
@@ -139,7 +139,7 @@ impl Edit {
             }
             None => message,
         };
-        message + &redaction_note(self.findings.iter().map(Finding::kind_and_line))
+        message + &redaction_note(self.findings.iter().map(Finding::kind_and_line), 0)
     }
 }
 
@@ -233,9 +233,8 @@ pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Resul
         return Err(ToolError::EmptyOldStr);
     };
     let Some(start) = content.find(old_str) else {
-        let needs_crlf = content.contains(&*with_line_end(old_str, "\r\n"));
-        let path = path.display().to_owned();
-        return Err(ToolError::NoMatch { old_str: old_str.to_owned(), path, needs_crlf });
+        let (path, hint) = (path.display().to_owned(), hint_of_other_ends(content, old_str));
+        return Err(ToolError::NoMatch { old_str: old_str.to_owned(), path, hint });
     };
     if content[start + first_character.len_utf8()..].contains(old_str) {
         let lines = match_lines(content, old_str);

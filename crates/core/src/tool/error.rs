@@ -228,6 +228,15 @@ pub enum ToolError {
         /// The file.
         path: String,
     },
+    /// As [`Self::ContentMissing`], of a content whose stored bytes are not those written.
+    #[error(
+        "Error: The content of {path} is damaged in the content store. Delete the file or write it anew; only \
+         the operator can restore a backup"
+    )]
+    ContentDamaged {
+        /// The file.
+        path: String,
+    },
     /// `rename` of a directory to a path below itself.
     #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
     IntoItself {
@@ -268,17 +277,16 @@ pub enum ToolError {
     },
     /// `str_replace`: the text does not occur in the file.
     #[error(
-        "No replacement was performed, old_str `{}` did not appear verbatim in {path}.{}",
-        WholeUpTo(MAX_OLD_STR_CHARS, .old_str),
-        line_end_hint(*.needs_crlf)
+        "No replacement was performed, old_str `{}` did not appear verbatim in {path}.{hint}",
+        WholeUpTo(MAX_OLD_STR_CHARS, .old_str)
     )]
     NoMatch {
         /// The text to replace.
         old_str: String,
         /// The file.
         path: String,
-        /// Whether the text would occur with the line ends of the file, `\r\n`.
-        needs_crlf: bool,
+        /// What to do if the text would occur with other line ends; empty if it would not.
+        hint: &'static str,
     },
     /// `str_replace`: the text occurs in the file more than once.
     #[error(
@@ -409,15 +417,6 @@ impl ToolError {
     /// Wraps the error of one of several edits.
     pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
         Self::InEdit { number, total, error: Box::new(self) }
-    }
-}
-
-/// What to do about an `old_str` with other line ends than the file.
-const fn line_end_hint(needs_crlf: bool) -> &'static str {
-    if needs_crlf {
-        " The lines of the file end with \\r\\n: write the line ends of old_str in this way."
-    } else {
-        ""
     }
 }
 

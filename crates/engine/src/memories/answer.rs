@@ -70,6 +70,7 @@ impl Answer<'_> {
     where
         R: Into<Option<FoundMemory>>,
     {
+        let mut is_use = false;
         let (expiry, purge_epoch, memory) = match outcome {
             Outcome::Replayed(seq) => return self.rebuild(seq).await,
             Outcome::Written(written, read) => {
@@ -83,13 +84,17 @@ impl Answer<'_> {
             Outcome::Nothing(_) | Outcome::Same(..) => {
                 return Err(EngineError::Internal("one memory's change did nothing"));
             }
-            Outcome::Unchanged(memory, read) => {
+            Outcome::Unchanged(unchanged, read) => {
                 let found = read.into();
                 let found = found.ok_or(EngineError::Internal("a memory was changed unread"))?;
-                (found.expiry, found.store.purge_epoch, *memory)
+                is_use = unchanged.is_use;
+                (found.expiry, found.store.purge_epoch, unchanged.memory)
             }
         };
         let shown = self.reader.show(self.principal, self.store_id, expiry, memory);
+        if is_use {
+            self.reader.note_use(self.principal, &shown);
+        }
         self.with_content(shown, purge_epoch).await
     }
 

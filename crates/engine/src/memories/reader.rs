@@ -112,6 +112,11 @@ impl Reader {
         }
     }
 
+    /// Notes that a call brought the content that the memory has: it wrote no version.
+    pub(super) fn note_use(&self, principal: &Principal, shown: &ShownMemory) {
+        self.access.note_read(principal, shown.store_id, shown.memory.head.memory_id);
+    }
+
     async fn item(
         &self,
         principal: &Principal,

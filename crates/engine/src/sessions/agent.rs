@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::JsonText;
+use keepsake_core::{JsonText, MendedJson, NOT_UNICODE};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -60,6 +60,11 @@ impl Agent {
     /// # Errors
     /// [`EngineError::Invalid`] for a field that would be invalid in an answer.
     pub(super) fn resolve(given: &JsonText) -> Result<Self, EngineError> {
+        if let Some(MendedJson { field, .. }) = MendedJson::of(given.as_str().as_bytes()) {
+            // As it is, no list of sessions with it could be parsed by every client.
+            let place = if field.is_empty() { field } else { format!(", in its field `{field}`") };
+            return invalid("agent", format!("{NOT_UNICODE}{place}"));
+        }
         let mut given = match kind(given.as_str()) {
             Kind::String => Fields::from([("id".to_owned(), raw(given.as_str())?)]),
             Kind::Object => {
@@ -258,6 +263,11 @@ mod tests {
                 Err(EngineError::Invalid { field: refused, .. }) => assert_eq!(refused, field, "{given}"),
                 other => panic!("{given}: {other:?}"),
             }
+        }
+        let text = r#"{"type": "agent", "id": "a", "tools": [{"x": "\ud83d"}]}"#;
+        match Agent::resolve(&JsonText::parse(text).unwrap()) {
+            Err(EngineError::Invalid { rule, .. }) => assert!(rule.contains("`tools[0].x`"), "{rule}"),
+            other => panic!("{other:?}"),
         }
     }
 }

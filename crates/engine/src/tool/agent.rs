@@ -191,7 +191,7 @@ impl AgentTools {
             snippet: hit.snippet.clone(),
         };
         let mut hits: Vec<Hit> = items.iter().map(hit).collect();
-        let fitting = fitting_entries(hits.iter().map(Hit::to_text), principal.limits.max_view_chars);
+        let fitting = fitting_entries(&hits, principal.limits.max_view_chars);
         if fitting < hits.len() {
             hits.truncate(fitting);
             next = Some(self.search.page_after(principal, &store_ids, &query, &items[fitting - 1]).await?);
@@ -234,8 +234,7 @@ impl AgentTools {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
         }
         let mut entries: Vec<ListingEntry> = items.iter().map(|item| entry(path, item)).collect();
-        let texts = entries.iter().map(ListingEntry::to_text);
-        let fitting = fitting_entries(texts, principal.limits.max_view_chars);
+        let fitting = fitting_entries(&entries, principal.limits.max_view_chars);
         let limit = limit.min(u32::try_from(fitting).unwrap_or(u32::MAX));
         let position = |item: &MemoryItem| item.path().as_bytes().to_vec();
         let Page { items, next } = cursors.page(query, items, limit, position).await?;

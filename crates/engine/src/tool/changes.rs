@@ -105,7 +105,7 @@ impl ToolChanges {
 
     async fn make_once<T: ToolChange>(&self, write: &Write<'_>, call: T) -> Result<T::Answer, Stop> {
         let change = FileChange(call);
-        let seq = match write.run(&change).await {
+        let (seq, is_kept) = match write.run(&change).await {
             Ok(Outcome::Written(written, _)) => {
                 let made = written.changes.first().map(made_by);
                 let max_chars = write.principal.limits.max_view_chars;
@@ -121,10 +121,10 @@ impl ToolChanges {
             Ok(Outcome::Unchanged(..) | Outcome::Nothing(_)) => {
                 return Err(EngineError::Internal("a tool changed nothing").into());
             }
-            Ok(Outcome::Replayed(seq)) => seq,
+            Ok(Outcome::Replayed(seq)) => write.earlier_version().await?.unwrap_or((seq, false)),
             // A call that fails now may have succeeded earlier.
-            Err(Stop::Tool(error)) => match write.earlier_call().await? {
-                Some(seq) => seq,
+            Err(Stop::Tool(error)) => match write.earlier_version().await? {
+                Some(earlier) => earlier,
                 None => return Err(error.into()),
             },
             Err(error) => return Err(error),
@@ -136,7 +136,7 @@ impl ToolChanges {
             store_id: write.store_id,
             max_chars: write.principal.limits.max_view_chars,
         };
-        replay.answer(&change.0, seq).await
+        replay.answer(&change.0, seq, is_kept).await
     }
 }
 

@@ -30,8 +30,13 @@ pub(super) struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Rebuilds the answer of the call that created version `seq`.
-    pub(super) async fn answer<T: ToolChange>(&self, call: &T, seq: i64) -> Result<T::Answer, Stop> {
+    /// Rebuilds the answer of the call that created version `seq`, or left it as it was.
+    pub(super) async fn answer<T: ToolChange>(
+        &self,
+        call: &T,
+        seq: i64,
+        is_kept: bool,
+    ) -> Result<T::Answer, Stop> {
         let max_chars = self.max_chars;
         if matches!(call.edit(None), Ok(None)) {
             // A deletion or a rename.
@@ -41,18 +46,15 @@ impl Replay<'_> {
             return call.answer(None, None, max_chars);
         };
         let before = match version.prev_seq {
+            _ if is_kept => self.content_of(Some(&version)).await?,
             Some(prev_seq) => self.content_of(self.version(prev_seq).await?.as_ref()).await?,
             None => None,
         };
-        let mut edit = self.edit_of(call, before.as_deref(), &version);
-        if edit.is_none() {
-            let same = self.content_of(Some(&version)).await?;
-            edit = self.edit_of(call, same.as_deref(), &version);
-        }
+        let edit = self.edit_of(call, before.as_deref(), &version);
         let made = MadeVersion {
             memory_id: version.memory_id,
             content: version.content.map(|content| (content.sha256, content.size_bytes)),
-            is_new: version.operation == Operation::Created,
+            is_new: version.operation == Operation::Created && !is_kept,
         };
         call.answer(edit.as_ref(), Some(made), max_chars)
     }

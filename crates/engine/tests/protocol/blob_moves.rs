@@ -36,7 +36,6 @@ async fn bucket() -> Arc<HookedBlobs> {
     HookedBlobs::new(fresh_s3().await)
 }
 
-/// A server with content in the bucket.
 fn server_on(setup: &TestEngine, bucket: &Arc<HookedBlobs>) -> TestEngine {
     setup.on(engine_on(&setup.index, Some(bucket), &setup.clock, |_| {}))
 }

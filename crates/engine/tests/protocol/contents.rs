@@ -22,11 +22,7 @@ crate::with_object_store! {
     blob_removed_between_two_reads_is_read_again,
 }
 
-crate::on_backend! {
-    sqlite_and_s3,
-    in_the_process,
-    cached_content_costs_no_call_of_the_object_store,
-}
+crate::on_backend! { sqlite_and_s3, in_the_process, cached_content_costs_no_call_of_the_object_store, }
 
 async fn every_content_gets_its_own_key(setup: TestEngine) {
     setup.create("/memories/a.txt", "0\n").await;

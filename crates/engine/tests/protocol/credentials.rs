@@ -12,9 +12,7 @@ use keepsake_tokens::TokenError;
 
 use crate::test_engine::{DAY, HOUR, MINUTE, SECOND, TestEngine, short_of};
 
-crate::on_both_databases! {
-    replicas_share_the_first_signing_key,
-}
+crate::on_both_databases! { replicas_share_the_first_signing_key, }
 
 crate::on_backend! {
     sqlite,

@@ -49,7 +49,6 @@ async fn ended(setup: &TestEngine, erasure_id: ErasureId) -> Erasure {
     tokio::time::timeout(MINUTE, ended).await.expect("an erasure ends")
 }
 
-/// Erases, to the end.
 pub(crate) async fn erase(setup: &TestEngine, request: ErasureRequest) -> Erasure {
     let erasure_id = ask(setup, request).await;
     let erasure = ended(setup, erasure_id).await;

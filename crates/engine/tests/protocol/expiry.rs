@@ -55,12 +55,10 @@ pub(crate) async fn expire(setup: &TestEngine) -> u64 {
 }
 
 async fn set_period(setup: &TestEngine, period: Duration) {
-    setup
-        .edit_store(StoreEdit { expires_unused_after: Some(period.as_secs()), ..StoreEdit::default() })
-        .await;
+    let edit = StoreEdit { expires_unused_after: Some(period.as_secs()), ..StoreEdit::default() };
+    setup.edit_store(edit).await;
 }
 
-/// A test whose store has a period that is in effect.
 pub(crate) async fn with_period(setup: &TestEngine) {
     set_period(setup, PERIOD).await;
     setup.clock.advance(DAY);

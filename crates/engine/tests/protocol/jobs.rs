@@ -11,13 +11,8 @@ use serde_json::{Value, json};
 
 use crate::test_engine::{DAY, MINUTE, TestEngine, unavailable};
 
-crate::on_both_databases! {
-    failed_scheduled_run_is_retried_in_its_slot,
-}
-
-crate::with_object_store! {
-    queued_blobs_are_removed_and_failed_removals_retried_later,
-}
+crate::on_both_databases! { failed_scheduled_run_is_retried_in_its_slot, }
+crate::with_object_store! { queued_blobs_are_removed_and_failed_removals_retried_later, }
 
 /// Panics or fails until the cursor of an earlier run is there.
 struct FailsOnce {

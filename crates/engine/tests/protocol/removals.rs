@@ -27,7 +27,6 @@ async fn expired_memory(setup: &TestEngine, path: &str) {
     assert_eq!((&taken["memories"], &taken["blobs"]), (&1.into(), &1.into()));
 }
 
-/// A blob of a write that lost.
 async fn condemned_orphan(setup: &TestEngine) -> BlobKey {
     let key = setup.orphan_key(7);
     setup.plant(key).await;

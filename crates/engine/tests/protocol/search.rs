@@ -23,9 +23,7 @@ crate::on_both_databases! {
 
 crate::on_backend! { sqlite, in_the_process, store_larger_than_the_cache_is_searched, }
 
-crate::with_object_store! {
-    hit_that_changes_meanwhile_shows_the_content_that_was_found,
-}
+crate::with_object_store! { hit_that_changes_meanwhile_shows_the_content_that_was_found, }
 
 fn asked(query: &str) -> SearchQuery {
     SearchQuery { query: query.to_owned(), ..SearchQuery::default() }
@@ -119,41 +117,23 @@ enum Step {
     Search(&'static str),
 }
 
-const WORDS: [&str; 10] = [
-    "deploy",
-    "deployed",
-    "server",
-    "retry_count",
-    "the",
-    "went",
-    "部署服务",
-    "서버를",
-    "キャッシュ",
-    "membaca",
-];
-const QUERIES: [&str; 7] = [
-    "deploy",
-    "the server went down",
-    "部署",
-    "\"retry count\" -membaca",
-    "서버",
-    "dep* キャッシュ",
-    "path:a/ baca",
-];
+const WORDS: &str = "deploy deployed server retry_count the went 部署服务 서버를 キャッシュ membaca";
+const QUERIES: &str =
+    "deploy|the server went down|部署|\"retry count\" -membaca|서버|dep* キャッシュ|path:a/ baca";
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let words = prop::sample::select(&WORDS[..]);
+    let words = prop::sample::select(WORDS.split(' ').collect::<Vec<_>>());
+    let queries = prop::sample::select(QUERIES.split('|').collect::<Vec<_>>());
     let text = prop::collection::vec(words, 1..15).prop_map(|words| words.join(" "));
     let step = prop_oneof![
         5 => (0_usize..8, text).prop_map(|(which, text)| Step::Write(which, text)),
         2 => (0_usize..8, "[a-c]/(deploy|notes|server)").prop_map(|(which, path)| Step::Move(which, path)),
         1 => (0_usize..8).prop_map(Step::Delete),
-        4 => prop::sample::select(&QUERIES[..]).prop_map(Step::Search),
+        4 => queries.prop_map(Step::Search),
     ];
     prop::collection::vec(step, 40)
 }
 
-/// The hits of a newly built index.
 fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> Vec<(MemoryId, String, f64)> {
     let mut postings = Postings::default();
     for (memory, content) in memories.values() {

@@ -6,9 +6,7 @@ use crate::test_engine::{TestEngine, delete, edit_of, insert, new_memory, once, 
 
 crate::on_backend! { sqlite_and_s3, in_the_process, changes_without_new_content_are_not_scanned, }
 
-crate::with_object_store! {
-    policy_changed_during_a_write_applies_to_it,
-}
+crate::with_object_store! { policy_changed_during_a_write_applies_to_it, }
 
 /// A token of a known form, and a part of it that must show nowhere.
 fn token() -> (String, String) {

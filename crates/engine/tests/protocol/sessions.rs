@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::jobs::ExpireUnused;
-use keepsake_engine::{AttachmentDraft, EngineError, EventQuery, MadeSession, PageRequest, SessionDraft};
+use keepsake_engine::{
+    AttachmentDraft, EngineError, EventQuery, MadeSession, PageRequest, PromptOptions, SessionDraft,
+    StoreDraft,
+};
 use keepsake_index::{Access, Scope, SessionEvent};
 use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{IssuerSettings, Issuers, KeySource, Subject, TokenError};
@@ -22,11 +25,11 @@ crate::on_both_databases! {
 crate::on_backend! {
     sqlite,
     on_one_database,
+    deleted_store_hides_no_other_of_its_session,
     token_of_an_issuers_token_has_its_scopes_and_ends_with_it,
     token_lives_a_day_and_no_longer_than_its_creating_key,
 }
 
-/// A session that attaches some stores.
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
     let attachments = stores.iter().map(|(store_id, access)| AttachmentDraft {
         store_id: *store_id,
@@ -55,7 +58,6 @@ impl TestEngine {
         holding
     }
 
-    /// A call of the memory tool in a session.
     async fn call_in(&self, made: &MadeSession, input: Value) {
         let mounts = self.engine.sessions.mounts(&self.principal, made.session.session_id).await.unwrap();
         let called = self.engine.tools.call(&self.principal, mounts, "memory", tool_call(None, input));
@@ -98,6 +100,23 @@ async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     agent.call_in(&made, view("/memories/notes")).await;
     replica.all_writes_end().await;
     assert_eq!(events(&setup, &made).await.len(), 2);
+}
+
+async fn deleted_store_hides_no_other_of_its_session(setup: TestEngine) {
+    setup.make("/a.md", "zebra").await;
+    let (stores, principal) = (&setup.engine.stores, &setup.principal);
+    let draft = StoreDraft { name: "gone".to_owned(), ..StoreDraft::default() };
+    let gone = stores.create(principal, draft, None).await.unwrap().store_id;
+    let made = setup.open(&[(gone, Access::ReadWrite), (setup.store_id, Access::ReadOnly)]).await;
+    // As of a token that was checked just before.
+    let mounts = setup.engine.sessions.mounts(principal, made.session.session_id).await.unwrap();
+    stores.delete(principal, gone).await.unwrap();
+    let call = tool_call(None, json!({"query": "zebra"}));
+    let found = setup.engine.tools.call(principal, mounts.clone(), "memory_search", call).await.unwrap();
+    assert!(found.content.contains("/a.md"), "{found:?}");
+    let options = PromptOptions::new(false, None, true).unwrap();
+    let told = setup.engine.prompts.of_stores(principal, Some(&mounts), &options).await.unwrap();
+    assert!(told.contains("/a.md"), "{told}");
 }
 
 async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {

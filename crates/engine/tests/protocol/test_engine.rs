@@ -36,7 +36,6 @@ enum Backend {
     Database(TestDatabase),
 }
 
-/// The bucket of a test.
 pub(crate) enum Bucket {
     /// Keeps every version of deleted objects.
     Versioned(Box<VersionedPlace>),
@@ -108,7 +107,6 @@ impl TestEngine {
         (Self::new(sqlite_index().await, Some(blobs)).await, bucket)
     }
 
-    /// With S3.
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
         Self::new(postgres_index(max_connections).await, Some(fresh_s3().await)).await
     }
@@ -123,7 +121,6 @@ impl TestEngine {
         Self { index, blobs, has_object_store, clock, engine, principal, store_id, backend }
     }
 
-    /// The folder of the database file, on SQLite.
     pub(crate) fn folder(&self) -> &Path {
         let Backend::Folder(folder) = &*self.backend else {
             panic!("only SQLite has a file");
@@ -131,12 +128,10 @@ impl TestEngine {
         folder.path()
     }
 
-    /// The file of the index, on SQLite.
     pub(crate) fn sqlite_file(&self) -> PathBuf {
         self.folder().join(SQLITE_FILE)
     }
 
-    /// The database, on Postgres.
     pub(crate) fn database(&self) -> &TestDatabase {
         let Backend::Database(database) = &*self.backend else {
             panic!("only a server has a database");
@@ -144,7 +139,6 @@ impl TestEngine {
         database
     }
 
-    /// Changes the database as its owner may, on Postgres.
     pub(crate) async fn as_owner(&self, statement: &str) {
         self.database().execute(statement).await;
     }
@@ -154,7 +148,6 @@ impl TestEngine {
         self.replica_with(|_| {})
     }
 
-    /// Another replica that is configured otherwise.
     pub(crate) fn replica_with(&self, change: impl FnOnce(&mut EngineOptions)) -> Engine {
         let blobs = self.has_object_store.then_some(&self.blobs);
         engine_on(&self.index, blobs, &self.clock, change)
@@ -190,7 +183,6 @@ impl TestEngine {
         self.on(self.replica_with(|options| options.blob_deletion_delay = 7 * DAY))
     }
 
-    /// The time that the engine sees.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -299,12 +291,10 @@ impl TestEngine {
         key_of(self.principal.tenant_id.uuid().as_u128(), self.store_id.uuid().as_u128(), blob)
     }
 
-    /// Puts a blob that no row names.
     pub(crate) async fn plant(&self, key: BlobKey) {
         self.blobs.inner().put(&key, Bytes::from_static(b"orphan")).await.unwrap();
     }
 
-    /// The blobs that are really there.
     pub(crate) async fn blobs_there(&self) -> Vec<BlobKey> {
         let mut there: Vec<BlobKey> = Vec::new();
         loop {
@@ -316,7 +306,6 @@ impl TestEngine {
         }
     }
 
-    /// The name of an idempotent call of this tenant.
     pub(crate) fn call_named(&self, key: &str, body: &str) -> Idempotency {
         self.engine.calls.of_request(&self.principal, "POST", "/somewhere", key, body.as_bytes()).unwrap()
     }
@@ -325,7 +314,6 @@ impl TestEngine {
         self.engine.memories.create(&self.principal, self.store_id, new).await
     }
 
-    /// Makes a memory by the API.
     pub(crate) async fn make(&self, path: &str, content: &str) -> ShownMemory {
         self.try_make(new_memory(path, content)).await.unwrap()
     }
@@ -460,7 +448,6 @@ pub(crate) fn unavailable() -> Result<(), BlobError> {
     Err(BlobError::Unavailable("as the test wants it".to_owned()))
 }
 
-/// A hook by which every call fails.
 pub(crate) fn fails(_: &BlobKey) -> Ready<Result<(), BlobError>> {
     ready(unavailable())
 }

@@ -137,7 +137,6 @@ async fn sweep_of_a_killed_owner_is_resumed(setup: TestEngine) {
     assert_eq!(worker.run_in_slot(SMALL).await["blobs"], 4);
 }
 
-/// Writes, edits and deletes until `is_over`.
 async fn write_until(setup: &TestEngine, writer: u64, is_over: &AtomicBool) {
     let replica = setup.elsewhere();
     let again = format!("/memories/{writer}/again.txt");

@@ -15,9 +15,7 @@ use uuid::Uuid;
 
 use crate::test_engine::{DAY, SECOND, TestEngine, create, delete, edit_of, fails, insert, once, pin};
 
-crate::on_both_databases! {
-    repeated_block_is_forgotten_after_a_day,
-}
+crate::on_both_databases! { repeated_block_is_forgotten_after_a_day, }
 
 crate::with_object_store! {
     blob_is_stored_before_its_row,

@@ -133,15 +133,23 @@ pub struct FoundMemories {
 pub struct Replayed {
     /// Hash of the request; reusing the key with another request is an error.
     pub request_sha256: [u8; 32],
-    /// The last version it created, or the head it left unchanged.
+    /// The last version that it created, or left as it was.
     pub seq: Option<i64>,
     /// The memory or store that it created or changed first.
     pub object_id: Option<Uuid>,
-    /// What became of each operation of a batch.
+    /// What became of each operation of a batch, or that the version was left as it was.
     pub results: Option<String>,
 }
 
+/// The results of a call that made no version, and left `seq` as it was.
+pub(crate) const KEPT: &str = "kept";
+
 impl Replayed {
+    /// Whether the call left the version as it was.
+    pub fn is_kept(&self) -> bool {
+        self.results.as_deref() == Some(KEPT)
+    }
+
     /// The object that the same call created or changed; `None`: the key belongs to
     /// another request.
     pub(crate) fn same_object<K>(&self, call: &Idempotency) -> Option<Id<K>> {

@@ -316,38 +316,6 @@ pub(super) async fn repair_store(
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> MemoryPath {
-        MemoryPath::parse(text).unwrap()
-    }
-
-    fn directory(files: i64, size_bytes: i64, visible_children: i64) -> DirectoryDelta {
-        DirectoryDelta { files, size_bytes, visible_children }
-    }
-
-    #[test]
-    fn wrong_missing_and_superfluous_directory_rows_are_reported() {
-        let mut recount = Recount::default();
-        recount.add(&path("/a/b/c.md"), 2);
-        recount.add(&path("/a/.hidden"), 1);
-        let recorded =
-            Recorded { memory_count: 3, live_bytes: 3, version_count: 1, version_bytes: 3, granted_bytes: 2 };
-        let dir = |text: &str| path(&format!("{text}x")).parent();
-        let rows =
-            BTreeMap::from([(DirPath::root(), directory(1, 4, 1)), (dir("/old/"), directory(1, 1, 1))]);
-        let (count, wrong) = recount.compare(recorded, (1, 3), 0, rows);
-        assert!(count.memory_count.has_drifted() && !count.live_bytes.has_drifted());
-        assert_eq!(count.overdrawn_bytes, 1);
-        assert!(count.has_drifted());
-        let shown: Vec<_> = wrong.iter().map(|(path, counts)| (path.as_str(), *counts)).collect();
-        let expected = [
-            ("/", Some(directory(2, 3, 1))),
-            ("/a/", Some(directory(2, 3, 1))),
-            ("/a/b/", Some(directory(1, 2, 1))),
-            ("/old/", None),
-        ];
-        assert_eq!(shown, expected);
-    }
-
     #[test]
     fn empty_store_has_its_root() {
         let recorded =

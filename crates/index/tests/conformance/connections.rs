@@ -36,7 +36,6 @@ impl Proxied {
         self.measured.replicas.beat(replica, "gateway", NOW, NOW).await
     }
 
-    /// How many heartbeats of a replica are stored.
     async fn beats_of(&self, replica: Uuid) -> i64 {
         self.raw.number("SELECT count(*) FROM replica WHERE id = $1", &[replica]).await
     }

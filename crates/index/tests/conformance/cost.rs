@@ -93,24 +93,16 @@ fn memory_lists() -> Vec<(&'static str, MemoryListing, usize)> {
     ]
 }
 
-/// Lists of versions, twenty at a time.
 fn version_lists(memory_id: MemoryId) -> Vec<(&'static str, VersionListing, usize)> {
     let page = VersionListing { limit: 20, ..VersionListing::default() };
+    let older = VersionListing { before: Some(50_000), ..page.clone() };
     let at = |place| Some(Timestamp::from_micros(place));
     let of_actor = Some((ActorKind::User, "actor 3".to_owned()));
     vec![
-        ("list older versions", VersionListing { before: Some(50_000), ..page.clone() }, 20),
+        ("list older versions", older.clone(), 20),
         ("list a memory's versions", VersionListing { memory_id: Some(memory_id), ..page.clone() }, 1),
-        (
-            "list an actor's versions",
-            VersionListing { actor: of_actor.clone(), before: Some(50_000), ..page.clone() },
-            20,
-        ),
-        (
-            "list creations",
-            VersionListing { operation: Some(Operation::Created), before: Some(50_000), ..page.clone() },
-            20,
-        ),
+        ("list an actor's versions", VersionListing { actor: of_actor.clone(), ..older.clone() }, 20),
+        ("list creations", VersionListing { operation: Some(Operation::Created), ..older }, 20),
         (
             "list versions of a time",
             VersionListing { created_from: at(40_000), created_to: at(40_005), ..page.clone() },
@@ -141,6 +133,16 @@ struct Watched {
     least: BTreeMap<&'static str, (u64, u64)>,
 }
 
+async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
+    let (_index, raw, database) = postgres_index().await;
+    let raw = Raw::Postgres(raw);
+    let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
+    let index = PostgresIndex::connect(&options).await.unwrap();
+    let place = Place::on(index.clone().into(), raw.clone()).await;
+    let least = BTreeMap::new();
+    (Watched { index, raw, least }, place, database)
+}
+
 impl Watched {
     /// Counts the rows of tables and entries of indexes that `operation` reads.
     async fn watch<T>(&mut self, name: &'static str, limit: u64, operation: impl Future<Output = T>) -> T {
@@ -159,20 +161,7 @@ impl Watched {
                     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')";
         u64::try_from(self.raw.number(read, &[]).await).unwrap()
     }
-}
 
-/// An index with one connection, on its own database.
-async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
-    let (_index, raw, database) = postgres_index().await;
-    let raw = Raw::Postgres(raw);
-    let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
-    let index = PostgresIndex::connect(&options).await.unwrap();
-    let place = Place::on(index.clone().into(), raw.clone()).await;
-    let least = BTreeMap::new();
-    (Watched { index, raw, least }, place, database)
-}
-
-impl Watched {
     /// Reads and changes heads, as the memory tool does.
     async fn use_heads(&mut self, place: &Place, round: u32) {
         let at = format!("/d3/new/{round}");
@@ -247,7 +236,6 @@ impl Watched {
         self.watch("list stores", 10, stores).await.unwrap();
     }
 
-    /// Holds the least that each operation read against what it may read.
     fn assert_within_limits(&mut self) {
         for (name, (read, limit)) in std::mem::take(&mut self.least) {
             println!("{read} rows to {name}");

@@ -67,7 +67,6 @@ async fn rows_by_table(raw: &Raw, tenant_id: TenantId) -> BTreeMap<String, u64> 
     rows
 }
 
-/// A tenant with rows in every table that there is.
 pub(crate) async fn tenant_with_everything(place: &Place) -> TenantId {
     let (raw, tenant_id) = (&place.raw, place.tenant_id);
     for number in 0..3 {
@@ -184,7 +183,6 @@ fn below_p(place: &Place) -> Selector {
     Selector::PathPrefix { store_id: place.store_id, below: "/p/".to_owned() }
 }
 
-/// Erases all rows, a few in each step.
 async fn erase_rows(place: Place, erasure_id: ErasureId) {
     let (now, until) = (after_seconds(60), after_seconds(120));
     let erasures = &place.index.erasures;

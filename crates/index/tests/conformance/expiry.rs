@@ -20,12 +20,10 @@ async fn set_period(place: &Place, period: Option<u64>) {
     place.index.stores.update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW)).await.unwrap();
 }
 
-/// The period that `set_period` sets.
 fn expiry() -> Expiry {
     Expiry { unused_after_secs: Some(PERIOD_SECS), set_at: Some(NOW) }
 }
 
-/// Long after the period has taken effect.
 fn late() -> Timestamp {
     after_seconds(10 * 86_400)
 }
@@ -51,7 +49,6 @@ async fn lives(place: &Place, memory_id: MemoryId) -> bool {
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
 
-/// Changes when a memory expires.
 async fn pin(place: &Place, head: &Head, expiry: ExpiryChange) {
     let pin = Pin {
         store_id: place.store_id,

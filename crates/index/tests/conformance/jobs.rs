@@ -126,7 +126,6 @@ struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Claims a slot at a time.
     async fn claim(&self, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
         let (slot, at, until) = (after_seconds(slot), after_seconds(at), after_seconds(at + 60));
         self.index.job_runs.claim(self.job, slot, owner, at, until).await.unwrap()

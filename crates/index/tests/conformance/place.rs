@@ -17,9 +17,7 @@ use uuid::Uuid;
 
 use crate::database::{OwnDatabase, Raw, TextRow, postgres_index, sqlite_index};
 
-/// The default time of every action.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-/// A limit that no test reaches.
 pub(crate) const PLENTY: u64 = 1 << 40;
 /// The replica that commits.
 pub(crate) const REPLICA: Uuid = Uuid::from_u128(0xfeed);
@@ -44,7 +42,6 @@ pub(crate) fn by_tenant(at: Timestamp) -> Audited {
     audited_by(Auditor::Credential(actor()), at)
 }
 
-/// `NOW` plus this number of seconds.
 pub(crate) fn after_seconds(seconds: i64) -> Timestamp {
     Timestamp::from_micros(NOW.as_micros() + seconds * 1_000_000)
 }
@@ -79,7 +76,6 @@ fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> Head
     }
 }
 
-/// A new memory.
 pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
     let version_id = VersionId::from_uuid(next_uuid());
     Change {
@@ -91,12 +87,10 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
     }
 }
 
-/// A change of a memory that is there.
 fn changed(before: &Head, version_id: VersionId, after: Option<HeadChange>) -> Change {
     Change { memory_id: before.memory_id, version_id, before: Some(before.clone()), revives: None, after }
 }
 
-/// New content for a memory.
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> Change {
     let version_id = VersionId::from_uuid(next_uuid());
     changed(before, version_id, Some(fresh_content(version_id, before.path.clone(), size_bytes)))
@@ -114,7 +108,6 @@ pub(crate) fn renamed(before: &Head, to: &str) -> Change {
     changed(before, version_id, Some(after))
 }
 
-/// The end of a memory.
 pub(crate) fn deleted(before: &Head) -> Change {
     changed(before, VersionId::from_uuid(next_uuid()), None)
 }
@@ -136,7 +129,6 @@ pub(crate) fn new_tenant() -> Tenant {
     }
 }
 
-/// A store of a tenant.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) index: Index,
@@ -164,12 +156,10 @@ impl Place {
         Self::make(index, raw, tenant.tenant_id).await
     }
 
-    /// A new store of another tenant.
     pub(crate) async fn stranger(&self) -> Self {
         Self::on(self.index.clone(), self.raw.clone()).await
     }
 
-    /// Another store of the tenant.
     pub(crate) async fn sibling(&self) -> Self {
         Self::make(self.index.clone(), self.raw.clone(), self.tenant_id).await
     }
@@ -240,7 +230,6 @@ impl Place {
         }
     }
 
-    /// Commits changes and returns the outcome.
     pub(crate) async fn try_changes(&self, changes: Vec<Change>) -> CommitOutcome {
         self.run(&self.commit_of(changes)).await
     }
@@ -284,13 +273,11 @@ impl Place {
         self.index.memories.heads_below(self.tenant_id, self.store_id, &dir(directory)).await.unwrap()
     }
 
-    /// The page of a listing.
     pub(crate) async fn page(&self, listing: &MemoryListing) -> MemoryPage {
         let found = self.index.memories.list(self.tenant_id, self.store_id, listing);
         found.await.unwrap().expect("the store exists")
     }
 
-    /// The paths below a directory.
     pub(crate) async fn paths_below(&self, directory: &str) -> Vec<String> {
         self.heads_below(directory).await.iter().map(|head| head.path.as_str().to_owned()).collect()
     }

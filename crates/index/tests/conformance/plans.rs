@@ -56,14 +56,8 @@ async fn lists_are_found_key_by_key() {
     let (place, index, _database) = Place::on_postgres().await;
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let of_search = ["p_tenant", "p_store", "p_since", "p_analyser", "p_unindexed"];
-    let of_directory = ["p_tenant", "p_store", "p_directory"];
     for (query, types, parts) in [
-        (
-            statement("FIND_ALL"),
-            "uuid, uuid, uuid[], text",
-            &["(memory_id = ids.id)", "(path = texts.text)", "(memory_id = m_1.memory_id)"] as &[_],
-        ),
-        (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"]),
+        (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"] as &[_]),
         (statement("SESSIONS"), "uuid, uuid[]", &["(session_id = ids.id)"]),
         (statement("ATTACHMENTS"), "uuid, uuid[]", &["(session_id = ids.id)", "(store_id = r.store_id)"]),
         (statement("WHOLE"), "uuid, uuid, bigint", &["Index Scan using search_doc_pkey", terms]),
@@ -76,11 +70,6 @@ async fn lists_are_found_key_by_key() {
                 "Index Scan using search_doc_pkey",
                 terms,
             ],
-        ),
-        (
-            query_of(&place, "read_directory", ["FROM (", ") d;"], &of_directory).await,
-            "uuid, uuid, text",
-            &["Index Scan using directory_parent", "(parent = $3)"],
         ),
     ] {
         let plan = plan(&index, &place, &query, types).await;

@@ -20,7 +20,6 @@ async fn postgres() -> OwnedPostgres {
     postgres
 }
 
-/// The index with the two roles as logins.
 async fn connect(pooler: &Pooler) -> Result<Index, IndexError> {
     let options = PostgresOptions {
         jobs_url: Some(pooler.url(Login::Jobs, "postgres")),
@@ -35,7 +34,6 @@ async fn connect_as_owner(pooler: &Pooler) -> Result<Index, IndexError> {
     PostgresIndex::connect(&options).await.map(Index::from)
 }
 
-/// The text of a refusal, which no later attempt changes.
 fn refusal(connected: Result<Index, IndexError>) -> String {
     let error = connected.unwrap_err();
     assert!(matches!(error, IndexError::UnsuitablePooler(_)), "{error:?}");

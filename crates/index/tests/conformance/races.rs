@@ -119,7 +119,6 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     assert_eq!(search.put(tenant_id, store_id, &newest).await.unwrap(), 0);
 }
 
-/// Claims the memory at a path for ten seconds.
 async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
     let head = place.memory(at).await;
     let (now, until) = (after_seconds(now), after_seconds(now + 10));

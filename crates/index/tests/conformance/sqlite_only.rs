@@ -12,7 +12,6 @@ use keepsake_index::{Depth, IndexError, MemoryItem, Target};
 use crate::database::{Raw, sqlite_index};
 use crate::place::{Place, created, deleted, edited, listing, renamed};
 
-/// The most pages that a file may have.
 const MAX_PAGES: u32 = 1_073_741_823;
 
 #[tokio::test]

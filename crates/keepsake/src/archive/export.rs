@@ -27,7 +27,7 @@ use crate::data_dir::unusable;
 use crate::open_folder::Access;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
-use crate::whole_store::{self, Read, Reader};
+use crate::whole_store::{self, Read, Reader, WRONG_HASH};
 
 /// In the folder of an unfinished export; names the store.
 const MARKER: &str = "export.json";
@@ -45,9 +45,10 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?;
     let written = write_to(&connection, &args.target, args.versions, Access::ByUmask).await?;
     let counts = written.manifest.counts;
+    let kind = if packed::is_packed(&args.target) { "" } else { "the folder " };
     connection.printer.done(&json!(written.manifest), || {
         format!(
-            "exported {} memories ({}) to {}\n",
+            "exported {} memories ({}) to {kind}{}\n",
             HumanCount(counts.memories),
             HumanBytes(counts.content_bytes),
             args.target.display()
@@ -227,7 +228,7 @@ impl Reader for Reading<'_> {
         match whole_store::read(client, &store, id, "full").await? {
             Read::Memory(memory) => self.memories.write(self.folder, &memory, None)?,
             Read::Deleted => self.memories.index.remove(id),
-            Read::ContentMissing(reason) => self.memories.leave_out(id, &reason),
+            Read::ContentLost(reason) => self.memories.leave_out(id, &reason),
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ impl Memories {
                 match read {
                     Read::Memory(memory) => memories.write(folder, &memory, Some(listed))?,
                     Read::Deleted => {}
-                    Read::ContentMissing(reason) => memories.leave_out(&id, &reason),
+                    Read::ContentLost(reason) => memories.leave_out(&id, &reason),
                 }
             }
             if is_end {
@@ -323,8 +324,8 @@ impl Memories {
     ) -> Result<(), Failure> {
         let content = memory.content.as_deref().unwrap_or_default();
         if ContentHash::of(content.as_bytes()).to_string() != memory.content_sha256 {
-            let text = format!("the content of {} does not have its content_sha256", memory.id);
-            return Err(Failure::new(text));
+            self.leave_out(&memory.id, &format!("{}: {WRONG_HASH}", memory.path));
+            return Ok(());
         }
         // Not for one that moved or changed since then: a blob is named by its content.
         let listed = listed.filter(|(path, name)| *path == memory.path && !name.starts_with(BLOBS));

@@ -11,9 +11,10 @@ use keepsake_core::ContentHash;
 use serde_json::Value;
 
 use super::folder::Folder;
-use crate::failures::is_content_missing;
+use crate::failures::is_content_lost;
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, failure_of};
+use crate::whole_store::WRONG_HASH;
 
 /// The versions as the API lists them, newest first.
 const NEWEST_FIRST: &str = "versions.newest-first";
@@ -186,8 +187,9 @@ impl Reading {
 async fn fetch(connection: &StoreConnection, wanted: Wanted) -> Result<Fetched, Failure> {
     let path = connection.path(&["memory_versions", &wanted.id]);
     let version = match connection.client.get::<Value>(&path, &[("view", Some("full"))]).await {
+        Ok(version) if has_wrong_hash(&version) => Err(WRONG_HASH.to_owned()),
         Ok(version) => Ok(version),
-        Err(error) if is_content_missing(&error) => Err(error.to_string()),
+        Err(error) if is_content_lost(&error) => Err(error.to_string()),
         Err(error) => return Err(failure_of(format_args!("{} cannot be read", wanted.id))(error)),
     };
     Ok(Fetched { wanted, version })
@@ -200,10 +202,12 @@ fn write(folder: &mut Folder, version: &Value) -> Result<(), Failure> {
         let text = format!("{id} was redacted during the export, the same command continues it");
         return Err(Failure::of_class(FailureClass::Conflict, text));
     };
-    let hash = ContentHash::of(content.as_bytes());
-    if version["content_sha256"] != hash.to_string() {
-        let text = format!("the content of {id} does not have its content_sha256");
-        return Err(Failure::new(text));
-    }
-    folder.write(&blob_file(hash), content.as_bytes())
+    folder.write(&blob_file(ContentHash::of(content.as_bytes())), content.as_bytes())
+}
+
+/// Whether the server states another hash than that of the content.
+fn has_wrong_hash(version: &Value) -> bool {
+    let content = version["content"].as_str();
+    content
+        .is_some_and(|content| version["content_sha256"] != ContentHash::of(content.as_bytes()).to_string())
 }

@@ -80,12 +80,21 @@ async fn read_destination(connection: &StoreConnection, report: &mut Report) -> 
         id: String,
         path: String,
         content_sha256: String,
+        #[serde(default)]
+        pinned: Option<bool>,
+        #[serde(default)]
+        expiry_time: Option<String>,
     }
     let mut destination = Destination::default();
     let store = connection.path(&[]);
     let listed = whole_store::list(&connection.client, &store, |listed: &Listed| listed.id.clone()).await?;
     for listed in listed.into_values() {
-        let existing = Existing { id: listed.id, sha256: listed.content_sha256 };
+        let existing = Existing {
+            id: listed.id,
+            sha256: listed.content_sha256,
+            is_pinned: listed.pinned.unwrap_or_default(),
+            expires_at: listed.expiry_time.as_deref().and_then(Timestamp::parse),
+        };
         match MemoryPath::parse(&listed.path) {
             Ok(path) => destination.add(&path, existing),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use keepsake_archive::format::{MANIFEST, MAX_CONTENT_BYTES};
 use keepsake_archive::plan::{Item, Origin};
@@ -19,7 +19,7 @@ use super::{export, packed};
 use crate::cli::FromArgs;
 use crate::open_folder::Access;
 use crate::people::find_store;
-use crate::whole_store::{self, Read};
+use crate::whole_store::{self, Read, WRONG_HASH};
 
 /// A source of memories; read one by one, because not all fit in memory.
 pub(super) enum Source {
@@ -67,7 +67,10 @@ impl Source {
             (false, false) => {
                 return Err(Failure::of_class(
                     FailureClass::Usage,
-                    format!("{} is neither a folder nor a .tar.zst", path.display()),
+                    format!(
+                        "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
+                        path.display()
+                    ),
                 ));
             }
         };
@@ -141,13 +144,12 @@ impl Source {
                 let memory = match whole_store::read::<Listed>(client, &store, id, "full").await? {
                     Read::Memory(memory) => memory,
                     Read::Deleted => return Ok(Err("was deleted during the import".to_owned())),
-                    Read::ContentMissing(reason) => return Ok(Err(reason)),
+                    Read::ContentLost(reason) => return Ok(Err(reason)),
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must be what its answer says.
                 let is_same = ContentHash::of(content.as_bytes()).to_string() == memory.content_sha256;
-                let damaged = || "its content does not have the SHA-256 that the server states".to_owned();
-                Ok(is_same.then_some(content).ok_or_else(damaged))
+                Ok(is_same.then_some(content).ok_or_else(|| WRONG_HASH.to_owned()))
             }
             (Self::Files { .. }, Origin::Memory(_)) | (Self::Store { .. }, Origin::File(_)) => {
                 Ok(Err("is of another source".to_owned()))
@@ -192,8 +194,16 @@ fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
     while let Some(directory) = directories.pop() {
         let shown = folder.root().join(&directory);
         let failed = || Failure::of(format!("{} cannot be read", shown.display()));
-        let items: Result<Vec<_>, _> = fs::read_dir(&shown).map_err(failed())?.collect();
-        let mut items = items.map_err(failed())?;
+        let items = fs::read_dir(&shown).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut items = match items {
+            Ok(items) => items,
+            Err(error) if directory.is_empty() => return Err(failed()(error)),
+            Err(error) => {
+                let name = directory.trim_end_matches('/');
+                refuse(&mut found, prefix, name, Class::Rule, &format!("cannot be read: {error}"));
+                continue;
+            }
+        };
         items.sort_by_key(fs::DirEntry::file_name);
         for item in items {
             let file_name = item.file_name();
@@ -203,7 +213,13 @@ fn read_texts(folder: &Folder, prefix: &Prefix) -> Result<Found, Failure> {
                 continue;
             };
             let name = format!("{directory}{file_name}");
-            let about = item.metadata().map_err(failed())?;
+            let about = match item.metadata() {
+                Ok(about) => about,
+                Err(error) => {
+                    refuse(&mut found, prefix, &name, Class::Rule, &format!("cannot be read: {error}"));
+                    continue;
+                }
+            };
             if file_name.starts_with('.') {
                 refuse(&mut found, prefix, &name, Class::NotText, "is hidden");
             } else if about.is_dir() {

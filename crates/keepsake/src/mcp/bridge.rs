@@ -59,8 +59,7 @@ impl Bridge {
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }
-        let answer: Value =
-            from_json(&body).map_err(|_| format!("the server answered {status} without JSON"))?;
+        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(status, &body))?;
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }

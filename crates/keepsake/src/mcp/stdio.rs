@@ -123,7 +123,10 @@ impl Stdio {
             Incoming::Batch(messages) => {
                 let mut answers = Vec::new();
                 for message in messages {
-                    answers.extend(self.answer(message).await);
+                    match message {
+                        Ok(message) => answers.extend(self.answer(message).await),
+                        Err(invalid) => answers.push(invalid.answer()),
+                    }
                 }
                 if answers.is_empty() { Ok(()) } else { self.write(&Value::Array(answers)).await }
             }

@@ -26,7 +26,7 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
     let connection = StoreConnection::open(&args.store).await?;
     let base = Base::read(&connection, &path).await?;
-    let mut draft = Draft::new(&path, &base.content)?;
+    let mut draft = Draft::new(&path, base.content.as_bytes())?;
     match save_edited(&connection, &path, base, &mut draft).await {
         Ok(is_changed) => {
             draft.discard()?;
@@ -119,21 +119,21 @@ impl Base {
 struct Draft {
     path: TempPath,
     /// What the file had when the editor opened it first.
-    before: String,
+    before: Vec<u8>,
     /// Whether the editor may still have text that is not in the file.
     is_open: bool,
 }
 
 impl Draft {
     /// A file that only its owner can read, with the memory's extension.
-    fn new(path: &str, content: &str) -> Result<Self, Failure> {
+    fn new(path: &str, content: &[u8]) -> Result<Self, Failure> {
         let failed = || Failure::of("the file for the editor cannot be written");
         let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
         let suffix = extension.map_or_else(String::new, |extension| format!(".{extension}"));
         let made = tempfile::Builder::new().prefix("keepsake-").suffix(&suffix).tempfile();
         let mut file = made.map_err(failed())?;
-        file.write_all(content.as_bytes()).map_err(failed())?;
-        Ok(Self { path: file.into_temp_path(), before: content.to_owned(), is_open: false })
+        file.write_all(content).map_err(failed())?;
+        Ok(Self { path: file.into_temp_path(), before: content.to_vec(), is_open: false })
     }
 
     /// Runs the editor; returns the text that it saved.
@@ -169,7 +169,7 @@ impl Draft {
     /// Keeps the file, and names it in the failure, unless nothing was typed.
     fn keep(self, failure: Failure) -> Failure {
         let is_same = match std::fs::read(&self.path) {
-            Ok(bytes) => bytes == self.before.as_bytes(),
+            Ok(bytes) => bytes == self.before,
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
         if is_same && !self.is_open { failure } else { self.kept(failure) }
@@ -190,7 +190,7 @@ impl Draft {
 
 /// Keeps a text that was typed into a terminal and could not be saved, and names its file
 /// in the failure.
-pub(super) fn keep_typed(path: &str, content: &str, failure: Failure) -> Failure {
+pub(super) fn keep_typed(path: &str, content: &[u8], failure: Failure) -> Failure {
     match Draft::new(path, content) {
         Ok(draft) => draft.kept(failure),
         Err(_) => failure,
@@ -215,5 +215,13 @@ mod tests {
         assert_eq!(of("code --wait", "nano"), "code --wait");
         assert_eq!(of("", "nano"), "nano");
         assert_eq!(of("", ""), "vi");
+    }
+
+    #[test]
+    fn typed_text_is_kept_also_if_it_is_no_unicode() {
+        let failed = keep_typed("/a.md", b"bad \xff", Failure::new("no")).to_string();
+        let file = failed.strip_prefix("no; your text is in ").unwrap();
+        assert_eq!(std::fs::read(file).unwrap(), b"bad \xff");
+        std::fs::remove_file(file).unwrap();
     }
 }

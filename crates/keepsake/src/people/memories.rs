@@ -22,7 +22,8 @@ use crate::cli::{
     SearchArgs,
 };
 use crate::open_folder::read_at_most;
-use crate::output::{Column, print_styled, printable};
+use crate::output::{Column, notice, print_styled, printable};
+use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
@@ -55,7 +56,8 @@ pub(super) struct Expected {
     pub(super) content_sha256: String,
 }
 
-/// Finds the live memory at a path of the API.
+/// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
+/// content is a failure, so that callers do not take it for an empty content.
 pub(super) async fn find(
     connection: &StoreConnection,
     path: &str,
@@ -63,8 +65,13 @@ pub(super) async fn find(
 ) -> Result<Option<Value>, Failure> {
     let query = [("path", Some(path)), ("view", Some(view))];
     let found = connection.client.get::<Value>(&connection.path(&["memories"]), &query).await;
-    let found = found.map_err(failure_of(format_args!("{} cannot be read", agent_path(path))))?;
-    Ok(found["data"].as_array().and_then(|found| found.first()).cloned())
+    let failed = format!("{} cannot be read", agent_path(path));
+    let found = found.map_err(failure_of(&failed))?;
+    let memory = found["data"].as_array().and_then(|found| found.first()).cloned();
+    match memory.as_ref().and_then(|memory| memory["content_error"]["message"].as_str()) {
+        Some(lost) => Err(Failure::new(format!("{failed}: {lost}"))),
+        None => Ok(memory),
+    }
 }
 
 /// As [`find`]; a missing memory is a failure.
@@ -175,23 +182,41 @@ impl<'a> Directory<'a> {
 async fn cat(args: CatArgs) -> Result<(), Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
     let connection = StoreConnection::open(&args.store).await?;
+    let mut failed: Option<Failure> = None;
     for path in paths {
-        let memory = get(&connection, &path, "full").await?;
-        connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?;
+        match get(&connection, &path, "full").await {
+            Ok(memory) => connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?,
+            // The others may be there.
+            Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
+                if let Some(earlier) = failed.replace(failure) {
+                    notice(&earlier.to_string());
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 async fn put(args: PutArgs) -> Result<(), Failure> {
     let path = api_path(&args.path)?;
-    let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    let file = file_of(&args);
     let content = read_content(file)?;
-    let is_typed = file.is_none() && std::io::stdin().is_terminal();
-    let put = put_content(args, &path, &content).await;
-    put.map_err(|failure| if is_typed { editor::keep_typed(&path, &content, failure) } else { failure })
+    if file.is_some() || !std::io::stdin().is_terminal() {
+        return put_content(args, &path, &content).await;
+    }
+    // From now on, the typed text is kept in a file even if a signal ends the command.
+    let signals = EndSignals::listen().map_err(Failure::of("signals cannot be caught"));
+    let put = match signals {
+        Ok(mut signals) => signals.or_end(put_content(args, &path, &content)).await,
+        Err(failure) => Err(failure),
+    };
+    put.map_err(|failure| editor::keep_typed(&path, &content, failure))
 }
 
-async fn put_content(args: PutArgs, path: &str, content: &str) -> Result<(), Failure> {
+async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Failure> {
+    let content = std::str::from_utf8(content)
+        .map_err(|_| Failure::new(format!("{} is not UTF-8 text", name_of(file_of(&args)))))?;
     let expires_at = args.expires_in.map(time_after);
     let expires_at = expires_at.as_deref();
     let connection = StoreConnection::open(&args.store).await?;
@@ -247,18 +272,26 @@ pub(super) async fn save(
     })
 }
 
+/// The file with the content; `None`: stdin.
+fn file_of(args: &PutArgs) -> Option<&Path> {
+    args.file.as_deref().filter(|file| *file != Path::new("-"))
+}
+
+fn name_of(file: Option<&Path>) -> String {
+    file.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string())
+}
+
 /// The content of a file, or of stdin.
-fn read_content(file: Option<&Path>) -> Result<String, Failure> {
-    let from = file.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string());
+fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
+    let from = name_of(file);
     let read = match file {
         Some(file) => File::open(file).and_then(|file| read_at_most(file, MAX_CONTENT_BYTES)),
         None => read_at_most(std::io::stdin(), MAX_CONTENT_BYTES),
     };
     let bytes = read.map_err(Failure::of(format_args!("{from} cannot be read")))?;
-    let bytes = bytes.ok_or_else(|| {
+    bytes.ok_or_else(|| {
         Failure::new(format!("{from} has more than {MAX_CONTENT_BYTES} bytes, more than any memory"))
-    })?;
-    String::from_utf8(bytes).map_err(|_| Failure::new(format!("{from} is not UTF-8 text")))
+    })
 }
 
 async fn rename(args: MvArgs) -> Result<(), Failure> {

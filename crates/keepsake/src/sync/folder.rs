@@ -35,7 +35,7 @@ pub(super) struct Folder {
     /// Whether the file system takes `a` and `A` for one name.
     pub(super) ignores_case: bool,
     /// Whether contents that are removed stay in the private folder for some time.
-    keeps_removed: bool,
+    keeps_removed: Option<&'static str>,
     /// Paths on the disk of files whose name is not in NFC, relative to the folder.
     places: HashMap<String, PathBuf>,
 }
@@ -65,7 +65,7 @@ impl Folder {
             opened: None,
             limit_bytes: limit_bytes.unwrap_or(DEFAULT_LIMIT_BYTES),
             ignores_case: false,
-            keeps_removed: false,
+            keeps_removed: None,
             places: HashMap::new(),
         };
         if !is_read_only {

@@ -1,24 +1,41 @@
 //! Passes: lists both sides, plans, and carries the plan out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_config::{Failure, FailureClass};
-use keepsake_core::{ContentHash, MemoryPath, VersionId};
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
+use keepsake_engine::ChangePlace;
 use tokio::time::Instant;
 
 use super::Stop;
 use super::folder::{Folder, Listing, time};
 use super::gone::Gone;
+use super::lineage::{Lineage, VersionState};
 use super::plan::{self, Action, Base, Emptied, Known, Local, Plan, Remote, Settings, Side};
 use super::report::Report;
 use super::scope::Scope;
 use super::state::State;
-use super::store::{Attempt, Store};
+use super::store::{Attempt, Recorded, Store};
 
 /// Passes of one run: others may change what a pass has just seen.
 const MAX_PASSES: u32 = 5;
 /// Steps after which the state is saved, so that a killed run loses little work.
 const STEPS_PER_SAVE: usize = 100;
+
+// Why a file is held back: neither uploaded nor deleted.
+const REMOVED: &str = "its memory was erased in the store, or its history has expired, and the file was changed or \
+    moved since: it is not uploaded. Delete it; to upload it all the same, move it out of the folder, synchronise, \
+    and move it back";
+const REDACTED: &str = "the content that it was made from was redacted in the store: it is not uploaded. Delete \
+    it; to upload it all the same, move it out of the folder, synchronise, and move it back under another name";
+const UNCLEAR: &str = "the store's history does not have its content any more: it was erased, or a backup was \
+    restored. The file is neither uploaded nor deleted. Delete it; to upload it, move it out of the folder, \
+    synchronise, and move it back";
+
+// Why the private folder keeps a file that is removed.
+const HIDDEN: &str = "the credential may not read versions";
+const LIKELY: &str =
+    "the store's history does not have a content any more, and a backup may have been restored";
 
 /// The synchronisation of one folder with one store.
 pub(super) struct Sync {
@@ -29,6 +46,8 @@ pub(super) struct Sync {
     pub(super) allows_emptying: bool,
     /// With `--watch`: the files that are gone.
     pub(super) gone: Option<Gone>,
+    /// The versions that the current pass wrote.
+    pub(super) written: BTreeSet<VersionId>,
 }
 
 /// The input of a plan.
@@ -37,8 +56,21 @@ struct Seen {
     listing: Listing,
     /// The paths of memories.
     paths: BTreeSet<MemoryPath>,
-    /// The newest version that was synchronised before the pass.
-    newest: Option<VersionId>,
+    /// The versions of memories.
+    versions: BTreeSet<VersionId>,
+    /// The place among the store's changes at which it had these memories.
+    place: Option<ChangePlace>,
+    /// What was synchronised before the pass.
+    lineage: Lineage,
+    /// The paths of the base whose versions were redacted.
+    redacted: BTreeSet<MemoryPath>,
+}
+
+/// A file that is held back.
+struct HeldFile {
+    /// The path of its base.
+    origin: MemoryPath,
+    state: VersionState,
 }
 
 impl Sync {
@@ -85,10 +117,12 @@ impl Sync {
         for (path, reason) in &memories.refused {
             self.report.refuse(path, reason);
         }
-        let listing = self.folder.list(&self.state, &scope).await?;
+        let mut listing = self.folder.list(&self.state, &scope).await?;
         for (path, reason) in &listing.skipped {
             self.report.skip(path, reason);
         }
+        let versions = memories.known.values().filter_map(|known| known.version_id).collect();
+        let place = memories.place;
         let remote: Remote = memories
             .known
             .into_iter()
@@ -101,7 +135,8 @@ impl Sync {
             })
             .collect();
         let base = self.base_in(&scope);
-        let plan = self.plan(&base, &listing.files, &remote)?;
+        let lineage = self.state.lineage();
+        let (plan, redacted) = self.plan(&base, &mut listing.files, &remote, lineage).await?;
         for (path, reason) in &plan.skipped {
             self.report.skip(path.as_str(), reason);
         }
@@ -111,9 +146,11 @@ impl Sync {
             }
             return Ok(true);
         }
-        let seen =
-            Seen { paths: remote.into_keys().collect(), newest: self.state.newest_version(), scope, listing };
+        let paths = remote.into_keys().collect();
+        let seen = Seen { scope, listing, paths, versions, place, lineage, redacted };
+        self.written.clear();
         let lost = self.carry_out(&plan.actions, &seen).await?;
+        self.note_place(&seen).await?;
         Ok(lost == 0 && !seen.listing.is_unsettled)
     }
 
@@ -128,7 +165,40 @@ impl Sync {
         kept
     }
 
-    fn plan(&mut self, base: &Base, local: &Local, remote: &Remote) -> Result<Plan, Stop> {
+    /// Plans the pass. Files that must not be uploaded are blocked in `local`; the paths of
+    /// the bases that were redacted are returned.
+    async fn plan(
+        &mut self,
+        base: &Base,
+        local: &mut Local,
+        remote: &Remote,
+        lineage: Lineage,
+    ) -> Result<(Plan, BTreeSet<MemoryPath>), Stop> {
+        let mut plan = self.plan_with(base, local, remote);
+        let mut redacted = BTreeSet::new();
+        let held = self.held(base, &plan, local, remote, lineage).await?;
+        if !held.is_empty() {
+            for (path, HeldFile { origin, state }) in held {
+                let reason = match state {
+                    VersionState::Redacted => REDACTED,
+                    VersionState::Removed | VersionState::Likely => REMOVED,
+                    _ => UNCLEAR,
+                };
+                self.report.refuse(path.as_str(), reason);
+                local.insert(path, Side::Blocked);
+                local.insert(origin.clone(), Side::Blocked);
+                match state.missing() {
+                    Some(missing) => self.state.note_missing(&origin, missing),
+                    None => drop(redacted.insert(origin)),
+                }
+            }
+            plan = self.plan_with(base, local, remote);
+        }
+        self.check_emptied(&plan, lineage).await?;
+        Ok((plan, redacted))
+    }
+
+    fn plan_with(&mut self, base: &Base, local: &Local, remote: &Remote) -> Plan {
         let settings = Settings { time: &time(), ignores_case: self.folder.ignores_case };
         let mut plan = plan::plan(base, local, remote, settings);
         if let Some(gone) = &mut self.gone {
@@ -143,11 +213,71 @@ impl Sync {
             }
             plan.actions = gone.follow(plan.actions);
         }
+        plan
+    }
+
+    /// The files that a plan would upload although the store removed, or may have removed,
+    /// the content that they were made from: edited files, and moved ones.
+    async fn held(
+        &self,
+        base: &Base,
+        plan: &Plan,
+        local: &Local,
+        remote: &Remote,
+        lineage: Lineage,
+    ) -> Result<BTreeMap<MemoryPath, HeldFile>, Failure> {
+        let is_upload = |action: &&Action| matches!(action, Action::KeepBoth { .. } | Action::Create { .. });
+        let mut uploads = plan.actions.iter().filter(is_upload).map(Action::path).peekable();
+        let mut held = BTreeMap::new();
+        if uploads.peek().is_none() {
+            return Ok(held);
+        }
+        let live: BTreeSet<MemoryId> =
+            remote.values().filter_map(Side::present).map(|memory| memory.memory_id).collect();
+        let moved: BTreeMap<_, _> = plan.actions.iter().filter_map(Action::move_of_file).collect();
+        let is_missing =
+            |path: &MemoryPath, known: &Known| !local.contains_key(path) && !live.contains(&known.memory_id);
+        for path in uploads {
+            let path = *moved.get(path).unwrap_or(&path);
+            let hash = local.get(path).and_then(Side::present);
+            // The file itself, or files of the same content that are gone.
+            let origins: Vec<_> = match base.get_key_value(path) {
+                Some(origin) => vec![origin],
+                None => base
+                    .iter()
+                    .filter(|(path, known)| hash == Some(known.hash) && is_missing(path, known))
+                    .collect(),
+            };
+            for (origin, known) in origins {
+                let state = self.state_of(origin, known.version_id, lineage).await?;
+                let is_held = match state {
+                    VersionState::Redacted => true,
+                    // Retention may have removed an old version of a live memory.
+                    VersionState::Removed | VersionState::Likely | VersionState::Unclear => {
+                        !live.contains(&known.memory_id)
+                    }
+                    VersionState::Kept | VersionState::Lost | VersionState::Hidden => false,
+                };
+                if is_held {
+                    held.insert(path.clone(), HeldFile { origin: origin.clone(), state });
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Refuses a plan that carries the loss of most files over to the other side. Memories
+    /// that were erased are no loss.
+    async fn check_emptied(&mut self, plan: &Plan, lineage: Lineage) -> Result<(), Stop> {
         let Some(emptied) = plan.emptied.filter(|_| !self.allows_emptying) else {
-            return Ok(plan);
+            return Ok(());
         };
         let is_loss = |action: &&Action| action.carries_loss_of() == Some(emptied);
-        let losses = plan.actions.iter().filter(is_loss).count();
+        let losses: Vec<_> = plan.actions.iter().filter(is_loss).collect();
+        if !losses.is_empty() && self.are_erased(&losses, lineage).await? {
+            return Ok(());
+        }
+        let losses = losses.len();
         let (lost, other) = match emptied {
             Emptied::Folder => ("folder", "memory store"),
             Emptied::Store => ("memory store", "folder"),
@@ -159,6 +289,81 @@ impl Sync {
                  would be deleted or emptied in the {other}; --allow-emptying goes on"
             ),
         )))
+    }
+
+    /// The state in the store of the version that was synchronised for a path.
+    async fn state_of(
+        &self,
+        path: &MemoryPath,
+        version_id: Option<VersionId>,
+        lineage: Lineage,
+    ) -> Result<VersionState, Failure> {
+        lineage.state_of(&self.store, version_id, self.state.missing(path)).await
+    }
+
+    /// Whether all of the steps delete files whose memories were erased.
+    async fn are_erased(&mut self, losses: &[&Action], lineage: Lineage) -> Result<bool, Failure> {
+        for action in losses {
+            let Action::DeleteLocal { path, memory } = action else {
+                return Ok(false);
+            };
+            let state = self.state_of(path, memory.version_id, lineage).await?;
+            // So that the step does not find it out again.
+            if let Some(missing) = state.missing() {
+                self.state.note_missing(path, missing);
+            }
+            if !matches!(state, VersionState::Removed | VersionState::Redacted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes a place among the store's changes that all synchronised versions are before,
+    /// in the same history. Without such a place, a version that is missing later may have
+    /// been lost.
+    async fn note_place(&mut self, seen: &Seen) -> Result<(), Failure> {
+        let Some(place) = seen.place.filter(|place| self.state.lineage().place != Some(*place)) else {
+            return Ok(());
+        };
+        if !self.is_base_of_history(seen).await? {
+            return Ok(());
+        }
+        let noted =
+            if self.written.is_empty() { Some(place) } else { self.store.newest_place_since(place).await? };
+        if let Some(noted) = noted {
+            self.state.note_place(noted);
+        }
+        Ok(())
+    }
+
+    /// Whether all synchronised versions are of the history that the pass saw, but for those
+    /// that are known to be missing.
+    async fn is_base_of_history(&self, seen: &Seen) -> Result<bool, Failure> {
+        let is_new = |id: &VersionId| seen.versions.contains(id) || self.written.contains(id);
+        let is_known = |(path, known): &(&MemoryPath, &Known)| {
+            let is_missing = self.state.missing(path).is_some() || seen.redacted.contains(*path);
+            is_missing || known.version_id.is_some_and(|id| is_new(&id))
+        };
+        // Of files that were not carried over.
+        let older: Vec<_> = self.state.base().iter().filter(|entry| !is_known(entry)).collect();
+        if older.is_empty() {
+            return Ok(true);
+        }
+        if let Some(before) = seen.lineage.place
+            && self.store.newest_place_since(before).await?.is_some()
+        {
+            return Ok(true);
+        }
+        for (_, known) in older {
+            let Some(version_id) = known.version_id else {
+                return Ok(false);
+            };
+            if !matches!(self.store.recorded(version_id).await?, Recorded::Kept | Recorded::Redacted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Carries the steps out; returns how many found something else than the plan saw.
@@ -179,7 +384,7 @@ impl Sync {
     }
 
     async fn step(&mut self, action: &Action, seen: &Seen) -> Result<Attempt<()>, Failure> {
-        let Seen { scope, listing, paths, newest } = seen;
+        let Seen { scope, listing, paths, lineage, .. } = seen;
         match action {
             Action::MoveBase { from, to } => {
                 self.state.rename(from, to);
@@ -204,6 +409,7 @@ impl Sync {
                 let moved = self.store.rename(*memory, to).await?;
                 Ok(moved.map(|moved| {
                     self.state.rename(from, to);
+                    self.written.extend(moved.version_id);
                     // The move made a version.
                     if self.state.base().get(to).is_some_and(|base| base.hash == moved.hash) {
                         self.state.record(to, moved, None);
@@ -219,10 +425,12 @@ impl Sync {
                     Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
                 };
                 let is_seen = |path: &MemoryPath| scope.excludes(path).is_some() || paths.contains(path);
-                if now_at.is_some_and(|path| !is_seen(&path))
-                    || !self.store_knows_base_of(path, *newest).await?
-                {
+                if now_at.is_some_and(|path| !is_seen(&path)) {
                     return Ok(Attempt::Lost);
+                }
+                match self.release_base_of(path, *lineage).await? {
+                    Attempt::Done(()) => {}
+                    stopped => return Ok(stopped),
                 }
                 let deleted = self.folder.delete(path, memory.hash);
                 Ok(deleted.map(|()| self.state.forget(path)))
@@ -241,7 +449,7 @@ impl Sync {
                 Ok(self.folder.rename(path, kept_as))
             }
             Action::Download { path, memory, replaces } => {
-                self.download(path, *memory, *replaces, *newest).await
+                self.download(path, *memory, *replaces, *lineage).await
             }
             Action::Create { path, hash } => self.upload(path, None, *hash, listing).await,
             Action::Replace { path, memory, hash } => self.upload(path, Some(*memory), *hash, listing).await,
@@ -253,10 +461,13 @@ impl Sync {
         path: &MemoryPath,
         memory: Known,
         replaces: Option<ContentHash>,
-        newest: Option<VersionId>,
+        lineage: Lineage,
     ) -> Result<Attempt<()>, Failure> {
-        if replaces.is_some() && !self.store_knows_base_of(path, newest).await? {
-            return Ok(Attempt::Lost);
+        if replaces.is_some() {
+            match self.release_base_of(path, lineage).await? {
+                Attempt::Done(()) => {}
+                stopped => return Ok(stopped),
+            }
         }
         let content = match self.store.content(path, memory).await? {
             Attempt::Done(content) => content,
@@ -267,39 +478,36 @@ impl Sync {
         Ok(written.map(|()| self.state.record(path, memory, None)))
     }
 
-    /// Whether the store has had the version of this path that was synchronised last. If it
-    /// has not, the folder may have the only copy: the path is forgotten, so that the next
-    /// pass keeps the contents of both sides.
-    ///
-    /// If the store has the newest of all synchronised versions, its history is the same one,
-    /// and an older version was removed on purpose: it was erased, or has expired.
+    /// Whether the content of this path that was synchronised last may leave the folder: the
+    /// store has it, or removed it on purpose. If the store lost it, the folder may have the
+    /// only copy: the path is forgotten, so that the next pass keeps the contents of both
+    /// sides.
     ///
     /// With a credential that may not read versions, such as a session's token, the store
-    /// is trusted, and the private folder keeps the files that are removed.
-    async fn store_knows_base_of(
-        &mut self,
-        path: &MemoryPath,
-        newest: Option<VersionId>,
-    ) -> Result<bool, Failure> {
-        let base = self.state.base().get(path).and_then(|known| known.version_id);
-        if let Some(version_id) = base {
-            match self.store.has_version(version_id).await? {
-                Some(true) => return Ok(true),
-                Some(false) => {}
-                None => {
-                    self.folder.keep_removed();
-                    return Ok(true);
-                }
+    /// is trusted, and the private folder keeps the files that are removed; it also keeps
+    /// those whose versions may have been lost.
+    async fn release_base_of(&mut self, path: &MemoryPath, lineage: Lineage) -> Result<Attempt<()>, Failure> {
+        let state = match self.state.base().get(path) {
+            Some(known) => self.state_of(path, known.version_id, lineage).await?,
+            None => VersionState::Lost,
+        };
+        if let Some(missing) = state.missing() {
+            self.state.note_missing(path, missing);
+        }
+        match state {
+            VersionState::Kept | VersionState::Redacted | VersionState::Removed => {
+                self.folder.keep_removed(None);
             }
-            if let Some(newest) = newest.filter(|newest| *newest != version_id)
-                && self.store.has_version(newest).await? == Some(true)
-            {
-                return Ok(true);
+            VersionState::Hidden => self.folder.keep_removed(Some(HIDDEN)),
+            VersionState::Likely => self.folder.keep_removed(Some(LIKELY)),
+            VersionState::Unclear => return Ok(Attempt::Refused(UNCLEAR.to_owned())),
+            VersionState::Lost => {
+                Report::keep(path);
+                self.state.forget(path);
+                return Ok(Attempt::Lost);
             }
         }
-        Report::keep(path);
-        self.state.forget(path);
-        Ok(false)
+        Ok(Attempt::Done(()))
     }
 
     async fn upload(
@@ -316,7 +524,10 @@ impl Sync {
             Some(memory) => self.store.replace(memory, &content).await?,
             None => self.store.create(path, &content).await?,
         };
-        Ok(written.map(|known| self.record(path, known, listing)))
+        Ok(written.map(|known| {
+            self.written.extend(known.version_id);
+            self.record(path, known, listing);
+        }))
     }
 
     fn record(&mut self, path: &MemoryPath, known: Known, listing: &Listing) {

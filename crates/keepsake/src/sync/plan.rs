@@ -40,7 +40,7 @@ pub(super) enum Side<T> {
 }
 
 impl<T: Copy> Side<T> {
-    fn present(&self) -> Option<T> {
+    pub(super) fn present(&self) -> Option<T> {
         match self {
             Self::Present(value) => Some(*value),
             Self::Blocked => None,
@@ -325,6 +325,14 @@ impl Action {
             Self::Download { memory, replaces: Some(file), .. } if empties(*file, memory.hash) => {
                 Some(Emptied::Store)
             }
+            _ => None,
+        }
+    }
+
+    /// The new and the old path of a file, or of a base, that the step moves.
+    pub(super) fn move_of_file(&self) -> Option<(&MemoryPath, &MemoryPath)> {
+        match self {
+            Self::MoveBase { from, to } | Self::MoveLocal { from, to, .. } => Some((to, from)),
             _ => None,
         }
     }

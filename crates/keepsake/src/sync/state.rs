@@ -9,11 +9,14 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
+use keepsake_engine::ChangePlace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::lineage::{Lineage, Missing};
 use super::plan::{Base, Known};
 use crate::data_dir::{unusable, write_private_file};
+use crate::open_folder::read_named;
 
 /// The version of the file's format.
 const FORMAT: u32 = 1;
@@ -27,6 +30,10 @@ pub(super) struct State {
     url: String,
     store_id: String,
     base: Base,
+    /// A place among the changes of the store that all versions of the base are before.
+    place: Option<ChangePlace>,
+    /// Paths of the base whose versions are missing in the store.
+    missing: BTreeMap<MemoryPath, Missing>,
     hints: HashMap<MemoryPath, Hint>,
     /// Entries of the file that were left out, with the reason.
     ignored: Vec<(String, String)>,
@@ -70,6 +77,8 @@ struct File<T> {
     format: u32,
     url: String,
     memory_store_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
     memories: BTreeMap<String, T>,
 }
 
@@ -81,12 +90,14 @@ struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version_id: Option<VersionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<Missing>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Hint>,
 }
 
 impl Entry {
-    /// The path and the memory of an entry; the reason if it is malformed.
-    fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Known, Option<Hint>), String> {
+    /// The path and the memory of an entry, and the entry; the reason if it is malformed.
+    fn parse(path: &str, entry: Value) -> Result<(MemoryPath, Known, Self), String> {
         let path = MemoryPath::parse(path).map_err(|error| format!("the path {error}"))?;
         let entry: Self = serde_json::from_value(entry).map_err(|error| error.to_string())?;
         let hash = entry.content_sha256.parse();
@@ -95,7 +106,7 @@ impl Entry {
             hash: hash.map_err(|error| format!("content_sha256 {error}"))?,
             version_id: entry.version_id,
         };
-        Ok((path, known, entry.file))
+        Ok((path, known, entry))
     }
 }
 
@@ -112,23 +123,29 @@ impl State {
             url: url.to_owned(),
             store_id: store_id.to_owned(),
             base: Base::new(),
+            place: None,
+            missing: BTreeMap::new(),
             hints: HashMap::new(),
             ignored: Vec::new(),
             is_saved: false,
             exists: false,
             file,
         };
-        let text = match std::fs::read_to_string(&state.file) {
-            Ok(text) => text,
+        let anew = "remove it, and the next run compares both sides anew: it deletes nothing, and keeps both \
+                    contents of a file that differs";
+        // Refuses a named pipe: reading it would block until another process writes to it.
+        let bytes = match read_named(&state.file, u64::MAX) {
+            Ok(bytes) => bytes.unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(unusable(state.file.parent().unwrap_or(&state.file))(error));
             }
-            Err(error) => return Err(state.failed("cannot be read")(error)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(state.failed("cannot be read")(error));
+            }
+            Err(error) => return Err(state.failed("cannot be read")(format_args!("{error}; {anew}"))),
         };
-        let anew = "remove it, and the next run compares both sides anew: it deletes nothing, and keeps both \
-                    contents of a file that differs";
-        let read: File<Value> = serde_json::from_str(&text)
+        let read: File<Value> = serde_json::from_slice(&bytes)
             .map_err(|error| state.failed("is damaged")(format_args!("{error}; {anew}")))?;
         if read.format != FORMAT {
             let other = format!("{}; use a newer keepsake, or {anew}", read.format);
@@ -146,10 +163,12 @@ impl State {
                 ),
             ));
         }
+        state.place = read.place.and_then(|place| place.parse().ok());
         for (path, entry) in read.memories {
             match Entry::parse(&path, entry) {
-                Ok((path, known, hint)) => {
-                    state.hints.extend(hint.map(|hint| (path.clone(), hint)));
+                Ok((path, known, entry)) => {
+                    state.hints.extend(entry.file.map(|hint| (path.clone(), hint)));
+                    state.missing.extend(entry.missing.map(|missing| (path.clone(), missing)));
                     state.base.insert(path, known);
                 }
                 Err(reason) => {
@@ -179,6 +198,7 @@ impl State {
                 id: known.memory_id,
                 content_sha256: known.hash.to_string(),
                 version_id: known.version_id,
+                missing: self.missing.get(path).copied(),
                 file: self.hints.get(path).copied(),
             };
             (path.as_str().to_owned(), entry)
@@ -187,6 +207,7 @@ impl State {
             format: FORMAT,
             url: self.url.clone(),
             memory_store_id: self.store_id.clone(),
+            place: self.place.map(|place| place.to_string()),
             memories: self.base.iter().map(entry).collect(),
         };
         let text = serde_json::to_string_pretty(&file).map_err(self.failed("cannot be written"))?;
@@ -218,10 +239,27 @@ impl State {
         &self.base
     }
 
-    /// The newest version that both sides had.
-    pub(super) fn newest_version(&self) -> Option<VersionId> {
-        let versions = self.base.values().filter_map(|known| known.version_id);
-        versions.max_by_key(|version_id| version_id.uuid())
+    /// What both sides had.
+    pub(super) fn lineage(&self) -> Lineage {
+        let there = self.base.iter().filter(|(path, _)| !self.missing.contains_key(*path));
+        let versions = there.filter_map(|(_, known)| known.version_id);
+        Lineage { newest: versions.max(), place: self.place }
+    }
+
+    /// All versions of the base are before a place among the changes of the store.
+    pub(super) fn note_place(&mut self, place: ChangePlace) {
+        self.is_saved &= self.place == Some(place);
+        self.place = Some(place);
+    }
+
+    /// The version of a path of the base is missing in the store.
+    pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: Missing) {
+        self.is_saved &= self.missing.insert(path.clone(), missing) == Some(missing);
+    }
+
+    /// Why the version of a path of the base is missing in the store, if that was found.
+    pub(super) fn missing(&self, path: &MemoryPath) -> Option<Missing> {
+        self.missing.get(path).copied()
     }
 
     /// The hash of an unchanged file, without reading it.
@@ -231,7 +269,14 @@ impl State {
 
     /// Both sides have `known` at the path.
     pub(super) fn record(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
+        // The version may be behind it.
+        self.place = None;
+        self.insert(path, known, hint);
+    }
+
+    fn insert(&mut self, path: &MemoryPath, known: Known, hint: Option<Hint>) {
         self.base.insert(path.clone(), known);
+        self.missing.remove(path);
         self.hints.remove(path);
         self.hints.extend(hint.map(|hint| (path.clone(), hint)));
         self.is_saved = false;
@@ -240,6 +285,7 @@ impl State {
     /// Neither side has the path, or it is not synchronised any more.
     pub(super) fn forget(&mut self, path: &MemoryPath) {
         if self.base.remove(path).is_some() {
+            self.missing.remove(path);
             self.hints.remove(path);
             self.is_saved = false;
         }
@@ -249,7 +295,9 @@ impl State {
     pub(super) fn rename(&mut self, from: &MemoryPath, to: &MemoryPath) {
         if let Some(known) = self.base.remove(from) {
             self.hints.remove(from);
-            self.record(to, known, None);
+            let missing = self.missing.remove(from);
+            self.insert(to, known, None);
+            self.missing.extend(missing.map(|missing| (to.clone(), missing)));
         }
     }
 }
@@ -297,11 +345,16 @@ mod tests {
     #[test]
     fn damaged_state_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        for text in ["", "{}", r#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#] {
+        let other = br#"{"format":2,"url":"","memory_store_id":"","memories":{}}"#;
+        for text in [b"" as &[u8], b"{}", other, b"\xff"] {
             std::fs::write(folder.path().join("state.json"), text).unwrap();
             let refused = state(&folder).unwrap_err().to_string();
             assert!(refused.contains("state.json") && refused.contains("remove it"), "{refused}");
         }
+        let file = folder.path().join("state.json");
+        std::fs::remove_file(&file).unwrap();
+        std::process::Command::new("mkfifo").arg(&file).status().unwrap();
+        assert!(state(&folder).unwrap_err().to_string().contains("is not a regular file; remove it"));
     }
 
     #[test]

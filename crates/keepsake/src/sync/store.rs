@@ -1,23 +1,38 @@
 //! The store's side: lists memories and changes them with preconditions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use keepsake_client::{Client, ClientError, Events, Parameter};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
+use keepsake_engine::ChangePlace;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use super::plan::Known;
 use crate::failures::{class_of, failure_of};
 use crate::whole_store;
 
+/// The changes of a page.
+pub(super) const MAX_CHANGES: i64 = 1_000;
+
 /// The memory store that a folder is synchronised with.
 #[derive(Debug)]
 pub(super) struct Store {
     client: Client,
-    store_id: String,
+    id: String,
+    /// The last answer of [`Store::changes_around`].
+    around: Mutex<Option<Around>>,
+}
+
+/// The changes around a number, when the newest change was at a place.
+#[derive(Debug)]
+struct Around {
+    seq: i64,
+    now: ChangePlace,
+    changes: Arc<[Change]>,
 }
 
 /// How a step ended.
@@ -47,6 +62,27 @@ pub(super) struct Memories {
     pub(super) known: BTreeMap<MemoryPath, Known>,
     /// Paths that no file gets, with the reason.
     pub(super) refused: Vec<(String, String)>,
+    /// The place among the store's changes at which it had these memories.
+    pub(super) place: Option<ChangePlace>,
+}
+
+/// A version's record in the store's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Kept,
+    /// The version is there without its content and path.
+    Redacted,
+    Gone,
+    /// The credential may not ask, such as a session's token.
+    Hidden,
+}
+
+/// A change of the store.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Change {
+    pub(super) seq: i64,
+    #[serde(rename = "memory_version_id")]
+    pub(super) version_id: VersionId,
 }
 
 #[derive(Deserialize)]
@@ -71,12 +107,12 @@ impl Memory {
 }
 
 impl Store {
-    pub(super) fn new(client: Client, store_id: String) -> Self {
-        Self { client, store_id }
+    pub(super) fn new(client: Client, id: String) -> Self {
+        Self { client, id, around: Mutex::default() }
     }
 
     fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
-        [&["memory_stores", self.store_id.as_str()], rest].concat()
+        [&["memory_stores", self.id.as_str()], rest].concat()
     }
 
     /// The limit of one memory; `None` if the credential may not read it.
@@ -98,8 +134,10 @@ impl Store {
     /// [`Failure`] of the request.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
-        let listed = whole_store::list(&self.client, &self.path(&[]), id_of).await?;
-        let mut memories = Memories::default();
+        let listed = whole_store::list_with_place(&self.client, &self.path(&[]), id_of).await?;
+        let (listed, place) = listed;
+        let place = place.as_deref().and_then(place_of);
+        let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {
             let known = memory.known()?;
             match MemoryPath::parse(&memory.path) {
@@ -140,8 +178,12 @@ impl Store {
             Attempt::Refused(reason) => return Ok(Attempt::Refused(reason)),
         };
         let content = read.content.unwrap_or_default();
-        if read.path != path.as_str() || ContentHash::of(content.as_bytes()) != memory.hash {
+        let hash = ContentHash::of(content.as_bytes()).to_string();
+        if read.path != path.as_str() || read.content_sha256 != memory.hash.to_string() {
             return Ok(Attempt::Lost);
+        }
+        if read.content_sha256 != hash {
+            return Ok(Attempt::Refused(whole_store::WRONG_HASH.to_owned()));
         }
         Ok(Attempt::Done(content))
     }
@@ -166,22 +208,75 @@ impl Store {
         }
     }
 
-    /// Whether the store's history has a version. It has not after the store was restored to
-    /// an earlier state, nor once the version was erased or has expired. `None`: the
-    /// credential may not ask, such as a session's token.
+    /// Looks up a version in the store's history.
     ///
     /// # Errors
     /// [`Failure`] if the pass cannot go on.
-    pub(super) async fn has_version(&self, version_id: VersionId) -> Result<Option<bool>, Failure> {
+    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<Recorded, Failure> {
+        #[derive(Deserialize)]
+        struct Version {
+            redacted_at: Option<String>,
+        }
         let id = version_id.to_string();
         let path = self.path(&["memory_versions", &id]);
         let view: &[Parameter<'_>] = &[("view", Some("basic"))];
-        match self.client.get::<IgnoredAny>(&path, view).await {
-            Ok(_) => Ok(Some(true)),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Some(false)),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
+        match self.client.get::<Version>(&path, view).await {
+            Ok(Version { redacted_at: None }) => Ok(Recorded::Kept),
+            Ok(Version { redacted_at: Some(_) }) => Ok(Recorded::Redacted),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Recorded::Gone),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(Recorded::Hidden),
             Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
         }
+    }
+
+    /// The place after the store's newest change; `None`: its changes cannot be listed.
+    ///
+    /// # Errors
+    /// [`Failure`] of the request.
+    pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>, Failure> {
+        let place = whole_store::newest_place(&self.client, &self.path(&[])).await?;
+        Ok(place.as_deref().and_then(place_of))
+    }
+
+    /// The place after the store's newest change, if nothing was removed from its history
+    /// since another place.
+    ///
+    /// # Errors
+    /// [`Failure`] of the request.
+    pub(super) async fn newest_place_since(
+        &self,
+        place: ChangePlace,
+    ) -> Result<Option<ChangePlace>, Failure> {
+        let store = self.path(&[]);
+        let newest = whole_store::newest_place_since(&self.client, &store, place.to_string()).await?;
+        Ok(newest.as_deref().and_then(place_of))
+    }
+
+    /// The changes up to a number that are still there, and the next ones: a page of those
+    /// whose numbers are greater than `seq` + 1 - [`MAX_CHANGES`]. It is read once for each
+    /// newest place, however many versions are missing.
+    ///
+    /// # Errors
+    /// [`Failure`] of the request.
+    pub(super) async fn changes_around(&self, seq: i64, now: ChangePlace) -> Result<Arc<[Change]>, Failure> {
+        #[derive(Deserialize)]
+        struct Page {
+            data: Vec<Change>,
+        }
+        let mut around = self.around.lock().await;
+        if let Some(known) = &*around
+            && (known.seq, known.now) == (seq, now)
+        {
+            return Ok(Arc::clone(&known.changes));
+        }
+        let after = seq.saturating_add(1).saturating_sub(MAX_CHANGES).max(0).to_string();
+        let limit = MAX_CHANGES.to_string();
+        let query: &[Parameter<'_>] = &[("after", Some(&after)), ("limit", Some(&limit))];
+        let page = self.client.get::<Page>(&self.path(&["changes"]), query).await;
+        let page = page.map_err(failure_of("the changes of the store cannot be listed"))?;
+        let changes: Arc<[Change]> = page.data.into();
+        *around = Some(Around { seq, now, changes: Arc::clone(&changes) });
+        Ok(changes)
     }
 
     /// Creates a memory at a free path.
@@ -233,6 +328,11 @@ impl Store {
         let deleted = self.client.delete::<Value>(&self.path(&["memories", &id]), expected).await;
         attempt(deleted.map(drop))
     }
+}
+
+/// A place among changes; `None`: a server of another kind names it.
+fn place_of(text: &str) -> Option<ChangePlace> {
+    text.parse().ok()
 }
 
 /// Distinguishes an answer about one memory from a failure of the whole pass.

@@ -4,13 +4,11 @@
 use tokio::process::Command;
 
 use crate::support::script::{self, MCP_PYTHON};
-use crate::support::{Deployment, Pair, repository};
+use crate::support::{on_sqlite, repository};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn day_of_an_agent_goes_as_the_docs_show_it() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
+    let (_deployment, server, tenant, _) = on_sqlite().await;
     let mut agent = Command::new(script::from_environment(MCP_PYTHON));
     agent.arg(repository().join("tests/agent/day.py"));
     agent.env("KEEPSAKE_URL", server.url()).env("KEEPSAKE_API_KEY", &tenant.key);

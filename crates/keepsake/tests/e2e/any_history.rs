@@ -7,7 +7,6 @@ mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
@@ -19,14 +18,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use self::model::{Answer, Call, Edit, Mode, Model, Precondition, Tool, sha256};
-use crate::support::client::send;
-use crate::support::command::keepsake;
+use self::model::{Answer, Call, Edit, Mode, Model, Precondition, Tool};
+use crate::api::support::sha256;
+use crate::support::client::{ok, send};
 use crate::support::{Client, Deployment, Pair};
 
 /// Histories that are tried before a change lands; `./tests/nightly` tries more.
 const CASES: u32 = 15;
-/// Steps of one.
 const STEPS: std::ops::Range<usize> = 10..80;
 
 /// A step before it is known what there is.
@@ -46,7 +44,6 @@ enum Step {
     Again,
 }
 
-/// What a precondition expects.
 #[derive(Debug, Clone, Copy)]
 enum Guess {
     Nothing,
@@ -184,7 +181,6 @@ fn assert_lasting(ids: &mut Vec<String>, number: usize, shown: &Value, at: &str)
 /// An answer to be repeated, and the version that it names.
 type FirstAnswer = (Value, Option<usize>);
 
-/// A store, its model, and two clients.
 struct History {
     clients: [Client; 2],
     api_key_ids: Vec<String>,
@@ -199,12 +195,11 @@ struct History {
 
 impl History {
     async fn begin(clients: &[Client; 2]) -> Self {
-        let made = clients[0].post("/v1/memory_stores", &json!({"name": "any history"})).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        let made = ok(&clients[0].post("/v1/memory_stores", &json!({"name": "any history"})).await);
         Self {
             clients: clients.clone(),
             api_key_ids: vec![String::new(); 2],
-            store: format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap()),
+            store: format!("/v1/memory_stores/{}", made["id"].as_str().unwrap()),
             model: Model::default(),
             memory_ids: Vec::new(),
             version_ids: Vec::new(),
@@ -239,7 +234,7 @@ impl History {
         }
         let mut answer = send(request).await;
         if is_erasure {
-            answer = self.ended(&answer.json()).await;
+            answer = self.clients[0].receipt(&answer.json()).await;
             // The records of calls about what it erased are gone.
             self.last_keyed = None;
         }
@@ -275,14 +270,6 @@ impl History {
             });
             self.last_keyed = Some((by, key, call, recorded));
         }
-    }
-
-    /// Waits for the end of an erasure.
-    async fn ended(&self, erasure: &Value) -> crate::support::Answer {
-        let path = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
-        let is_done = async || self.clients[0].get(&path).await.json()["state"] == "done";
-        crate::support::eventually("the erasure is done", Duration::from_mins(3), is_done).await;
-        self.clients[0].get(&path).await
     }
 
     fn assert_answers(&self, expected: &Answer, status: u16, body: &Value, told: &str) {
@@ -336,7 +323,6 @@ impl History {
         }
     }
 
-    /// Compares the store and its history with the model.
     async fn check(&mut self, told: &str) {
         let versions = self.all("memory_versions?limit=100").await;
         let kept = self.model.versions.iter().enumerate();
@@ -392,25 +378,10 @@ impl History {
         let shown = shown.tool_result().content;
         let (_, shown) = shown.split_once(":\n").unwrap_or(("", shown.as_str()));
         assert_eq!(shown, self.model.view(directory), "{directory:?} after {told}");
-        let listed = self.all(&format!("memories?depth=1&limit=100&path_prefix={directory}/")).await;
-        let listed: Vec<_> = listed.iter().map(|item| item["path"].as_str().unwrap()).collect();
-        assert_eq!(listed, self.model.listing(directory), "{directory:?} after {told}");
     }
 
-    /// Every item of a listing, page after page.
     async fn all(&self, listing: &str) -> Vec<Value> {
-        let mut items = Vec::new();
-        let mut page = String::new();
-        loop {
-            let answer = self.clients[0].get(&format!("{}/{listing}{page}", self.store)).await;
-            assert_eq!(answer.status, 200, "{}", answer.text);
-            let mut body = answer.json();
-            items.append(body["data"].as_array_mut().unwrap());
-            match body["next_page"].as_str() {
-                Some(next) => page = format!("&page={next}"),
-                None => return items,
-            }
-        }
+        self.clients[0].all(&format!("{}/{listing}", self.store)).await
     }
 }
 
@@ -444,8 +415,7 @@ fn any_history_is_that_of_the_model(pair: Pair) {
     if tried.is_ok() {
         runtime.block_on(async {
             server.end().await;
-            let config = server.config_file();
-            let verified = keepsake(&["verify", "--config", config.to_str().unwrap()]).await.ok();
+            let verified = server.beside("verify").await.ok();
             assert!(verified.ends_with("all is well\n"), "{verified}");
         });
     }

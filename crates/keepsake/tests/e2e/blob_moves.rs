@@ -11,7 +11,7 @@ use keepsake_engine::{MoveFence, SystemClock};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::client::ok;
+use crate::api::support::Store;
 use crate::support::command::{Run, keepsake, words};
 use crate::support::deployment::ServerConfig;
 use crate::support::server::started;
@@ -34,7 +34,6 @@ async fn assert_readable(server: &Server, tenant: &Tenant, texts: &[(&str, &str)
     }
 }
 
-/// Runs the command with a configuration file.
 async fn move_content(config: &Path, line: &str) -> Run {
     keepsake(&words(&format!("blobs move --config {} {line}", config.display()))).await
 }
@@ -44,7 +43,6 @@ fn counts(report: &Value) -> [u64; 3] {
     ["copied", "present", "removed"].map(|name| report[name].as_u64().unwrap())
 }
 
-/// The URL of the object store in a configuration.
 fn s3_url_in(config: &Path) -> String {
     let config = std::fs::read_to_string(config).unwrap();
     let begin = config.find("s3://").unwrap();
@@ -84,8 +82,7 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair) {
     let s3_url = s3_url_in(&config);
     let back = move_content(&config, &format!("--from index: --to {s3_url} -o json")).await.json();
     assert_eq!(counts(&back), [3, 0, 3]);
-    let verified = keepsake(&["verify", "--config", config.to_str().unwrap()]).await;
-    assert!(verified.ok().contains("3 blobs of 14 B"));
+    assert!(server.beside("verify").await.ok().contains("3 blobs of 14 B"));
     let same = move_content(&config, &format!("--to {s3_url}")).await;
     assert!(same.stderr.contains("--from and --to are both s3://"), "{}", same.stderr);
 }
@@ -192,10 +189,8 @@ async fn content_redacted_between_two_passes_is_removed_from_the_copy() {
     assert_eq!(counts(&copied), [2, 0, 0]);
 
     server.restart().await;
-    let versions = format!("/v1/memory_stores/{}/memory_versions", tenant.store_id);
-    let history = ok(&client.get(&versions).await);
-    let first = history["data"][1]["id"].as_str().unwrap();
-    ok(&client.post(&format!("{versions}/{first}/redact"), &json!({})).await);
+    let store = Store::of(&client, &tenant);
+    store.redact(&store.history().await[1]["id"]).await;
     server.end().await;
     let moved = move_content(&config, &line).await.json();
     assert_eq!(counts(&moved), [0, 1, 2]);

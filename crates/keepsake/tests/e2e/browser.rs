@@ -36,7 +36,6 @@ async fn operator_uses_the_console() {
     script::browser_suite(node, "operator.test.mjs").await;
 }
 
-/// Runs a file of the suite, which must pass.
 async fn suite_passes(pair: Pair, file: &str) {
     let server = SdkServer::new(pair).await;
     script::browser_suite(server.command("node"), file).await;

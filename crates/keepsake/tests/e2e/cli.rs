@@ -9,11 +9,6 @@ use crate::support::command::{keepsake, keepsake_with, words};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Client, Deployment, Pair, Server, binary, secrets};
 
-/// Writes a server's configuration; answers where it is.
-fn config_file(command: &ServerCommand) -> String {
-    command.config_file().display().to_string()
-}
-
 /// What the commands for people take from the environment, and operators' ones do not.
 const CLIENT_VARIABLES: [(&str, &str); 4] = [
     ("KEEPSAKE_URL", "http://127.0.0.1:9"),
@@ -26,7 +21,7 @@ const CLIENT_VARIABLES: [(&str, &str); 4] = [
 async fn tenant_store_and_key_made_by_commands_work() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let mut command = deployment.command(&ServerConfig::default());
-    let file = config_file(&command);
+    let file = command.config_file().display().to_string();
     let run = async |line: &str| {
         let line = format!("{line} --config {file}");
         keepsake_with(&words(&line), &CLIENT_VARIABLES).await
@@ -35,11 +30,8 @@ async fn tenant_store_and_key_made_by_commands_work() {
     let made = format!("{create} --limit bytes_per_memory=10 -o json");
     let tenant = run(&made).await.json();
     let tenant_id = tenant["id"].as_str().unwrap();
-    let expected = json!({
-        "id": tenant_id, "type": "tenant", "name": "Acme", "external_id": "acme", "status": "active",
-        "limits": {"bytes_per_memory": 10}, "created_at": tenant["created_at"],
-    });
-    assert_eq!(tenant, expected);
+    let shown = ["name", "external_id", "limits"].map(|field| &tenant[field]);
+    assert_eq!(json!(shown), json!(["Acme", "acme", {"bytes_per_memory": 10}]));
     run(create).await.ends(4, "external id exists");
 
     let new_store = format!("store create notes --tenant {tenant_id}");
@@ -78,7 +70,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
 async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
     let deployment = Deployment::unmigrated(Pair::PostgresS3).await;
     let command = deployment.command(&ServerConfig::default());
-    let file = config_file(&command);
+    let file = command.config_file().display().to_string();
     assert_refused(&command, 1, "run `keepsake migrate`").await;
     for (line, shown) in [
         ("config check", "secret_access_key = \"***\""),
@@ -98,7 +90,7 @@ async fn several_servers_may_migrate_at_once() {
     let deployment = Deployment::unmigrated(Pair::Postgres).await;
     let commands = (0..3).map(|_| {
         let command = deployment.command(&ServerConfig::default());
-        let file = config_file(&command);
+        let file = command.config_file().display().to_string();
         command.arguments(&["serve", "--migrate", "--config", &file])
     });
     for server in futures::future::join_all(commands.map(Server::start)).await {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use keepsake_core::Timestamp;
 use keepsake_testkit::ProcessClock;
-use serde_json::json;
 
-use crate::support::client::ok;
+use crate::api::support::Store;
 use crate::support::deployment::ServerConfig;
 use crate::support::{Deployment, Pair, Server, eventually, now_secs};
 
@@ -32,9 +31,8 @@ async fn upkeep_goes_on_after_the_clock_was_ahead() {
     let clock = ProcessClock::new(folder.path().join("clock"));
     let mut server = Server::start(clock.of(deployment.command(&ServerConfig::default()))).await;
     let client = server.client(&tenant);
-    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
     let creation_secs = async |path: &str| {
-        let made = ok(&client.post(&memories, &json!({"path": path, "content": path})).await);
+        let made = Store::of(&client, &tenant).create(path, path).await;
         let created_at = Timestamp::parse(made["created_at"].as_str().unwrap()).unwrap();
         u64::try_from(created_at.as_micros()).unwrap() / 1_000_000
     };

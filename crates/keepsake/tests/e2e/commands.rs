@@ -38,7 +38,6 @@ fn everything(folder: impl AsRef<Path>) -> BTreeMap<String, Option<Vec<u8>>> {
     found
 }
 
-/// The files below a folder with their content.
 fn files(folder: impl AsRef<Path>) -> BTreeMap<String, Vec<u8>> {
     let found = everything(folder).into_iter();
     found.filter_map(|(name, content)| Some((name, content?))).collect()
@@ -60,7 +59,6 @@ impl Person {
         Self::on(Pair::Sqlite).await
     }
 
-    /// The same with a server on this pair.
     async fn on(pair: Pair) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
@@ -70,14 +68,8 @@ impl Person {
         Self { home: TempDir::new().unwrap(), server: deployment.start().await, deployment, tenant, reader }
     }
 
-    /// The variables that name the server, the key, the store and the home folder.
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("KEEPSAKE_URL", self.server.url()),
-            ("KEEPSAKE_API_KEY", self.tenant.key.clone()),
-            ("KEEPSAKE_STORE", self.tenant.store_id.to_string()),
-            ("XDG_CONFIG_HOME", self.home.path().display().to_string()),
-        ]
+        self.server.variables(&self.tenant, self.home.path())
     }
 
     /// Runs the words of a line in a pipe.
@@ -85,12 +77,10 @@ impl Person {
         self.line_with(line, &[], "").await
     }
 
-    /// What a line prints, which must succeed.
     async fn ok(&self, line: &str) -> String {
         self.line(line).await.ok()
     }
 
-    /// The JSON that a line prints.
     async fn json(&self, line: &str) -> Value {
         self.line(line).await.json()
     }
@@ -100,21 +90,18 @@ impl Person {
         self.line(line).await.ends(code, cause);
     }
 
-    /// Runs a line in a pipe, with further variables and an input.
     async fn line_with(&self, line: &str, more: &[(&str, &str)], input: &str) -> Run {
         let variables = self.variables();
         let variables = [borrowed(&variables).as_slice(), more].concat();
         keepsake_reading(&words(line), &variables, input).await
     }
 
-    /// Runs a line in a terminal of this width.
     async fn run_in_terminal(&self, line: &str, more: &[(&str, &str)], width: u16, input: &str) -> Run {
         let variables = self.variables();
         let variables = [borrowed(&variables).as_slice(), more].concat();
         keepsake_in_terminal(&words(line), &variables, width, input).await
     }
 
-    /// Writes a memory.
     async fn put(&self, path: &str, content: &str) -> String {
         self.line_with(&format!("memory put {path}"), &[], content).await.ok()
     }
@@ -127,7 +114,6 @@ impl Person {
         self.server.client(&self.tenant).post("/v1/sessions", &new).await.json()
     }
 
-    /// A path in the home folder.
     fn path(&self, name: &str) -> String {
         self.home.path().join(name).display().to_string()
     }

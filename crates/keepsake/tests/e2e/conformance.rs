@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::support::{Client, Deployment, Pair, Tenant};
 
 const FILE: &str = include_str!("../../../../tests/conformance/memory_tool.json");
-/// Sequences that run at the same time.
 const AT_ONCE: usize = 8;
 
 fn sequences() -> Vec<Value> {
@@ -26,14 +25,9 @@ pub(crate) fn limits() -> impl Iterator<Item = (String, LimitOverrides)> {
     sequences().into_iter().filter_map(named)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_postgres_and_s3() {
-    run(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_sqlite() {
-    run(Pair::Sqlite).await;
+on_pairs! { run:
+    every_step_holds_on_postgres_and_s3 on PostgresS3,
+    every_step_holds_on_sqlite on Sqlite,
 }
 
 async fn run(pair: Pair) {

@@ -1,6 +1,5 @@
 //! The dashboard before a real Prometheus that scrapes a real server.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,6 +14,8 @@ use uuid::Uuid;
 use keepsake_core::limits::LimitOverrides;
 
 use crate::chart::suite;
+use crate::console::browser::encoded;
+use crate::operator::Operator;
 use crate::support::client::{send, tool_calls, try_send};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
 use crate::support::script::{self, CHART_PYTHON, PROMTOOL};
@@ -30,11 +31,11 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
     // Each attempt at a query writes a memory.
     let limits = LimitOverrides { memories_per_store: Some(1 << 20), ..LimitOverrides::default() };
     let tenant = deployment.tenant_with(limits).await;
-    let (operated, operator_url, _) = ServerConfig::operated();
+    let operator = Operator::new();
     let more = format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n");
-    let server = deployment.start_with(&ServerConfig { more, ..operated }).await;
+    let server = deployment.start_with(&ServerConfig { more, ..operator.config }).await;
     let client = server.client(&tenant);
-    let prometheus = Prometheus::start(&operator_url);
+    let prometheus = Prometheus::start(&operator.url);
 
     let queries = queries().await;
     assert!(queries.len() > 20, "{queries:?}");
@@ -105,10 +106,7 @@ impl Prometheus {
 
     /// How many series answer a query; 0 while it is not up.
     async fn answers(&self, query: &str) -> usize {
-        let mut path = "/api/v1/query?query=".to_owned();
-        for byte in query.bytes() {
-            write!(path, "%{byte:02X}").unwrap();
-        }
+        let path = format!("/api/v1/query?query={}", encoded(query));
         let request = Client::new(&self.url, "").bare(Method::GET, &path);
         // It listens before it answers.
         let Some(answer) = try_send(request).await.ok().filter(|answer| answer.status != 503) else {

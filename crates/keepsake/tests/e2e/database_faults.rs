@@ -8,7 +8,6 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::PostgresIndex;
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_testkit::keepsake_server::free_port;
 use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
 use reqwest::Method;
 use serde_json::json;
@@ -17,11 +16,13 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::api::support::Store;
 use crate::lifecycle::readiness;
+use crate::operator::Operator;
 use crate::support::client::{ok, try_send};
 use crate::support::deployment::ServerConfig;
 use crate::support::server::started;
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
 
 /// How soon after a fault all requests must succeed.
 const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);
@@ -47,7 +48,6 @@ async fn start_behind_proxy(
     (Server::start(command).await, proxy)
 }
 
-/// Uses several connections at once, and answers the statuses.
 async fn use_connections(client: &Client, tenant: &Tenant) -> Vec<u16> {
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     let reads = (0..12).map(|_| client.get(&store));
@@ -124,16 +124,15 @@ async fn requests_are_refused_soon_while_the_database_does_not_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_to_a_locked_file_are_refused_and_change_nothing() {
     let (deployment, tenant, _server, client) = started(Pair::Sqlite).await;
-    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-    let bodies: Vec<_> =
-        (0..20).map(|number| json!({"path": format!("/{number}"), "content": "x"})).collect();
-    let write = || join_all(bodies.iter().map(|body| client.post(&memories, body)));
+    let store = Store::of(&client, &tenant);
+    let paths: Vec<_> = (0..20).map(|number| format!("/{number}")).collect();
+    let write = || join_all(paths.iter().map(|path| store.try_create(path, "x")));
     let mut shell = SqliteConnection::connect(&deployment.index_url()).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut shell).await.unwrap();
     assert_all_are_refused(&write().await);
     sqlx::query("ROLLBACK").execute(&mut shell).await.unwrap();
     shell.close().await.unwrap();
-    assert_eq!(ok(&client.get(&memories).await)["data"], json!([]));
+    assert_eq!(store.paths().await, [""; 0]);
     for answer in write().await {
         ok(&answer);
     }
@@ -185,17 +184,13 @@ async fn restart_of_the_database_fails_no_read_and_no_probe() {
 async fn operators_change_is_applied_after_its_client_disconnects() {
     const TENANTS: i64 = 12;
     let deployment = Deployment::new(Pair::PostgresS3).await;
-    let token = format!("operator-{}-x", Uuid::new_v4().simple());
-    secrets::remember(&token, "the operator's token");
-    let port = free_port();
-    let config = ServerConfig { operator: Some((port, token.clone())), ..ServerConfig::default() };
-    let (mut server, proxy) = start_behind_proxy(&deployment, &config, None).await;
+    let operator = Operator::new();
+    let (mut server, proxy) = start_behind_proxy(&deployment, &operator.config, None).await;
     proxy.delay(Duration::from_millis(75));
-    let operator = Client::new(&format!("http://127.0.0.1:{port}"), "");
     for number in 0..TENANTS {
-        let request = operator
+        let request = Client::new(&operator.url, "")
             .bare(Method::POST, "/admin/v1/tenants")
-            .bearer_auth(&token)
+            .bearer_auth(&operator.token)
             .json(&json!({"name": format!("tenant {number}")}))
             .timeout(Duration::from_millis(100));
         assert!(try_send(request).await.unwrap_err().is_timeout());
@@ -205,8 +200,7 @@ async fn operators_change_is_applied_after_its_client_disconnects() {
         database.number("SELECT count(*) FROM tenant").await == TENANTS
     })
     .await;
-    let audited = database.number("SELECT count(*) FROM operator_audit").await;
-    assert_eq!(audited, TENANTS);
+    assert_eq!(database.number("SELECT count(*) FROM operator_audit").await, TENANTS);
     database.close().await;
     proxy.heal().await;
     server.end().await;

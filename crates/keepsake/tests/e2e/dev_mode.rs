@@ -9,11 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::support::command::keepsake;
 use crate::support::server::signal as send_signal;
 use crate::support::{Client, Server, binary, secrets};
 
-/// `keepsake serve --dev` on a folder.
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     let command = ServerCommand::new(binary(), "");
     let listen = format!("127.0.0.1:{}", command.port());
@@ -26,7 +24,6 @@ fn credentials(folder: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Pastes a command into a shell.
 async fn paste(command: &str) -> Value {
     let output = Command::new("bash")
         .args(["-c", command])
@@ -84,8 +81,6 @@ async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
     let folder = base.path().display().to_string();
     let told = format!("another process is using the folder {folder}");
     assert!(second.output().contains(&told), "{}", second.output());
-    let operators = ["tenant", "create", "--name", "x", "--data-dir", &folder];
-    keepsake(&operators).await.ends(1, "another process is using");
 
     let known = credentials(base.path());
     let client = Client::new(&first.url(), known["api_key"].as_str().unwrap());

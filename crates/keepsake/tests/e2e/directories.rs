@@ -10,14 +10,9 @@ const FILES: u64 = 10_000;
 /// Files among them that have content.
 const REAL_FILES: u64 = 20;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_postgres() {
-    renamed_and_deleted_in_one_call_each(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite() {
-    renamed_and_deleted_in_one_call_each(Pair::Sqlite).await;
+on_pairs! { renamed_and_deleted_in_one_call_each:
+    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_postgres on PostgresS3,
+    ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite on Sqlite,
 }
 
 async fn renamed_and_deleted_in_one_call_each(pair: Pair) {

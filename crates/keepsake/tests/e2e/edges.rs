@@ -55,7 +55,6 @@ impl Fleet {
         self.client(tenant, 0).get(path).await.json()
     }
 
-    /// How many bytes a store counts.
     async fn bytes_in(&self, tenant: &Tenant, store_id: &str) -> u64 {
         self.get(tenant, &format!("{STORES}/{store_id}")).await["content_bytes"].as_u64().unwrap()
     }
@@ -73,14 +72,9 @@ fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
     (format!("{STORES}/{store_id}/memories"), body)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn racing_writers_stop_exactly_at_every_limit_on_postgres_and_s3() {
-    racing_writers_stop_exactly_at_every_limit(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn racing_writers_stop_exactly_at_every_limit_on_sqlite() {
-    racing_writers_stop_exactly_at_every_limit(Pair::Sqlite).await;
+on_pairs! { racing_writers_stop_exactly_at_every_limit:
+    racing_writers_stop_exactly_at_every_limit_on_postgres_and_s3 on PostgresS3,
+    racing_writers_stop_exactly_at_every_limit_on_sqlite on Sqlite,
 }
 
 async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {

@@ -11,15 +11,13 @@ use keepsake_testkit::{FaultProxy, s3_options};
 use memchr::memmem;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::process::Command;
 use uuid::Uuid;
 
+use crate::api::support::{STORES, Store, delete};
 use crate::operator::Operator;
 use crate::support::client::{ok, send};
-use crate::support::command::keepsake;
 use crate::support::deployment::ServerConfig;
-use crate::support::script::{PG_DUMP, from_environment, run};
-use crate::support::server::started;
+use crate::support::server::{started, started_with};
 use crate::support::sessions::{open_session, view_in};
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
 
@@ -42,7 +40,6 @@ on_pairs! { erased_stores_are_nowhere:
     erased_stores_are_nowhere_on_sqlite on Sqlite,
 }
 
-/// Asks for the erasure of a directory.
 async fn erase_below(client: &Client, store: &str, prefix: &str) -> Value {
     let below = json!({"memory_store_id": store, "path_prefix": prefix});
     ok(&client.post("/v1/erasures", &below).await)
@@ -52,11 +49,8 @@ async fn shown(client: &Client, erasure: &Value) -> Answer {
     client.get(&format!("/v1/erasures/{}", erasure["id"].as_str().unwrap())).await
 }
 
-/// Waits for the receipt.
 async fn receipt(client: &Client, erasure: &Value) -> Value {
-    let is_done = async || ok(&shown(client, erasure).await)["state"] == "done";
-    eventually("the erasure is done", DONE_WITHIN, is_done).await;
-    let receipt = shown(client, erasure).await;
+    let receipt = client.receipt(erasure).await;
     assert!(!receipt.text.contains(MARK), "{}", receipt.text);
     ok(&receipt)
 }
@@ -65,11 +59,8 @@ async fn receipt(client: &Client, erasure: &Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_erasures_rewrite_the_file_together() {
     const ERASURES: usize = 16;
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
     let operator = Operator::new();
-    let server = deployment.start_with(&operator.config).await;
-    let client = server.client(&tenant);
+    let (_deployment, tenant, _server, client) = started_with(Pair::Sqlite, &operator.config).await;
     let store = tenant.store_id.to_string();
     for number in 0..ERASURES {
         let path = format!("/memories/{number}/a.md");
@@ -197,16 +188,12 @@ impl<'a> Place<'a> {
     }
 
     async fn delete(&self, path: &str) {
-        let path = format!("/v1/memory_stores/{}{path}", self.store);
-        ok(&send(self.client.request(Method::DELETE, &path)).await);
+        ok(&delete(self.client, &format!("{STORES}/{}{path}", self.store)).await);
     }
 
-    /// Writes what must stay.
     async fn keep(&self) {
         for path in KEPT_PATHS {
-            let memory = json!({"path": path, "content": format!("{KEPT} {path}")});
-            let memories = format!("/v1/memory_stores/{}/memories", self.store);
-            ok(&self.client.post(&memories, &memory).await);
+            Store::new(self.client, &self.store).create(path, &format!("{KEPT} {path}")).await;
         }
     }
 
@@ -281,23 +268,13 @@ impl<'a> Place<'a> {
     /// How often something sought is anywhere that Keepsake writes. The texts to keep must
     /// be found each time, otherwise the search proves nothing.
     async fn found_in(&self, deployment: &Deployment) -> usize {
-        let index = if deployment.pair.has_postgres() {
-            let mut dump = Command::new(from_environment(PG_DUMP));
-            run(dump.arg("--dbname").arg(deployment.postgres_url())).await.into_bytes()
-        } else {
-            let files = ["db", "db-wal"].map(|extension| deployment.sqlite_file().with_extension(extension));
-            files.iter().filter_map(|file| std::fs::read(file).ok()).flatten().collect()
-        };
+        let index = deployment.index_bytes().await;
         assert!(occurrences(&index, b"/people/bob") > 0, "the index was not searched");
         if deployment.pair == Pair::Sqlite {
             assert!(occurrences(&index, KEPT.as_bytes()) > 0, "the content was not searched");
             return self.count_in(&index);
         }
-        let blobs = deployment.blobs().await;
-        let mut objects = Vec::new();
-        for listed in blobs.list(None, None, 100_000).await.unwrap() {
-            objects.extend(blobs.get(&listed.key, listed.size_bytes).await.unwrap().unwrap_or_default());
-        }
+        let objects = deployment.content_bytes().await;
         assert!(occurrences(&objects, KEPT.as_bytes()) > 0, "the objects were not searched");
         self.count_in(&index) + self.count_in(&objects)
     }
@@ -377,14 +354,12 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     assert_eq!(place.found_in(&deployment).await, 0);
     assert_eq!(ok(&client.get(&search).await)["data"], json!([]));
 
-    let memories = format!("/v1/memory_stores/{}/memories?view=full", place.store);
-    let listed = ok(&client.get(&memories).await);
-    let listed = listed["data"].as_array().unwrap().iter();
+    let store = Store::of(&client, &tenant);
+    let listed = client.all(&format!("{}?view=full", store.memories())).await.into_iter();
     let listed: Vec<_> =
-        listed.map(|memory| [&memory["path"], &memory["content"]].map(Value::clone)).collect();
+        listed.map(|memory| ["path", "content"].map(|field| memory[field].clone())).collect();
     assert_eq!(listed, KEPT_PATHS.map(|path| [json!(path), json!(format!("{KEPT} {path}"))]));
-    let history = format!("/v1/memory_stores/{}/memory_versions", place.store);
-    assert_eq!(ok(&client.get(&history).await)["data"].as_array().unwrap().len(), 3);
+    assert_eq!(store.version_count().await, 3);
     // The same call again finds the erasure, though what it asked is forgotten.
     place.requests -= 1;
     assert_eq!(place.post("/erasures", &prefix).await["id"], erasure["id"]);
@@ -459,14 +434,13 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     for (client, store) in bystanders {
         ok(&client.get(&store).await);
     }
-    let listed = ok(&client.get(&format!("/v1/memory_stores/{kept}/memories")).await);
-    assert_eq!(listed["data"].as_array().unwrap().len(), KEPT_PATHS.len());
+    assert_eq!(Store::new(&client, &kept).paths().await.len(), KEPT_PATHS.len());
     assert_directory_erases_the_rest_of_a_deleted_store(&mut place).await;
     assert_eq!(place.found_in(&deployment).await, 0);
     place.assert_is_not_logged(&server);
     server.end().await;
     // The counters of stores and bytes are right.
-    keepsake(&["verify", "--config", server.config_file().to_str().unwrap()]).await.ok();
+    server.beside("verify").await.ok();
 }
 
 /// Puts the blob of a write that died, which no row names.

@@ -14,13 +14,12 @@ use crate::support::{Deployment, Pair, Server, Tenant, binary, eventually, on_sq
 const CLOSED: u16 = 0;
 /// Longer than any bound of the server's that is met here.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The last headers of a request.
 const END: &str = "Host: x\r\nConnection: close\r\n\r\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_requests_harm_nothing() {
     let (_deployment, mut server, tenant, client) = on_sqlite().await;
-    tokio::join!(heads(&server), frames(&server, &tenant), slow_clients(&server));
+    tokio::join!(heads(&server), frames(&server, &tenant), slow_clients(&server), slow_forms(&server));
     let listed = client.get(&format!("/v1/memory_stores/{}/memories", tenant.store_id)).await;
     assert_eq!(listed.json()["data"], json!([]));
     server.end().await;
@@ -57,7 +56,6 @@ async fn answered_one_of(server: &Server, bytes: impl AsRef<[u8]>, statuses: &[u
     assert!(statuses.contains(&status), "{:?} was answered {status}: {answer}", begin_of(bytes));
 }
 
-/// Malformed request heads.
 async fn heads(server: &Server) {
     for head in [
         "\r\n\r\n\0\0\0\0\r\n\r\n".to_owned(),
@@ -165,6 +163,22 @@ async fn slow_clients(server: &Server) {
     }
 }
 
+/// Clients that state the length of a form and send nothing leave its memory to others.
+async fn slow_forms(server: &Server) {
+    let of_length = |length: usize| {
+        let form = format!("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n");
+        format!("POST /console/sign-in HTTP/1.1\r\n{form}{END}")
+    };
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect(server).await;
+        stream.write_all(of_length(2_000_000).as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    let large = of_length(2_000_000) + &"x".repeat(2_000_000);
+    answered_one_of(server, large, &[403]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_connection_is_refused_except_for_health_probes() {
     let deployment = Deployment::new(Pair::Sqlite).await;
@@ -173,11 +187,20 @@ async fn excess_connection_is_refused_except_for_health_probes() {
     let config = config.replace("[server]\n", "[server]\nmax_connections = 4\n");
     let server = Server::start(ServerCommand::new(binary(), &config)).await;
     let mut held = Vec::new();
-    for _ in 0..4 {
+    let hold_another = async || {
         let mut stream = connect(&server).await;
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
-        held.push(stream);
+        let mut answer = [0; 1024];
+        let length = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // The server frees the place of a connection some time after its client saw the end.
+        // Until then the closed connection of `Server::start` still takes a place, and this
+        // connection can be beyond the limit: it is served as a health probe and closed.
+        (!answer.contains("connection: close")).then_some(stream)
+    };
+    while held.len() < 4 {
+        held.extend(hold_another().await);
     }
     let request = format!("GET /v1/memory_stores HTTP/1.1\r\nx-api-key: {}\r\n{END}", tenant.key);
     let (status, answer) = exchange(&server, request.as_bytes()).await;

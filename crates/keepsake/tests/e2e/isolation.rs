@@ -18,19 +18,24 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
 use reqwest::Method;
 
+use crate::api::support::STORES;
 use crate::support::client::send;
-use crate::support::{Deployment, Pair, Server, Tenant};
-use fixture::{NEVER, STORES, snapshot, unread};
+use crate::support::{Client, Deployment, Pair, Server, Tenant};
+use fixture::{NEVER, snapshot, unread};
 use sweep::Attacker;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn others_objects_are_as_if_they_never_existed_on_postgres_and_s3() {
-    run(Pair::PostgresS3).await;
+on_pairs! { run:
+    others_objects_are_as_if_they_never_existed_on_postgres_and_s3 on PostgresS3,
+    others_objects_are_as_if_they_never_existed_on_sqlite on Sqlite,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn others_objects_are_as_if_they_never_existed_on_sqlite() {
-    run(Pair::Sqlite).await;
+/// Carries out every operation that needs a credential, on objects whose texts have this label.
+pub(crate) async fn carry_out_every_operation(owner: &Client, label: &str) {
+    let document = owner.get("/openapi.json").await.json();
+    let operations: Vec<_> =
+        document::operations(&document).into_iter().filter(|operation| operation.needs_credential).collect();
+    let targets = sweep::targets(owner, label, &operations).await;
+    sweep::call_as_owner(owner, &targets).await;
 }
 
 /// A server with two tenants, and a key of the owner that is bound to one store.
@@ -43,10 +48,6 @@ struct Parties {
 }
 
 impl Parties {
-    async fn on(pair: Pair) -> Self {
-        Self::of(Deployment::new(pair).await).await
-    }
-
     async fn of(deployment: Deployment) -> Self {
         let provision = deployment.provision().await;
         let owner = provision.tenant(LimitOverrides::default()).await;
@@ -58,7 +59,8 @@ impl Parties {
 }
 
 async fn run(pair: Pair) {
-    let Parties { deployment, server, owner, stranger, bound } = Parties::on(pair).await;
+    let Parties { deployment, server, owner, stranger, bound } =
+        Parties::of(Deployment::new(pair).await).await;
     let owning = server.client(&owner);
     let document = owning.get("/openapi.json").await.json();
     document::assert_complete(&document);

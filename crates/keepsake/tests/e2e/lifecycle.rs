@@ -9,13 +9,12 @@ use serde_json::json;
 
 use crate::support::client::{ok, send, tool_calls, try_send};
 use crate::support::deployment::ServerConfig;
-use crate::support::server::started;
+use crate::support::server::{started, started_with};
 use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
 
 const WITHIN: Duration = Duration::from_secs(30);
 /// Clients that send one request after the other.
 const CLIENTS: usize = 4;
-/// How often a balancer asks whether a replica is ready.
 const PROBE_EACH: Duration = Duration::from_millis(100);
 
 pub(crate) async fn readiness(client: &Client) -> u16 {
@@ -52,11 +51,8 @@ async fn server_is_ready_on_a_newer_schema_and_not_on_an_older_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_server_is_not_ready_but_serves_and_closes_connections() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
     let config = ServerConfig { drain_seconds: 5, ..ServerConfig::default() };
-    let mut server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
+    let (_deployment, tenant, mut server, client) = started_with(Pair::Sqlite, &config).await;
     let view = json!({"command": "view", "path": "/memories"});
     let before = client.call(tenant.store_id, &view).await;
     assert_eq!((before.status, before.header("connection")), (200, ""));

@@ -3,39 +3,34 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::client::{send, tool_calls};
+use crate::isolation::carry_out_every_operation;
+use crate::support::client::{ok, send};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Tenant, secrets};
+use crate::support::server::started_with;
+use crate::support::{Client, Pair, secrets};
 
-/// Words of content and paths that no log may have.
+/// A word of content and paths that no log may have.
 const CONTENT: &str = "Zugspitze";
+/// A hash that no content has.
+const STALE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn finest_log_has_no_secret_content_or_path_on_postgres_and_s3() {
-    finest_log_is_clean(Pair::PostgresS3, "human").await;
+on_pairs! { finest_log_is_clean:
+    finest_log_has_no_secret_content_or_path_on_postgres_and_s3 on PostgresS3,
+    finest_log_has_no_secret_content_or_path_on_sqlite on Sqlite,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn finest_log_has_no_secret_content_or_path_on_sqlite() {
-    finest_log_is_clean(Pair::Sqlite, "json").await;
-}
-
-async fn finest_log_is_clean(pair: Pair, log_format: &'static str) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
+async fn finest_log_is_clean(pair: Pair) {
     // Keepsake's own lines at their finest, and others' as far as they may go.
+    let log_format = if pair.has_postgres() { "human" } else { "json" };
     let config = ServerConfig { log_filter: "trace", log_format, ..ServerConfig::default() };
-    let mut server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
-    use_memory_tool(&client, &tenant).await;
-    use_stores(&client, &tenant).await;
+    let (_deployment, tenant, mut server, client) = started_with(pair, &config).await;
+    carry_out_every_operation(&client, CONTENT).await;
     use_wrong_credentials(&client, &tenant.key).await;
-    let store = made(&client, "/v1/memory_stores", &json!({"name": CONTENT})).await;
-    use_memories(&client, &store).await;
-    use_history(&client, &store).await;
-    use_agent_tools(&client, &tool_calls(&store), "/memories").await;
-    use_search(&client, &store).await;
-    use_session(&client, &store).await;
+    let id = made(&client, "/v1/memory_stores", &json!({"name": CONTENT})).await;
+    let store = format!("/v1/memory_stores/{id}");
+    use_tools(&client, &format!("{store}/tool_calls"), &format!("/mcp/{id}"), "/memories").await;
+    use_session(&client, &id).await;
+    use_store(&client, &store).await;
     server.end().await;
 
     let log = server.output();
@@ -56,70 +51,8 @@ async fn finest_log_is_clean(pair: Pair, log_format: &'static str) {
     assert_eq!(log.contains("blob.put"), pair.has_s3());
 }
 
-/// Sends a request that must be answered with this status, so that its lines are in
-/// the log.
-async fn answered(client: &Client, request: (Method, &str), body: &Value, status: u16) -> Value {
-    let (method, path) = request;
-    let request = client.request(method, path);
-    let answer = send(if body.is_null() { request } else { request.json(body) }).await;
-    assert_eq!(answer.status, status, "{path} {body}: {}", answer.text);
-    answer.json()
-}
-
-async fn got(client: &Client, path: &str) -> Value {
-    answered(client, (Method::GET, path), &Value::Null, 200).await
-}
-
-async fn posted(client: &Client, path: &str, body: &Value) -> Value {
-    answered(client, (Method::POST, path), body, 200).await
-}
-
 async fn made(client: &Client, path: &str, body: &Value) -> String {
-    posted(client, path, body).await["id"].as_str().unwrap().to_owned()
-}
-
-async fn use_memory_tool(client: &Client, tenant: &Tenant) {
-    let file = format!("/memories/{CONTENT}.txt");
-    let moved = format!("/memories/{CONTENT}/moved.txt");
-    for input in [
-        json!({"command": "create", "path": file, "file_text": format!("{CONTENT}\n")}),
-        json!({"command": "create", "path": file, "file_text": CONTENT}),
-        json!({"command": "view", "path": file}),
-        json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": CONTENT}),
-        json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": "nul \u{0}"}),
-        json!({"command": "str_replace", "path": file, "old_str": "not there", "new_str": CONTENT}),
-        json!({"command": "rename", "old_path": file, "new_path": moved}),
-        json!({"command": "view", "path": format!("/memories/../{CONTENT}")}),
-        json!({"command": "delete", "path": format!("/memories/{CONTENT}")}),
-        json!({"command": CONTENT}),
-    ] {
-        client.tool(tenant, &input).await;
-    }
-}
-
-async fn use_stores(client: &Client, tenant: &Tenant) {
-    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-    let memory = json!({"path": format!("/{CONTENT}"), "content": CONTENT});
-    let erasure = json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{CONTENT}/")});
-    for (path, body) in [
-        ("/v1/memory_stores", json!({"name": CONTENT, "description": CONTENT})),
-        ("/v1/memory_stores", json!({"name": CONTENT, "other": CONTENT})),
-        (&memories, memory.clone()),
-        (&memories, memory),
-        ("/v1/api_keys", json!({"name": CONTENT, "scopes": ["memory:read"]})),
-        ("/v1/erasures", erasure),
-        ("/v1/erasures", json!({"store_metadata": {CONTENT: CONTENT}})),
-    ] {
-        let answer = client.post(path, &body).await;
-        if let Some(key) = answer.json()["api_key"].as_str() {
-            secrets::remember(key, "an API key");
-        }
-    }
-    for path in [format!("/v1/memory_stores/{CONTENT}"), format!("/v1/{CONTENT}?x-api-key={CONTENT}")] {
-        answered(client, (Method::GET, &path), &Value::Null, 404).await;
-    }
-    let broken = client.request(Method::POST, &tool_calls(tenant.store_id));
-    send(broken.header("content-type", "application/json").body(format!("{{\"{CONTENT}"))).await;
+    ok(&client.post(path, body).await)["id"].as_str().unwrap().to_owned()
 }
 
 async fn use_wrong_credentials(client: &Client, key: &str) {
@@ -131,65 +64,75 @@ async fn use_wrong_credentials(client: &Client, key: &str) {
     send(client.bare(Method::GET, "/v1/memory_stores/x").bearer_auth(key)).await;
 }
 
-/// Every change of a memory by its id, and every way of listing it, refusals among
-/// them.
-async fn use_memories(client: &Client, store: &str) {
-    let memories = format!("/v1/memory_stores/{store}/memories");
+/// The word wherever a request about a store may have it, refusals of each kind among them.
+async fn use_store(client: &Client, store: &str) {
+    let (memories, search) = (format!("{store}/memories"), format!("{store}/search?query={CONTENT}"));
     let memory = json!({"path": format!("/{CONTENT}/a.md"), "content": format!("{CONTENT} one")});
-    let id = made(client, &memories, &memory).await;
-    let at = format!("{memories}/{id}");
-    let zeros = "0".repeat(64);
-    let stale = json!({"type": "content_sha256", "content_sha256": zeros});
-    for (body, status) in [
-        (json!({"content": format!("{CONTENT} two")}), 200),
-        (json!({"path": format!("/{CONTENT}/b.md")}), 200),
-        (json!({"pinned": true}), 200),
-        (json!({"content": CONTENT, "precondition": stale}), 409),
-        (json!({"path": format!("/{CONTENT}//c.md")}), 400),
-        (json!({CONTENT: CONTENT}), 400),
+    let new = ok(&client.post(&memories, &memory).await);
+    let at = format!("{memories}/{}", new["id"].as_str().unwrap());
+    let version = format!("{store}/memory_versions/{}", new["memory_version_id"].as_str().unwrap());
+    assert_ne!(ok(&client.get(&search).await)["data"], json!([]), "the hit has no lines");
+    let stale = json!({"type": "content_sha256", "content_sha256": STALE});
+    let words = json!({CONTENT: CONTENT});
+    let gone = format!("{at}?expected_content_sha256={STALE}");
+    let (post, get, delete, none) = (Method::POST, Method::GET, Method::DELETE, Value::Null);
+    for (status, method, path, body) in [
+        (200, &post, "/v1/memory_stores", json!({"name": CONTENT, "description": CONTENT})),
+        (400, &post, "/v1/memory_stores", json!({"name": CONTENT, "other": CONTENT})),
+        (200, &post, store, json!({"name": CONTENT, "description": CONTENT, "metadata": words})),
+        (409, &post, &memories, memory),
+        (409, &post, &memories, json!({"path": format!("/{CONTENT}"), "content": ""})),
+        (200, &post, &at, json!({"content": format!("{CONTENT} two")})),
+        (200, &post, &at, json!({"path": format!("/{CONTENT}/b.md")})),
+        (409, &post, &at, json!({"content": CONTENT, "precondition": stale})),
+        (400, &post, &at, json!({"path": format!("/{CONTENT}//c.md")})),
+        (400, &post, &at, words.clone()),
+        (200, &post, &format!("{version}/redact"), json!({})),
+        (409, &post, &format!("{version}/restore"), json!({})),
+        (200, &get, &format!("{memories}?path_prefix=/{CONTENT}/&view=full"), none.clone()),
+        (400, &get, &format!("{memories}?path_prefix={CONTENT}"), none.clone()),
+        (200, &get, &format!("{search}&path_prefix=/{CONTENT}/"), none.clone()),
+        (400, &get, &format!("{search}&page=page_{CONTENT}"), none.clone()),
+        (400, &get, &format!("{search}&path_prefix={CONTENT}"), none.clone()),
+        (200, &get, &format!("/v1/sessions?agent_id={CONTENT}"), none.clone()),
+        (404, &get, &format!("/v1/memory_stores/{CONTENT}"), none.clone()),
+        (404, &get, &format!("/v1/{CONTENT}?x-api-key={CONTENT}"), none.clone()),
+        (409, &delete, &gone, none.clone()),
+        (200, &delete, &at, none),
     ] {
-        answered(client, (Method::PATCH, &at), &body, status).await;
+        let request = client.request(method.clone(), path);
+        let answer = send(if body.is_null() { request } else { request.json(&body) }).await;
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.text);
     }
-    let taken = json!({"path": format!("/{CONTENT}"), "content": ""});
-    answered(client, (Method::POST, &memories), &taken, 409).await;
-    let below = format!("?path_prefix=/{CONTENT}/&view=full");
-    for query in [below.as_str(), "?depth=1", "?limit=1", &format!("/{id}")] {
-        got(client, &format!("{memories}{query}")).await;
-    }
-    let wrong = format!("{memories}?path_prefix={CONTENT}");
-    let gone = format!("{at}?expected_content_sha256={zeros}");
-    for (method, path, status) in
-        [(Method::GET, wrong, 400), (Method::DELETE, gone, 409), (Method::DELETE, at, 200)]
-    {
-        answered(client, (method, &path), &Value::Null, status).await;
-    }
-    let edit = json!({"name": CONTENT, "description": CONTENT, "metadata": {CONTENT: CONTENT}});
-    answered(client, (Method::PATCH, &format!("/v1/memory_stores/{store}")), &edit, 200).await;
-}
-
-async fn use_history(client: &Client, store: &str) {
-    let versions = format!("/v1/memory_stores/{store}/memory_versions");
-    let listed = got(client, &format!("{versions}?view=full")).await;
-    let at = |operation: &str| {
-        let mut listed = listed["data"].as_array().unwrap().iter();
-        let version = listed.find(|version| version["operation"] == operation).unwrap();
-        format!("{versions}/{}", version["id"].as_str().unwrap())
-    };
-    got(client, &at("created")).await;
-    for (operation, change, status) in [
-        ("modified", "restore", 200),
-        ("deleted", "restore", 409),
-        ("created", "redact", 200),
-        ("created", "restore", 409),
-    ] {
-        let path = format!("{}/{change}", at(operation));
-        answered(client, (Method::POST, &path), &json!({}), status).await;
+    let below = json!({"memory_store_id": store.rsplit('/').next(), "path_prefix": format!("/{CONTENT}/")});
+    for erasure in [below, json!({"store_metadata": words})] {
+        made(client, "/v1/erasures", &erasure).await;
     }
 }
 
-/// Every agent tool below a root, with an error of each kind.
-async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
+async fn use_session(client: &Client, store_id: &str) {
+    let resource = json!({"type": "memory_store", "memory_store_id": store_id, "instructions": CONTENT});
+    let session = json!({
+        "agent": {"type": "agent", "id": CONTENT, "system": CONTENT}, "environment_id": CONTENT,
+        "title": CONTENT, "metadata": {CONTENT: CONTENT}, "vault_ids": [CONTENT], "resources": [resource],
+    });
+    let session = ok(&client.post("/v1/sessions", &session).await);
+    let token = session["token"].as_str().unwrap();
+    secrets::remember(token, "a session's token");
+    let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    ok(&client.post(&at, &json!({"title": format!("{CONTENT} again")})).await);
+    let instructions = json!({"instructions": format!("{CONTENT} again")});
+    ok(&client.post(&format!("{at}/resources/{store_id}"), &instructions).await);
+    let holder = client.with_key(token);
+    let root = format!("/memories/{}", CONTENT.to_lowercase());
+    use_tools(&holder, &format!("{at}/tool_calls"), "/mcp", &root).await;
+    ok(&holder.get(&format!("{at}/events")).await);
+}
+
+/// Every tool below a root with an error of each kind, as blocks and over MCP.
+async fn use_tools(client: &Client, calls: &str, mcp: &str, root: &str) {
     let file = format!("{root}/{CONTENT} tools.md");
+    let moved = format!("{root}/{CONTENT}/moved.md");
     let edit = |old: &str| json!({"path": file, "edits": [{"old_str": old, "new_str": CONTENT}]});
     let new = json!({"path": file, "content": CONTENT, "precondition": {"type": "not_exists"}});
     for (name, input) in [
@@ -204,75 +147,40 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
         ("memory_list", json!({"path_prefix": format!("{root}/{CONTENT}/none")})),
         ("memory_search", json!({"query": format!("{CONTENT} -x \"{CONTENT}\""), "path_prefix": root})),
         ("memory_delete", json!({"path": file})),
-        ("memory_delete", json!({"path": file})),
+        ("memory", json!({"command": "create", "path": file, "file_text": format!("{CONTENT}\n")})),
+        ("memory", json!({"command": "view", "path": file})),
+        ("memory", json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": CONTENT})),
+        ("memory", json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": "nul \u{0}"})),
+        ("memory", json!({"command": "str_replace", "path": file, "old_str": "none", "new_str": CONTENT})),
+        ("memory", json!({"command": "rename", "old_path": file, "new_path": moved})),
+        ("memory", json!({"command": "delete", "path": file})),
+        ("memory", json!({"command": CONTENT})),
         (CONTENT, json!({"path": CONTENT})),
     ] {
         let id = format!("toolu_{CONTENT}");
-        posted(client, calls, &json!({"type": "tool_use", "id": id, "name": name, "input": input})).await;
+        ok(&client.post(calls, &json!({"type": "tool_use", "id": id, "name": name, "input": input})).await);
+        ask(client, mcp, "tools/call", json!({"name": name, "arguments": input})).await;
     }
-}
-
-async fn use_search(client: &Client, store: &str) {
-    let search = format!("/v1/memory_stores/{store}/search?query={CONTENT}");
-    assert_ne!(got(client, &search).await["data"], json!([]), "the hit has no lines");
-    for (more, status) in [
-        (format!("&path_prefix=/{CONTENT}/"), 200),
-        (format!("&page=page_{CONTENT}"), 400),
-        (format!("&path_prefix={CONTENT}"), 400),
-    ] {
-        answered(client, (Method::GET, &format!("{search}{more}")), &Value::Null, status).await;
-    }
-}
-
-async fn use_session(client: &Client, store: &str) {
-    let resource = json!({"type": "memory_store", "memory_store_id": store, "instructions": CONTENT});
-    let session = json!({
-        "agent": {"type": "agent", "id": CONTENT, "system": CONTENT}, "environment_id": CONTENT,
-        "title": CONTENT, "metadata": {CONTENT: CONTENT}, "vault_ids": [CONTENT], "resources": [resource],
-    });
-    let session = posted(client, "/v1/sessions", &session).await;
-    let token = session["token"].as_str().unwrap();
-    secrets::remember(token, "a session's token");
-    let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
-    posted(client, &at, &json!({"title": format!("{CONTENT} again")})).await;
-    let instructions = json!({"instructions": format!("{CONTENT} again")});
-    posted(client, &format!("{at}/resources/{store}"), &instructions).await;
-    got(client, &format!("/v1/sessions?agent_id={CONTENT}")).await;
-    let holder = client.with_key(token);
-    let root = format!("/memories/{}", CONTENT.to_lowercase());
-    use_agent_tools(&holder, &format!("{at}/tool_calls"), &root).await;
-    got(&holder, &format!("{at}/events")).await;
-    use_mcp(&holder, "/mcp", &root).await;
-    use_mcp(client, &format!("/mcp/{store}"), "/memories").await;
-    posted(client, &format!("{at}/archive"), &json!({})).await;
-}
-
-async fn use_mcp(client: &Client, path: &str, root: &str) {
-    let file = format!("{root}/{CONTENT} mcp.md");
-    let uri = format!("memory://{}/{CONTENT}%20mcp.md", CONTENT.to_lowercase());
-    let prompt = json!({"name": "memory_protocol", "arguments": {"topic": CONTENT}});
-    let tool = |name: &str, input: Value| ("tools/call", json!({"name": name, "arguments": input}));
+    let slug = CONTENT.to_lowercase();
     for (method, params) in [
         ("tools/list", json!({})),
-        tool("memory_write", json!({"path": file, "content": CONTENT})),
-        tool("memory_search", json!({"query": CONTENT})),
-        tool("memory", json!({"command": "view", "path": file})),
-        tool("memory", json!({"command": CONTENT})),
-        tool(CONTENT, json!({CONTENT: CONTENT})),
         ("resources/list", json!({})),
-        ("resources/read", json!({"uri": uri})),
+        ("resources/read", json!({"uri": format!("memory://{slug}/{CONTENT}/moved.md")})),
         ("resources/read", json!({"uri": format!("memory://{CONTENT}/none")})),
-        ("prompts/get", prompt),
+        ("prompts/get", json!({"name": "memory_protocol", "arguments": {"topic": CONTENT}})),
         ("prompts/get", json!({"name": CONTENT})),
         (CONTENT, json!({CONTENT: CONTENT})),
-        tool("memory_delete", json!({"path": file})),
     ] {
-        let message = json!({"jsonrpc": "2.0", "id": CONTENT, "method": method, "params": params});
-        let request = client.request(Method::POST, path).json(&message);
-        let answer = send(request.header("accept", "application/json, text/event-stream")).await;
-        assert!(answer.text.contains("jsonrpc"), "{message}: {}", answer.text);
+        ask(client, mcp, method, params).await;
     }
-    let broken = client.request(Method::POST, path).header("content-type", "application/json");
-    let broken = broken.header("accept", "application/json, text/event-stream");
-    send(broken.body(format!("{{\"{CONTENT}"))).await;
+    for path in [calls, mcp] {
+        let broken = client.request(Method::POST, path).header("content-type", "application/json");
+        send(broken.body(format!("{{\"{CONTENT}"))).await;
+    }
+}
+
+async fn ask(client: &Client, mcp: &str, method: &str, params: Value) {
+    let message = json!({"jsonrpc": "2.0", "id": CONTENT, "method": method, "params": params});
+    let answer = client.post(mcp, &message).await;
+    assert!(answer.text.contains("jsonrpc"), "{message}: {}", answer.text);
 }

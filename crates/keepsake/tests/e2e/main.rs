@@ -28,7 +28,6 @@ mod clock_steps;
 mod commands;
 mod conformance;
 mod console;
-mod credentials;
 mod dashboard;
 mod database_faults;
 mod dev_mode;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::support::client::send;
+use crate::api::support::Store;
+use crate::support::client::{ok, send};
 use crate::support::command::{keepsake, start_keepsake};
 use crate::support::deployment::ServerConfig;
 use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
@@ -17,10 +18,6 @@ struct Place<'a> {
     key: &'a str,
     root: &'a str,
     slug: &'a str,
-}
-
-fn by_url(url: String) -> (&'static str, String) {
-    ("KEEPSAKE_MCP_URL", url)
 }
 
 fn by_command(arguments: &[&str]) -> (&'static str, String) {
@@ -56,11 +53,11 @@ impl Place<'_> {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_served_over_http() {
     let (_deployment, server, tenant, client) = on_sqlite().await;
-    let of_store = by_url(format!("{}/mcp/{}", server.url(), tenant.store_id));
+    let of_store = ("KEEPSAKE_MCP_URL", format!("{}/mcp/{}", server.url(), tenant.store_id));
     Place { reached: of_store, key: &tenant.key, root: "/memories", slug: "notes" }.suites().await;
 
     let (_, token) = session(&client, &[(&tenant.store_id.to_string(), "read_write")]).await;
-    let of_session = by_url(format!("{}/mcp", server.url()));
+    let of_session = ("KEEPSAKE_MCP_URL", format!("{}/mcp", server.url()));
     Place { reached: of_session, key: &token, root: "/memories/notes", slug: "notes" }.suites().await;
 }
 
@@ -87,15 +84,12 @@ async fn session(client: &Client, stores: &[(&str, &str)]) -> (String, String) {
     let resource = |(store, access): &(&str, &str)| json!({"type": "memory_store", "memory_store_id": store, "access": access});
     let resources: Vec<_> = stores.iter().map(resource).collect();
     let body = json!({"agent": "agent_1", "environment_id": "env_1", "resources": resources});
-    let answer = client.post("/v1/sessions", &body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    let made = answer.json();
+    let made = ok(&client.post("/v1/sessions", &body).await);
     let token = made["token"].as_str().unwrap().to_owned();
     secrets::remember(&token, "a session's token");
     (made["id"].as_str().unwrap().to_owned(), token)
 }
 
-/// Sends a minimal MCP request.
 async fn ask(client: &Client, token: &str, path: &str, method: &str, params: Value) -> Answer {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     send(client.bare(Method::POST, path).bearer_auth(token).json(&message)).await
@@ -103,21 +97,16 @@ async fn ask(client: &Client, token: &str, path: &str, method: &str, params: Val
 
 async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Value {
     let params = json!({"name": tool, "arguments": arguments});
-    let answer = ask(client, token, "/mcp", "tools/call", params).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()["result"].clone()
+    ok(&ask(client, token, "/mcp", "tools/call", params).await)["result"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_sees_only_its_stores_and_writes_with_write_access() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
     let notes = tenant.store_id.to_string();
-    let handbook = client.post("/v1/memory_stores", &json!({"name": "notes"})).await.json();
-    let handbook = handbook["id"].as_str().unwrap();
-    let rule = json!({"path": "/rules.md", "content": "# Rules for tea"});
-    let made = client.post(&format!("/v1/memory_stores/{handbook}/memories"), &rule).await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    let (session_id, token) = session(&client, &[(&notes, "read_write"), (handbook, "read_only")]).await;
+    let handbook = Store::make(&client, "notes").await;
+    handbook.create("/rules.md", "# Rules for tea").await;
+    let (session_id, token) = session(&client, &[(&notes, "read_write"), (&handbook.id, "read_only")]).await;
 
     let listed = call(&client, &token, "memory_list", json!({})).await;
     let mounts = json!([
@@ -138,8 +127,7 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
 
     // The session's events have the calls without their content.
-    let events = format!("/v1/sessions/{session_id}/events");
-    let events = client.get(&events).await.json();
+    let events = client.get(&format!("/v1/sessions/{session_id}/events")).await.json();
     let events = events["data"].as_array().unwrap().iter();
     let names: Vec<_> = events.map(|event| event["name"].clone()).collect();
     assert_eq!(names, ["memory_list", "memory_append"]);
@@ -147,16 +135,12 @@ async fn session_sees_only_its_stores_and_writes_with_write_access() {
     paths_lead_to_mounts(&client, &token).await;
 
     // A key must name a store, and a missing scope is a protocol error.
-    let draft = json!({"name": "reader", "scopes": ["memory:read"]});
-    let reader = client.post("/v1/api_keys", &draft).await.json()["api_key"].as_str().unwrap().to_owned();
-    secrets::remember(&reader, "an API key");
+    let (reader, _) = client.new_key(&["memory:read"]).await;
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});
     let unnamed = ask(&client, &reader, "/mcp", "tools/call", params.clone()).await;
     assert_eq!(unnamed.status, 400, "{}", unnamed.text);
-    let told = ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await;
-    assert_eq!(told.status, 200);
-    let error = told.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(error.contains("memory:write"), "{error}");
+    let told = ok(&ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await);
+    assert!(told["error"]["message"].as_str().unwrap().contains("memory:write"), "{told}");
 }
 
 async fn paths_lead_to_mounts(client: &Client, token: &str) {
@@ -194,6 +178,40 @@ async fn paths_lead_to_mounts(client: &Client, token: &str) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_are_within_the_view_limit_and_can_be_read_to_their_end() {
+    let (_deployment, _server, tenant, client) = on_sqlite().await;
+    let (mcp, store) = (format!("/mcp/{}", tenant.store_id), Store::of(&client, &tenant));
+    let asked = async |method: &str, params: Value| {
+        ask(&client, &tenant.key, &mcp, method, params).await.json()["result"].clone()
+    };
+    let text = "é\n".repeat(20_000);
+    let long_names = (0..12).map(|number| format!("/{number}{}", "é".repeat(450)));
+    for path in long_names.chain(["/long.md".to_owned()]) {
+        store.create(&path, &text).await;
+    }
+    let (mut listed, mut cursor) = (0, Value::Null);
+    loop {
+        let page = asked("resources/list", json!({"cursor": cursor})).await;
+        assert!(page.to_string().chars().count() <= 16_000);
+        listed += page["resources"].as_array().unwrap().len();
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(listed, 13);
+    let (mut read, mut uri) = (String::new(), json!("memory://notes/long.md"));
+    while uri.is_string() {
+        let contents = asked("resources/read", json!({"uri": uri})).await["contents"].clone();
+        let texts = contents.as_array().unwrap().iter().map(|content| content["text"].as_str().unwrap());
+        assert!(texts.map(|text| text.chars().count()).sum::<usize>() <= 16_000);
+        read.push_str(contents[0]["text"].as_str().unwrap());
+        uri = contents[1]["uri"].clone();
+    }
+    assert!(read == text, "{} of {} bytes", read.len(), text.len());
+}
+
 /// Messages that cannot be served, each with the code and the cause in the answer.
 const UNSERVED: [(&[u8], i64, &str); 13] = [
     (b"not JSON", -32_700, "expected ident"),
@@ -222,8 +240,10 @@ async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
     let variables = [("KEEPSAKE_API_KEY", tenant.key.as_str())];
     let ping = |id: Value| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
     let reply = |id: Value| json!({"jsonrpc": "2.0", "id": id, "result": {}});
-    let batch =
-        json!([ping(json!(1)), {"jsonrpc": "2.0", "method": "notifications/initialized"}, ping(json!("b"))]);
+    let notification = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let initialize = json!({"jsonrpc": "2.0", "id": 2, "method": "initialize"});
+    let (first, last) = (ping(json!(1)), ping(json!("b")));
+    let batch = format!(r#"[{first}, {{"id": 1e999}}, {initialize}, {notification}, {last}]"#);
     for mut process in [
         start_keepsake(&["mcp", "--url", &server.url(), "--store", &store], &variables),
         start_keepsake(&["mcp", "--data", folder.path().to_str().unwrap()], &[]),
@@ -244,8 +264,22 @@ async fn message_that_cannot_be_served_is_answered_and_the_next_is_served() {
             assert_eq!(error["code"], code, "{error}");
             assert!(error["message"].as_str().unwrap().contains(cause), "{error}");
         }
-        let answered = both(batch.to_string().as_bytes()).await;
-        assert_eq!(answered, json!([reply(json!(1)), reply(json!("b"))]));
+        // A message that cannot be served does not affect the other messages of its batch.
+        let answered = both(batch.as_bytes()).await;
+        assert_eq!([&answered[0], &answered[3]], [&reply(json!(1)), &reply(json!("b"))]);
+        assert_eq!((&answered[1]["error"]["code"], &answered[2]["id"]), (&json!(-32_700), &json!(2)));
+        assert!(answered[2]["error"]["message"].as_str().unwrap().contains("`initialize`"), "{answered}");
+        // Nothing else was written, and the end of the input ends it.
+        drop(stdin);
+        assert_eq!(lines.next_line().await.unwrap(), None);
+        assert!(process.wait().await.unwrap().success());
+    }
+    // A bridge without a credential, or with a folder beside it, says why.
+    let bridge = ["mcp", "--url", "http://127.0.0.1:1"];
+    let with_folder = [bridge.as_slice(), &["--data", "x"]].concat();
+    for (arguments, why) in [(&bridge[..], "KEEPSAKE_API_KEY"), (&with_folder[..], "cannot be used with")] {
+        let run = keepsake(arguments).await;
+        assert!(run.code != Some(0) && run.stderr.contains(why), "{run:?}");
     }
 }
 
@@ -277,37 +311,5 @@ async fn pages_of_allowed_origins_may_call() {
                 assert_eq!(names, "x-api-key,mcp-protocol-version");
             }
         }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn only_the_protocol_is_written_to_stdout() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut process = start_keepsake(&["mcp", "--data", folder.path().to_str().unwrap()], &[]);
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
-    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    let listing = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
-    let mut stdin = process.stdin.take().unwrap();
-    for message in [&initialize, &initialized, &listing] {
-        stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
-    }
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    for id in [1, 2] {
-        let line = lines.next_line().await.unwrap().unwrap();
-        let answer: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(answer["id"], id, "{line}");
-    }
-    drop(stdin);
-    assert_eq!(lines.next_line().await.unwrap(), None);
-    let output = process.wait_with_output().await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-
-    // A bridge without a credential, or with a folder beside it, says why.
-    let bridge = ["mcp", "--url", "http://127.0.0.1:1"];
-    let with_folder = [bridge.as_slice(), &["--data", "x"]].concat();
-    for (arguments, why) in [(&bridge[..], "KEEPSAKE_API_KEY"), (&with_folder[..], "cannot be used with")] {
-        let run = keepsake(arguments).await;
-        assert!(run.code != Some(0) && run.stderr.contains(why), "{run:?}");
     }
 }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::support::client::ok;
 use crate::support::script::{self, SCHEMATHESIS};
-use crate::support::{Client, Deployment, Pair, Server, Tenant, secrets};
+use crate::support::{Client, Server, Tenant, on_sqlite, secrets};
 
 /// The seed of the generated requests; another seed tests others.
 const SEED: &str = "20260722";
@@ -29,12 +30,10 @@ const END_OF_KEYS: &str = "POST /v1/api_keys/{api_key_id}/revoke";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_as_the_document_says() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
+    let (_deployment, server, tenant, client) = on_sqlite().await;
 
     // With existing ids, so that most requests are not refused early.
-    let configuration = with_ids(&server.client(&tenant), &tenant).await;
+    let configuration = with_ids(&client, &tenant).await;
     let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
     for operation in ENDS {
         arguments.extend(["--exclude-name", operation]);
@@ -73,16 +72,16 @@ async fn with_ids(client: &Client, tenant: &Tenant) -> String {
     let store = tenant.store_id.to_string();
     let new = json!({"agent": "a", "environment_id": "e",
         "resources": [{"type": "memory_store", "memory_store_id": store}]});
-    let session = made(client, "/v1/sessions", &new).await;
+    let session = ok(&client.post("/v1/sessions", &new).await);
     secrets::remember(&text(&session, "token"), "a session's token");
     let (mut ids_of_memories, mut ids_of_versions) = (Vec::new(), Vec::new());
     for n in 0..12 {
         let memories = format!("/v1/memory_stores/{store}/memories");
         let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
-        let memory = made(client, &memories, &body).await;
+        let memory = ok(&client.post(&memories, &body).await);
         let memory_id = text(&memory, "id");
         let body = json!({"content": format!("second of {n}\n")});
-        let edited = made(client, &format!("{memories}/{memory_id}"), &body).await;
+        let edited = ok(&client.post(&format!("{memories}/{memory_id}"), &body).await);
         ids_of_memories.push(memory_id);
         ids_of_versions.extend([&memory, &edited].map(|memory| text(memory, "memory_version_id")));
     }
@@ -98,12 +97,6 @@ async fn with_ids(client: &Client, tenant: &Tenant) -> String {
     let parameters = dictionaries
         .map(|(name, _)| format!("\"path.{name}\" = {{ dictionary = \"{name}\", probability = 0.9 }}\n"));
     format!("[dictionaries]\n{}[parameters]\n{}", lists.concat(), parameters.concat())
-}
-
-async fn made(client: &Client, path: &str, body: &Value) -> Value {
-    let answer = client.post(path, body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()
 }
 
 fn text(object: &Value, field: &str) -> String {

@@ -10,19 +10,21 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::jobs::{DeleteTenants, RunRequest};
+use keepsake_testkit::keepsake_server::free_port;
 use reqwest::Method;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
-use crate::support::client::send;
+use crate::api::support::{STORES, Store, delete};
+use crate::support::client::{ok, send};
 use crate::support::deployment::ServerConfig;
+use crate::support::server::started_with;
 use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
 
 const TENANTS: &str = "/admin/v1/tenants";
-const STORES: &str = "/v1/memory_stores";
 /// The time until suspensions, revocations and deletions take effect.
 const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// The operator's side of a deployment.
 pub(crate) struct Operator {
     pub(crate) token: String,
     pub(crate) url: String,
@@ -32,8 +34,11 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn new() -> Self {
-        let (config, url, token) = ServerConfig::operated();
-        Self { token, url, config }
+        let token = format!("operator-{}", Uuid::new_v4().simple());
+        secrets::remember(&token, "the operator's token");
+        let port = free_port();
+        let config = ServerConfig { operator: Some((port, token.clone())), ..ServerConfig::default() };
+        Self { token, url: format!("http://127.0.0.1:{port}"), config }
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
@@ -63,11 +68,6 @@ impl Operator {
     }
 }
 
-fn ok(answer: &Answer) -> Value {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()
-}
-
 fn refused(answer: &Answer, status: u16, kind: &str) -> String {
     assert_eq!(answer.status, status, "{}", answer.text);
     let body = answer.json();
@@ -87,20 +87,18 @@ fn remembered(key: &Value) -> String {
     secret
 }
 
-/// Polls until a client's requests have this status.
 async fn is_felt(what: &str, client: &Client, status: u16) {
     let answered = async || client.get(STORES).await.status == status;
     eventually(what, TAKES_EFFECT_WITHIN, answered).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn deleted_tenant_leaves_nothing() {
-    for pair in [Pair::PostgresS3, Pair::Postgres, Pair::Sqlite] {
-        deleted_tenant_leaves_nothing_on(pair).await;
-    }
+on_pairs! { deleted_tenant_leaves_nothing:
+    deleted_tenant_leaves_nothing_on_postgres_and_s3 on PostgresS3,
+    deleted_tenant_leaves_nothing_on_postgres on Postgres,
+    deleted_tenant_leaves_nothing_on_sqlite on Sqlite,
 }
 
-async fn deleted_tenant_leaves_nothing_on(pair: Pair) {
+async fn deleted_tenant_leaves_nothing(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let operator = Operator::new();
     let mut server = deployment.start_with(&operator.config).await;
@@ -147,7 +145,7 @@ async fn tenant_with_a_life(operator: &Operator, server: &Server) -> (String, Cl
     let written = write(&client).await;
     // A deleted store is counted no longer.
     let deleted = write(&client).await;
-    ok(&send(client.request(Method::DELETE, &format!("{STORES}/{deleted}"))).await);
+    ok(&delete(&client, &format!("{STORES}/{deleted}")).await);
     let usage = operator.get(&format!("{path}/usage")).await;
     let names =
         ["memory_stores", "memories", "content_bytes", "memory_versions", "version_bytes", "api_keys"];
@@ -189,18 +187,13 @@ async fn assert_is_deleted_once(operator: &Operator, path: &str, deletion: &Valu
 
 /// Two memories of three versions in a new store, which is answered.
 async fn write(client: &Client) -> String {
-    let store = text(&ok(&client.post(STORES, &json!({"name": "notes"})).await)["id"]);
-    let memories = format!("{STORES}/{store}/memories");
-    let create =
-        async |path: &str| ok(&client.post(&memories, &json!({"path": path, "content": "12345"})).await);
-    create("/a").await;
-    let memory = create("/b").await;
-    let edit = json!({"content": "1234567890"});
-    ok(&client.post(&format!("{memories}/{}", text(&memory["id"])), &edit).await);
-    store
+    let store = Store::make(client, "notes").await;
+    store.create("/a", "12345").await;
+    let memory = store.create("/b", "12345").await;
+    store.update(&memory, &json!({"content": "1234567890"})).await;
+    store.id
 }
 
-/// Runs the job that deletes tenants as the hours go by.
 async fn remove_as_hours_go_by(deployment: &Deployment) {
     // Later than a slot that the server's own worker may have run.
     let worker = deployment.worker_ahead(Duration::from_mins(5)).await;
@@ -231,12 +224,9 @@ async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn public_and_operator_listeners_accept_only_their_own_credentials() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
     let operator = Operator::new();
-    let server = deployment.start_with(&operator.config).await;
+    let (_deployment, tenant, _server, public) = started_with(Pair::Sqlite, &operator.config).await;
     let admin = Client::new(&operator.url, &tenant.key);
-    let public = server.client(&tenant);
     let wrong = format!("{}y", operator.token);
     secrets::remember(&wrong, "a wrong token");
     let basic = format!("Basic {}", operator.token);
@@ -278,45 +268,12 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn suspension_takes_effect_on_another_replica() {
-    let deployment = Deployment::new(Pair::Postgres).await;
-    let tenant = deployment.tenant().await;
-    let operator = Operator::new();
-    let _here = deployment.start_with(&operator.config).await;
-    let there = deployment.start().await;
-    let client = there.client(&tenant);
-    is_felt("the start", &client, 200).await;
-    let path = format!("{TENANTS}/{}", tenant.id);
-    let keys = format!("{path}/api_keys");
-    let new_key = json!({"name": "more", "scopes": ["memory:read", "keys:admin"]});
-    let maker = operator.post(&keys, &new_key).await;
-    let by_maker = client.with_key(&remembered(&maker));
-    is_felt("the new key", &by_maker, 200).await;
-    // Also a replica that still takes a credential for good makes no key for it.
-    let made_no_key = async |client: &Client| {
-        let refused_key = client.post("/v1/api_keys", &new_key).await;
-        refused(&refused_key, 401, "authentication_error");
-        let listed = operator.get(&format!("{keys}?limit=100")).await;
-        assert_eq!(listed["data"].as_array().unwrap().len(), 2);
-    };
-    operator.post(&format!("{keys}/{}/revoke", text(&maker["id"])), &json!({})).await;
-    made_no_key(&by_maker).await;
-    operator.post(&format!("{path}/suspend"), &json!({})).await;
-    made_no_key(&client).await;
-    is_felt("the suspension", &client, 401).await;
-    let message = refused(&client.get(STORES).await, 401, "authentication_error");
-    assert!(message.contains("suspended"), "{message}");
+on_pairs! { racing_requests_make_one_tenant_and_lose_no_change:
+    racing_requests_make_one_tenant_and_lose_no_change_on_postgres on Postgres,
+    racing_requests_make_one_tenant_and_lose_no_change_on_sqlite on Sqlite,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_that_race_make_one_tenant_and_lose_no_change() {
-    for pair in [Pair::Postgres, Pair::Sqlite] {
-        requests_race_on(pair).await;
-    }
-}
-
-async fn requests_race_on(pair: Pair) {
+async fn racing_requests_make_one_tenant_and_lose_no_change(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let operator = Operator::new();
     let _server = deployment.start_with(&operator.config).await;

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use keepsake_core::BlobKey;
 use keepsake_engine::jobs::{DrainDeletions, RunRequest, SweepBlobs};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::client::{tool_calls, try_send};
-use crate::support::command::keepsake;
 use crate::support::history::{Database, orphans};
 use crate::support::server::started;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually};
@@ -88,18 +86,16 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     }
     server.end().await;
 
-    let left = orphans_of(&deployment, &tenant, &database).await;
+    let left = orphans(&deployment, &tenant, &database).await;
     // The first kill leaves one; content in the index comes with its row.
     assert_eq!(left.is_empty(), !pair.has_s3(), "{left:?}");
     database.close().await;
-    let config = server.config_file();
-    let verify = ["verify", "--config", config.to_str().unwrap()];
-    keepsake(&verify).await.ok();
+    server.beside("verify").await.ok();
     sweep(&deployment, left.len()).await;
     let database = deployment.database().await;
-    assert_eq!(orphans_of(&deployment, &tenant, &database).await, []);
+    assert_eq!(orphans(&deployment, &tenant, &database).await, []);
     database.close().await;
-    keepsake(&verify).await.ok();
+    server.beside("verify").await.ok();
 }
 
 /// The blob is there, and the commit waits for a lock: killed between both.
@@ -125,7 +121,6 @@ async fn kill_between_put_and_commit(
     server.restart().await;
 }
 
-/// Sends a call to a server that may die.
 fn send(client: &Client, tenant: &Tenant, input: &Value) -> JoinHandle<reqwest::Result<Answer>> {
     let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(input);
     tokio::spawn(try_send(request))
@@ -160,11 +155,6 @@ async fn write_until_the_kill(client: Client, tenant: Tenant, round: usize, writ
         }
     }
     unreachable!("the server dies before the numbers end")
-}
-
-async fn orphans_of(deployment: &Deployment, tenant: &Tenant, database: &Database) -> Vec<BlobKey> {
-    let versions = database.versions(tenant.store_id).await;
-    orphans(deployment, tenant.id, &versions).await
 }
 
 /// Runs the jobs two days on, when every blob is older than a request.

@@ -7,11 +7,10 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::json;
 
-use crate::support::client::ok;
+use crate::api::support::{STORES, Store};
 use crate::support::deployment::ServerConfig;
+use crate::support::server::started_with;
 use crate::support::{Answer, Client, Deployment, Pair, eventually};
-
-const STORES: &str = "/v1/memory_stores";
 
 fn rate(requests_per_second: u64, request_burst: u64) -> LimitOverrides {
     LimitOverrides {
@@ -29,17 +28,10 @@ async fn ask(client: &Client, times: usize) -> Vec<Answer> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn default_rates_admit_256_simultaneous_uploads() {
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
     let config = ServerConfig { more: String::new(), ..ServerConfig::default() };
-    let server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
-    let memories = format!("{STORES}/{}/memories", tenant.store_id);
-    let uploads = (0..256)
-        .map(async |n| client.post(&memories, &json!({"path": format!("/{n}"), "content": "x"})).await);
-    for answer in join_all(uploads).await {
-        ok(&answer);
-    }
+    let (_deployment, tenant, _server, client) = started_with(Pair::PostgresS3, &config).await;
+    let store = Store::of(&client, &tenant);
+    join_all((0..256).map(async |n| store.create(&format!("/{n}"), "x").await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,6 @@ use crate::dev_mode::dev_command;
 use crate::support::script::{self, FakeModel};
 use crate::support::{Deployment, Pair, Server, binary, repository};
 
-/// The blocks of a page: the language of each, and its text.
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();

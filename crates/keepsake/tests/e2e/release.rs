@@ -18,7 +18,6 @@ async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
     std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap()
 }
 
-/// Tests the release in a folder; the command has not run.
 fn smoke(tree: &Path, folder: &Path, public_key: &Path) -> Command {
     let mut smoke = tool(tree, "smoke");
     smoke.arg(folder).arg("--public-key").arg(public_key);

@@ -66,7 +66,6 @@ async fn jobs_run_by_hand() {
     assert_eq!(fields, [json!("done"), json!(true), json!("operator")], "{dry}");
     assert!(job("run prune").await.ok().contains("idempotency_records=0"));
     job("run make-coffee").await.ends(3, "the job was not found");
-    job("history make-coffee").await.ends(3, "the job was not found");
     job("run drain-deletions --dry-run").await.ends(1, "`dry_run` must not be true");
 
     let run = async |job: &str, body: Option<&Value>| {

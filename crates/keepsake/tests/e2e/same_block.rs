@@ -4,24 +4,22 @@ use futures::future::join_all;
 use keepsake_core::ContentHash;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Deployment, Pair, Tenant, on_sqlite};
+use crate::api::support::Store;
+use crate::support::server::started;
+use crate::support::{Client, Pair, Tenant};
 
 const SENDERS: usize = 8;
 const ROUNDS: usize = 5;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn same_block_sent_to_two_servers_at_once_takes_effect_once() {
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let servers = [deployment.start().await, deployment.start().await];
-    let clients = servers.each_ref().map(|server| server.client(&tenant));
-    every_command_takes_effect_once(&clients, &tenant).await;
+on_pairs! { same_block_sent_at_once_takes_effect_once:
+    same_block_sent_to_two_servers_at_once_takes_effect_once on PostgresS3,
+    same_block_sent_to_a_server_on_sqlite_at_once_takes_effect_once on Sqlite,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn same_block_sent_to_a_server_on_sqlite_at_once_takes_effect_once() {
-    let (_deployment, _server, tenant, client) = on_sqlite().await;
-    every_command_takes_effect_once(&[client], &tenant).await;
+async fn same_block_sent_at_once_takes_effect_once(pair: Pair) {
+    let (deployment, tenant, server, client) = started(pair).await;
+    let second = if pair.has_postgres() { deployment.start().await } else { server };
+    every_command_takes_effect_once(&[client, second.client(&tenant)], &tenant).await;
 }
 
 async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
@@ -49,10 +47,8 @@ async fn every_command_takes_effect_once(clients: &[Client], tenant: &Tenant) {
         assert_eq!(answer["is_error"], false, "{answer}");
         assert_ne!(answer["content"], appended["content"]);
     }
-    let versions = format!("/v1/memory_stores/{}/memory_versions?limit=100", tenant.store_id);
-    let listed = clients[0].get(&versions).await.json();
-    let oldest_first = listed["data"].as_array().unwrap().iter().rev();
-    let operations: Vec<_> = oldest_first.map(|version| version["operation"].clone()).collect();
+    let history = Store::of(&clients[0], tenant).history().await;
+    let operations: Vec<_> = history.iter().rev().map(|version| version["operation"].clone()).collect();
     let round = "created modified modified modified deleted created modified modified deleted created";
     assert_eq!(operations, round.split(' ').collect::<Vec<_>>().repeat(ROUNDS));
 }

@@ -2,38 +2,27 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Deployment, Pair, Tenant, on_sqlite};
+use crate::api::support::Store;
+use crate::support::client::{ok, page_of};
+use crate::support::server::started;
+use crate::support::{Client, Pair, Tenant, on_sqlite};
 
 fn search_path(tenant: &Tenant, query: &str, rest: &str) -> String {
-    let query: Vec<_> = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    format!("/v1/memory_stores/{}/search?query={}{rest}", tenant.store_id, query.concat())
-}
-
-async fn page(client: &Client, path: &str) -> Value {
-    let answer = client.get(path).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    answer.json()
+    format!("/v1/memory_stores/{}/search?query={query}{rest}", tenant.store_id)
 }
 
 async fn hits(client: &Client, tenant: &Tenant, query: &str) -> Vec<Value> {
-    page(client, &search_path(tenant, query, "")).await["data"].as_array().unwrap().clone()
-}
-
-async fn create(client: &Client, store_id: &str, path: &str, content: &str) {
-    let memories = format!("/v1/memory_stores/{store_id}/memories");
-    let made = client.post(&memories, &json!({"path": path, "content": content})).await;
-    assert_eq!(made.status, 200, "{}", made.text);
+    page_of(&client.get(&search_path(tenant, query, "")).await).0
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_are_found_at_once_on_another_replica() {
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let servers = [deployment.start().await, deployment.start().await];
-    let [one, other] = servers.each_ref().map(|server| server.client(&tenant));
+    let (deployment, tenant, _server, one) = started(Pair::PostgresS3).await;
+    let second = deployment.start().await;
+    let other = second.client(&tenant);
     // As many words as a memory can have.
     let words: Vec<_> = (0..14_600).map(|number| format!("w{number:05}")).collect();
-    create(&one, &tenant.store_id.to_string(), "/large.md", &words.join(" ")).await;
+    Store::of(&one, &tenant).create("/large.md", &words.join(" ")).await;
     assert_eq!(hits(&other, &tenant, "w14599").await[0]["path"], "/large.md");
     for round in 0..20 {
         let path = format!("/memories/{round}.txt");
@@ -51,9 +40,9 @@ async fn answers_and_refusals_are_those_of_the_document() {
     let deploy = "# Deploys\n\nWe deployed on Tuesday.\nThe retry_count of HTTPServer is 5.\n";
     let notes = "Nobody deploys on Fridays. ⟦odd⟧ marks and `a.b.c`.\n";
     for (path, content) in [("/projects/deploy.md", deploy), ("/projects/notes.md", notes)] {
-        create(&client, &tenant.store_id.to_string(), path, content).await;
+        Store::of(&client, &tenant).create(path, content).await;
     }
-    let answer = page(&client, &search_path(&tenant, "retry_count", "")).await;
+    let answer = ok(&client.get(&search_path(&tenant, "retry_count", "")).await);
     let hit = &answer["data"][0];
     assert_eq!((&hit["type"], &hit["line"]), (&json!("memory_search_hit"), &json!(4)));
     assert_eq!(hit["memory_store_id"], tenant.store_id.to_string());
@@ -62,7 +51,7 @@ async fn answers_and_refusals_are_those_of_the_document() {
     let odd = hits(&client, &tenant, "odd").await;
     assert_eq!(odd[0]["snippet"], notes);
 
-    let first = page(&client, &search_path(&tenant, "deploy", "&limit=1")).await;
+    let first = ok(&client.get(&search_path(&tenant, "deploy", "&limit=1")).await);
     let next = first["next_page"].as_str().unwrap();
     let elsewhere = format!("&path_prefix=/projects/&page={next}");
     for (path, field) in [
@@ -82,31 +71,19 @@ async fn answers_and_refusals_are_those_of_the_document() {
     }
 }
 
-/// The hits of all pages.
-async fn all_hits(client: &Client, path: &str) -> Vec<Value> {
-    let (mut hits, mut next) = (Vec::new(), String::new());
-    loop {
-        let answer = page(client, &format!("{path}{next}")).await;
-        hits.extend(answer["data"].as_array().unwrap().clone());
-        match answer["next_page"].as_str() {
-            Some(page) => next = format!("&page={page}"),
-            None => return hits,
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_any_size_have_the_same_hits_and_ties_are_ordered_by_store_and_path() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
     let mut stores = vec![tenant.store_id.to_string(), new_store(&client).await, new_store(&client).await];
     for store in &stores {
+        let store = Store::new(&client, store);
         for (path, times) in [("/y", 0), ("/z", 0), ("/x", 1), ("/w", 2), ("/v", 3)] {
-            create(&client, store, path, &format!("tea{}", " and cake".repeat(times))).await;
+            store.create(path, &format!("tea{}", " and cake".repeat(times))).await;
         }
     }
     let place =
         |hit: &Value| ["memory_store_id", "path"].map(|field| hit[field].as_str().unwrap().to_owned());
-    let whole = all_hits(&client, "/v1/search?query=tea&limit=50").await;
+    let whole = client.all("/v1/search?query=tea&limit=50").await;
     assert_eq!(whole.len(), 15, "{whole:?}");
     for pair in whole.windows(2) {
         let [higher, lower] = [&pair[0], &pair[1]].map(|hit| hit["score"].as_f64().unwrap());
@@ -118,12 +95,12 @@ async fn pages_of_any_size_have_the_same_hits_and_ties_are_ordered_by_store_and_
     let first: Vec<_> = whole[..6].iter().map(place).collect();
     assert_eq!(first, tied.collect::<Vec<_>>(), "of the same content in each store");
     for limit in [1, 4, 7] {
-        let paged = all_hits(&client, &format!("/v1/search?query=tea&limit={limit}")).await;
+        let paged = client.all(&format!("/v1/search?query=tea&limit={limit}")).await;
         assert_eq!(paged, whole, "{limit} a page");
     }
     stores.reverse();
     let chosen = format!("/v1/search?query=tea&limit=4{}", choice_of(&stores));
-    assert_eq!(all_hits(&client, &chosen).await, whole, "in whatever order the stores are named");
+    assert_eq!(client.all(&chosen).await, whole, "in whatever order the stores are named");
 }
 
 fn choice_of(stores: &[String]) -> String {
@@ -131,9 +108,7 @@ fn choice_of(stores: &[String]) -> String {
 }
 
 async fn new_store(client: &Client) -> String {
-    let made = client.post("/v1/memory_stores", &json!({"name": "one of many"})).await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    made.json()["id"].as_str().unwrap().to_owned()
+    Store::make(client, "one of many").await.id
 }
 
 #[tokio::test(flavor = "multi_thread")]

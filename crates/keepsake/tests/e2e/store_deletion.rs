@@ -7,12 +7,12 @@ use bytes::Bytes;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{DrainDeletions, PurgeStores, RunRequest};
-use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::support::client::{ok, send};
+use crate::api::support::{Store, delete, strings};
+use crate::support::client::{ok, page_of};
 use crate::support::sessions::{open_session, view_in};
 use crate::support::{Client, Deployment, Pair, bulk, eventually};
 
@@ -40,14 +40,14 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
 
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
-    let other = ok(&client.post("/v1/memory_stores", &json!({"name": "stays"})).await);
+    let other = Store::make(&client, "stays").await;
     let store = format!("/v1/memory_stores/{}", tenant.store_id);
     let (session, mounts) = open_session(&client, &[tenant.store_id]).await;
     view_in(&client, &session, &mounts[0]).await;
     // The end writes the events of sessions.
     server.end().await;
     server.restart().await;
-    let deleted = ok(&send(client.request(Method::DELETE, &store)).await);
+    let deleted = ok(&delete(&client, &store).await);
     assert_eq!(deleted, json!({"id": tenant.store_id.to_string(), "type": "memory_store_deleted"}));
     delete_with_a_blob_of_a_redacted_version(&client).await;
     for path in ["", "/memories", "/memory_versions"] {
@@ -55,9 +55,8 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     }
     let late = json!({"path": "/late", "content": "late"});
     assert_eq!(client.post(&format!("{store}/memories"), &late).await.status, 404);
-    let listed = ok(&client.get("/v1/memory_stores").await);
-    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|store| &store["id"]).collect();
-    assert_eq!(ids, [&other["id"]]);
+    let (listed, _) = page_of(&client.get("/v1/memory_stores").await);
+    assert_eq!(strings(&listed, "id"), [other.id]);
     server.kill9().await;
 
     // A worker dies in the middle; nothing of it but what it committed is left. It works
@@ -90,16 +89,12 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
 /// Deletes a store in which only the version of a rename names the blob, whose id is that
 /// of the redacted one.
 async fn delete_with_a_blob_of_a_redacted_version(client: &Client) {
-    let post = async |path: &str, body: Value| ok(&client.post(path, &body).await);
-    let made = post("/v1/memory_stores", json!({"name": "redacted"})).await;
-    let store = format!("/v1/memory_stores/{}", made["id"].as_str().unwrap());
-    let memory = post(&format!("{store}/memories"), json!({"path": "/a", "content": "x"})).await;
-    let at = format!("{store}/memories/{}", memory["id"].as_str().unwrap());
-    post(&at, json!({"path": "/b"})).await;
-    ok(&send(client.request(Method::DELETE, &at)).await);
-    let version = memory["memory_version_id"].as_str().unwrap();
-    post(&format!("{store}/memory_versions/{version}/redact"), json!({})).await;
-    ok(&send(client.request(Method::DELETE, &store)).await);
+    let store = Store::make(client, "redacted").await;
+    let memory = store.create("/a", "x").await;
+    store.update(&memory, &json!({"path": "/b"})).await;
+    store.delete(&memory).await;
+    store.redact(&memory["memory_version_id"]).await;
+    ok(&delete(client, &store.path).await);
 }
 
 /// Memories and versions of the only store that has any.

@@ -11,10 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
-use crate::support::client::send;
-use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, on_sqlite, secrets};
+use crate::api::support::Store;
+use crate::support::client::{ok, send};
+use crate::support::sessions::{open_session, view_in};
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, on_sqlite};
 
-/// More than any step of a test takes.
 const WITHIN: Duration = Duration::from_secs(30);
 /// A revoked key ends its streams within this time.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -26,7 +27,6 @@ const CUT_OFF_WITHIN: Duration = Duration::from_mins(2);
 const CHANGES: usize = 1_000;
 const KILLS: usize = 5;
 
-/// A tenant whose store may have this number of memories.
 async fn tenant_with(deployment: &Deployment, memories: usize) -> Tenant {
     let limits = LimitOverrides { memories_per_store: Some(memories as u64), ..LimitOverrides::default() };
     deployment.tenant_with(limits).await
@@ -57,13 +57,11 @@ fn changes_after(server: &Server, tenant: &Tenant, after: Option<&str>, last: Op
     reader(server, tenant).events(&path, &[("after", after)], last)
 }
 
-/// The next event, which must come.
 async fn next(events: &mut Events) -> (String, Value) {
     let event = timeout(WITHIN, events.next()).await.expect("no event came").unwrap();
     (event.name, event.data)
 }
 
-/// The raw stream at a path.
 async fn open(client: &Client, path: &str) -> Response {
     client.request(Method::GET, path).send().await.unwrap()
 }
@@ -161,9 +159,8 @@ async fn reader_is_told_of_a_removal_and_of_another_history() {
     delete(&client, &tenant, "/other.md").await;
     let whole = page("0").await;
     let known = end_after("0").await;
-    let deletion = whole["data"].as_array().unwrap().last().unwrap()["memory_version_id"].as_str().unwrap();
-    let redaction = format!("/v1/memory_stores/{}/memory_versions/{deletion}/redact", tenant.store_id);
-    assert_eq!(client.post(&redaction, &json!({})).await.status, 200);
+    let deletion = whole["data"].as_array().unwrap().last().unwrap();
+    Store::of(&client, &tenant).redact(&deletion["memory_version_id"]).await;
     assert!(is_told(&known).await, "{known}");
 
     // An erasure removes changes that the reader has seen.
@@ -216,15 +213,11 @@ async fn continued_stream_has_every_change_of_another_replica_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_ends_with_its_key() {
     let (_deployment, _server, tenant, client) = on_sqlite().await;
-    let draft = json!({"name": "reader", "scopes": ["memory:read"]});
-    let made = client.post("/v1/api_keys", &draft).await.json();
-    let key = made["api_key"].as_str().unwrap();
-    secrets::remember(key, "an API key");
-    let mut stream = open(&client.with_key(key), &format!("{}/stream", changes_of(&tenant))).await;
+    let (key, key_path) = client.new_key(&["memory:read"]).await;
+    let mut stream = open(&client.with_key(&key), &format!("{}/stream", changes_of(&tenant))).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     assert_eq!(stream.headers()["x-accel-buffering"], "no");
-    let revoke = format!("/v1/api_keys/{}/revoke", made["id"].as_str().unwrap());
-    assert_eq!(client.post(&revoke, &json!({})).await.status, 200);
+    client.revoke(&key_path).await;
     let end = timeout(ENDS_WITHIN, async {
         let end = text_until(&mut stream, "authentication_error").await;
         while stream.chunk().await.unwrap().is_some() {}
@@ -258,15 +251,9 @@ async fn streams_do_not_count_as_running_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_a_session_are_streamed() {
     let (_deployment, server, tenant, client) = on_sqlite().await;
-    let session = json!({"agent": "a", "environment_id": "e", "resources": [
-        {"type": "memory_store", "memory_store_id": tenant.store_id}]});
-    let session = client.post("/v1/sessions", &session).await.json();
-    let id = session["id"].as_str().unwrap();
-    let call = async |path: &str| {
-        let input = json!({"command": "view", "path": path});
-        let called = client.post(&format!("/v1/sessions/{id}/tool_calls"), &input).await;
-        assert_eq!(called.status, 200, "{}", called.text);
-    };
+    let (session, _) = open_session(&client, &[tenant.store_id]).await;
+    let id = session.rsplit('/').next().unwrap();
+    let call = async |path: &str| view_in(&client, &session, path).await;
     let events_after =
         |last| reader(&server, &tenant).events(&["sessions", id, "events", "stream"], &[], last);
     call("/mnt/memory/before").await;
@@ -279,7 +266,7 @@ async fn calls_of_a_session_are_streamed() {
         assert_eq!((name.as_str(), &event["type"]), ("agent.tool_use", &json!("agent.tool_use")));
         told.push(event);
     }
-    let listed = client.get(&format!("/v1/sessions/{id}/events")).await.json();
+    let listed = client.get(&format!("{session}/events")).await.json();
     assert_eq!(listed["data"].as_array().unwrap()[1..], told);
     // After a break, the following ones come, and those of the 90 seconds before: other
     // replicas write theirs late.
@@ -304,8 +291,7 @@ async fn client_that_does_not_read_is_disconnected() {
         let create = |n: usize| json!({"type": "create", "path": format!("/{folder}/{n}"), "content": ""});
         let operations: Vec<_> = (first..first + 100).map(create).collect();
         let batch = format!("/v1/memory_stores/{}/memories/batch", tenant.store_id);
-        let made = client.post(&batch, &json!({"operations": operations})).await;
-        assert_eq!(made.status, 200, "{}", made.text);
+        ok(&client.post(&batch, &json!({"operations": operations})).await);
     }
     let socket = TcpSocket::new_v4().unwrap();
     // Otherwise the system takes all of it for the client.

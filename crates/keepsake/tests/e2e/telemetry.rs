@@ -9,8 +9,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::operator::Operator;
 use crate::support::client::{send, tool_calls};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::server::started_with;
 use crate::support::{Client, Deployment, Pair, eventually, repository, secrets};
 
 /// A word of content and paths that no export may have.
@@ -34,12 +36,10 @@ fn documented_metrics() -> Vec<(String, BTreeSet<String>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_is_a_trace_below_its_clients_span() {
+async fn request_is_a_trace_below_its_clients_span_and_a_line_in_the_log() {
     let password = format!("collector-{}", Uuid::new_v4().simple());
     secrets::remember(&password, "the collector's password");
     let collector = Collector::start(&format!("Bearer {password}")).await;
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
     let config = ServerConfig {
         log_filter: "trace",
         log_format: "json",
@@ -50,15 +50,16 @@ async fn request_is_a_trace_below_its_clients_span() {
         ),
         ..ServerConfig::default()
     };
-    let mut server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
+    let (_deployment, tenant, mut server, client) = started_with(Pair::PostgresS3, &config).await;
     let path = format!("/memories/{CONTENT}.txt");
     let input = json!({"command": "create", "path": path, "file_text": CONTENT});
     let request = client.request(Method::POST, &tool_calls(tenant.store_id)).json(&input);
     let traced = send(request.header("traceparent", format!("00-{TRACE}-{PARENT}-01"))).await;
     assert_eq!(traced.status, 200, "{}", traced.text);
     let malformed = client.request(Method::GET, &format!("/v1/{CONTENT}"));
-    assert_eq!(send(malformed.header("traceparent", "00-x-y-01")).await.status, 404);
+    let nowhere = send(malformed.header("traceparent", "00-x-y-01")).await;
+    let lost = client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
+    assert_eq!(send(client.bare(Method::GET, "/readyz")).await.status, 200);
     // The remaining data is exported at shutdown.
     server.end().await;
 
@@ -86,10 +87,24 @@ async fn request_is_a_trace_below_its_clients_span() {
     for text in [CONTENT, tenant.key.as_str(), password.as_str()] {
         assert!(!collector.has_seen(text), "an export had content or a secret");
     }
-    let ends = lines_of_ends(&server.output());
-    let line = ends.iter().find(|line| line["http.route"] == route[5..]).unwrap();
-    assert_eq!(line["span"]["trace_id"], TRACE, "{line}");
-    assert!(!server.output().contains(CONTENT));
+    // Every request but the probe.
+    let log = server.output();
+    let ends = lines_of_ends(&log);
+    let told = ends.iter().map(|line| {
+        json!([line["http.method"], line["http.route"], line["http.status"], line["span"]["request.id"]])
+    });
+    let expected = [
+        json!(["POST", &route[5..], 200, traced.header("request-id")]),
+        json!(["GET", "none", 404, nowhere.header("request-id")]),
+        json!(["GET", "/v1/memory_stores/{memory_store_id}", 404, lost.header("request-id")]),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected, "{log}");
+    for line in &ends {
+        assert!(line["latency_ms"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let span = &ends[0]["span"];
+    assert_eq!((&span["trace_id"], &span["tenant.id"]), (&json!(TRACE), &json!(tenant.id)));
+    assert!(!log.contains(CONTENT));
 }
 
 /// Whether a span is below another, by the parents of its trace.
@@ -101,59 +116,16 @@ fn is_below(span: &CollectedSpan, other: &CollectedSpan, spans: &[CollectedSpan]
             .is_some_and(|parent| is_below(parent, other, spans))
 }
 
-/// The log lines of finished requests.
+/// The log lines of finished requests; those of probes are on a finer level.
 fn lines_of_ends(log: &str) -> Vec<Value> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["message"] == "http.request ended").collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_request_except_probes_is_logged_with_its_route() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let config = ServerConfig { log_format: "json", ..ServerConfig::default() };
-    let mut server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
-    let made = client.post("/v1/memory_stores", &json!({"name": CONTENT})).await;
-    let lost = client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
-    let nowhere = send(client.bare(Method::GET, &format!("/{CONTENT}"))).await;
-    // The log has the trace ids of clients and of traces that start here.
-    let request = client.request(Method::GET, "/v1/memory_stores");
-    let traced = send(request.header("traceparent", format!("00-{TRACE}-{PARENT}-00"))).await;
-    assert_eq!(send(client.bare(Method::GET, "/readyz")).await.status, 200);
-    server.end().await;
-
-    let log = server.output();
-    let ends = lines_of_ends(&log);
-    let told: Vec<_> = ends
-        .iter()
-        .map(|line| {
-            json!([line["http.method"], line["http.route"], line["http.status"], line["span"]["request.id"]])
-        })
-        .collect();
-    let expected = [
-        json!(["POST", "/v1/memory_stores", 200, made.header("request-id")]),
-        json!(["GET", "/v1/memory_stores/{memory_store_id}", 404, lost.header("request-id")]),
-        json!(["GET", "none", 404, nowhere.header("request-id")]),
-        json!(["GET", "/v1/memory_stores", 200, traced.header("request-id")]),
-    ];
-    assert_eq!(told, expected, "{log}");
-    for line in &ends {
-        assert!(line["latency_ms"].as_f64().unwrap() > 0.0, "{line}");
-    }
-    assert_eq!(ends[0]["span"]["tenant.id"], tenant.id.to_string());
-    assert_eq!(ends[0]["span"].get("trace_id"), None, "{}", ends[0]);
-    assert_eq!(ends[3]["span"]["trace_id"], TRACE);
-    assert!(!log.contains(CONTENT), "{log}");
+    lines.filter(|line| line["message"] == "http.request ended" && line["level"] == "INFO").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_reads_every_metric() {
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let (config, operator_url, token) = ServerConfig::operated();
-    let server = deployment.start_with(&config).await;
-    let client = server.client(&tenant);
+    let operator = Operator::new();
+    let (_deployment, tenant, _server, client) = started_with(Pair::PostgresS3, &operator.config).await;
     let create = json!({"command": "create", "path": "/memories/a", "file_text": "four"});
     client.tool_ok(&tenant, &create).await;
     client.tool_ok(&tenant, &json!({"command": "view", "path": "/memories/a"})).await;
@@ -163,9 +135,8 @@ async fn prometheus_reads_every_metric() {
     let made_up = Method::from_bytes(b"BREW").unwrap();
     assert_eq!(send(client.request(made_up, &memories)).await.status, 405);
 
-    let operator = Client::new(&operator_url, "");
     let read = async || {
-        let answer = send(operator.bare(Method::GET, "/metrics").bearer_auth(&token)).await;
+        let answer = operator.send(Method::GET, "/metrics", None).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
         answer.text
@@ -176,8 +147,8 @@ async fn prometheus_reads_every_metric() {
     .await;
     eventually("the memory is in the totals", A_JOB_HAS_RUN_WITHIN, async || {
         // The run of the schedule may have been before the memory.
-        let counting = operator.bare(Method::POST, "/admin/v1/jobs/count-totals/run");
-        let counting = send(counting.bearer_auth(&token).json(&json!({}))).await;
+        let job = "/admin/v1/jobs/count-totals/run";
+        let counting = operator.send(Method::POST, job, Some(&json!({}))).await;
         assert!([200, 202, 409].contains(&counting.status), "{}", counting.text);
         samples(&read().await, "keepsake_stored_memories").any(|(_, memories)| memories > 0.9)
     })
@@ -185,7 +156,7 @@ async fn prometheus_reads_every_metric() {
     let text = read().await;
     let metrics = documented_metrics();
     assert!(metrics.len() > 20, "{metrics:?}");
-    // The dashboard's test has SQLite, whose log has a size.
+    // Only SQLite has a log with a size.
     for (name, labels) in metrics.iter().filter(|(name, _)| name != "keepsake_index_log_size_bytes") {
         let samples: Vec<_> = samples(&text, name).collect();
         assert!(!samples.is_empty(), "{name} is not there:\n{text}");
@@ -241,15 +212,16 @@ async fn metrics_need_the_operator_token_unless_configured_otherwise() {
     // A collector that cannot be reached blocks neither requests nor the end.
     let telemetry = "[telemetry]\notlp_endpoint = \"http://127.0.0.1:1\"\nmetrics_interval_seconds = 1\n";
     for (more, status) in [("", 401), ("metrics_without_token = true\n", 200)] {
-        let (operated, operator_url, token) = ServerConfig::operated();
-        let config = ServerConfig { more: format!("{FREE_RATES}{telemetry}{more}"), ..operated };
+        let Operator { token, url, config } = Operator::new();
+        let config = ServerConfig { more: format!("{FREE_RATES}{telemetry}{more}"), ..config };
         let mut server = deployment.start_with(&config).await;
-        let operator = Client::new(&operator_url, "");
+        let operator = Client::new(&url, "");
         assert_eq!(send(operator.bare(Method::GET, "/metrics")).await.status, status);
-        let wrong = operator.bare(Method::GET, "/metrics").bearer_auth(&tenant.key);
-        assert_eq!(send(wrong).await.status, status);
-        let right = operator.bare(Method::GET, "/metrics").bearer_auth(&token);
-        assert_eq!(send(right).await.status, 200);
+        let with = async |token: &str| send(operator.bare(Method::GET, "/metrics").bearer_auth(token)).await;
+        assert_eq!(with(&tenant.key).await.status, status);
+        let right = with(&token).await;
+        assert_eq!(right.status, 200);
+        assert!(right.text.contains("\nkeepsake_index_log_size_bytes"), "{}", right.text);
         // The public side has none.
         let public = server.client(&tenant).bare(Method::GET, "/metrics").bearer_auth(&token);
         assert_eq!(send(public).await.status, 404);

@@ -1,7 +1,8 @@
-//! Tokens of issuers, changes that take effect, and the server's secrets.
+//! Keys and tokens of issuers, changes that take effect, and the server's secrets.
 
 use std::time::{Duration, Instant};
 
+use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_testkit::{IssuerKey, JwksServer, issuer};
 use reqwest::Method;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{send, tool_calls};
 use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::server::started_with;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, now_secs, secrets};
 
 const STORES: &str = "/v1/memory_stores";
@@ -82,12 +84,50 @@ fn assert_401(answer: &Answer, why: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn key_is_taken_from_either_header_and_no_other_one_is_good() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
+    let provision = deployment.provision().await;
+    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let expired = provision.expired_key(tenant.id).await;
+    provision.close().await;
+    let server = deployment.start().await;
+    let (client, key) = (server.client(&tenant), &tenant.key);
+    let unknown = ApiKeySecret::from_random([7; 32]).expose().to_owned();
+    let mistyped = format!("{}{}", &key[..56], if key.ends_with('0') { '1' } else { '0' });
+    secrets::remember(&unknown, "an unknown API key");
+    secrets::remember(&mistyped, "a mistyped API key");
+
+    let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    let (x, bearer) = ("x-api-key", "authorization");
+    for (header, value) in
+        [(x, key.clone()), (bearer, format!("Bearer {key}")), (bearer, format!("bearer {key}"))]
+    {
+        let answer = send(client.bare(Method::GET, &store).header(header, value)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.header("anthropic-workspace-id"), tenant.id.to_string());
+    }
+    for (header, value, why) in [
+        ("accept", "*/*", "no credential"),
+        (x, "", "malformed"),
+        (x, &mistyped, "malformed"),
+        (x, &unknown, "unknown"),
+        (x, &expired, "expired"),
+        (bearer, &format!("Bearer {unknown}"), "unknown"),
+        (bearer, "Bearer ", ""),
+        (bearer, &format!("Basic {key}"), "no credential"),
+    ] {
+        for (method, path) in [(Method::GET, &store), (Method::POST, &tool_calls(tenant.store_id))] {
+            let answer = send(client.bare(method, path).header(header, value)).await;
+            assert_401(&answer, why);
+            assert_eq!(answer.header("anthropic-workspace-id"), "");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn writes_are_attributed_to_the_tokens_subject() {
     let issuers = Issuers::new().await;
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let mut server = deployment.start_with(&issuers.config()).await;
-    let client = server.client(&tenant);
+    let (deployment, tenant, mut server, client) = started_with(Pair::Sqlite, &issuers.config()).await;
     let id = tenant.id.to_string();
     let begun = now_secs();
     let people = [json!({}), json!({"sub": "grace"})].map(|changes| issuers.person(&id, &changes));
@@ -219,7 +259,19 @@ async fn suspension_and_revocation_take_effect_on_every_replica_within_five_seco
             all_become(credential, status == "active").await;
         }
     }
-    database.execute("UPDATE api_key SET revoked_at = 1".to_owned()).await;
+    // Also a replica that still takes a key for good makes no other for it.
+    let new_key = json!({"name": "late", "scopes": ["memory:read"]});
+    let no_key_is_made_after = async |change: &str| {
+        database.execute(change.to_owned()).await;
+        for server in &servers {
+            assert_401(&server.client(&tenant).post("/v1/api_keys", &new_key).await, "");
+        }
+        assert_eq!(database.number("SELECT count(*) FROM api_key").await, 1);
+    };
+    no_key_is_made_after("UPDATE tenant SET status = 'suspended'").await;
+    database.execute("UPDATE tenant SET status = 'active'".to_owned()).await;
+    all_become(&tenant.key, true).await;
+    no_key_is_made_after("UPDATE api_key SET revoked_at = 1").await;
     database.close().await;
     all_become(&tenant.key, false).await;
     all_become(&token, true).await;

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
-use crate::support::client::{ok, send};
+use crate::api::support::{Store, delete, text};
+use crate::support::client::ok;
 use crate::support::command::keepsake;
 use crate::support::deployment::ServerConfig;
 use crate::support::history::Database;
@@ -26,7 +26,7 @@ on_pairs! { upgrades_work:
 
 #[test]
 fn each_release_has_its_data() {
-    let entries = std::fs::read_dir(releases_folder()).unwrap().map(Result::unwrap);
+    let entries = std::fs::read_dir(repository().join("tests/upgrade")).unwrap().map(Result::unwrap);
     let folders = entries.filter(|entry| entry.path().is_dir());
     let folders = folders.map(|folder| folder.file_name().into_string().unwrap());
     assert_eq!(folders.collect::<BTreeSet<_>>(), releases());
@@ -61,56 +61,40 @@ fn releases() -> BTreeSet<String> {
     releases.map(str::to_owned).collect()
 }
 
-fn releases_folder() -> PathBuf {
-    repository().join("tests/upgrade")
-}
-
 fn data_of(release: &str, pair: Pair) -> PathBuf {
-    releases_folder().join(release).join(if pair.has_postgres() { "postgres" } else { "sqlite" })
+    let database = if pair.has_postgres() { "postgres" } else { "sqlite" };
+    repository().join("tests/upgrade").join(release).join(database)
 }
 
 /// Writes a small deployment of this build into a folder.
 async fn write_data(pair: Pair, folder: &Path) {
     let (deployment, tenant, mut server, client) = started(pair).await;
-    let store = format!("/v1/memory_stores/{}", tenant.store_id);
-    make_history(&client, &store).await;
-    let facts = facts(&client, &store).await;
+    let store = Store::of(&client, &tenant);
+    make_history(&store).await;
+    let facts = facts(&client, &store.path).await;
     server.end().await;
-    let release = json!({"key": tenant.key, "store": store, "facts": facts});
+    let release = json!({"key": tenant.key, "store": store.path, "facts": facts});
     let release = serde_json::to_string_pretty(&release).unwrap();
     std::fs::write(folder.join("release.json"), release).unwrap();
     write_index(&deployment, folder).await;
 }
 
 /// Every kind of version, a redacted one, an archived store and a deleted one.
-async fn make_history(client: &Client, store: &str) {
-    let memories = format!("{store}/memories");
-    let post = async |path: &str, body: Value| ok(&client.post(path, &body).await);
-    let delete = async |path: &str| ok(&send(client.request(Method::DELETE, path)).await);
-    let create = async |path: &str, content: &str| {
-        let made = post(&memories, json!({"path": path, "content": content})).await;
-        format!("{memories}/{}", text(&made["id"]))
-    };
-    let today = create("/notes/today.md", "# Today\none\ntwo\nthree\n").await;
-    post(&today, json!({"content": "# Today\n1\ntwo\nthree\n"})).await;
-    post(&today, json!({"content": "# Today\n1\n2\nthree\n"})).await;
-    let renamed = create("/old.md", "renamed\n").await;
-    post(&renamed, json!({"path": "/notes/new.md"})).await;
-    let deleted = create("/deleted.md", "deleted\n").await;
-    delete(&deleted).await;
-    let secret = post(&memories, json!({"path": "/secret.md", "content": "a password"})).await;
-    let path = format!("{memories}/{}", text(&secret["id"]));
-    post(&path, json!({"content": "no password", "pinned": true})).await;
-    let first = format!("{store}/memory_versions/{}", text(&secret["memory_version_id"]));
-    post(&format!("{first}/redact"), json!({})).await;
+async fn make_history(store: &Store) {
+    let today = store.create("/notes/today.md", "# Today\none\ntwo\nthree\n").await;
+    store.update(&today, &json!({"content": "# Today\n1\ntwo\nthree\n"})).await;
+    store.update(&today, &json!({"content": "# Today\n1\n2\nthree\n"})).await;
+    let renamed = store.create("/old.md", "renamed\n").await;
+    store.update(&renamed, &json!({"path": "/notes/new.md"})).await;
+    store.delete(&store.create("/deleted.md", "deleted\n").await).await;
+    let secret = store.create("/secret.md", "a password").await;
+    store.update(&secret, &json!({"content": "no password", "pinned": true})).await;
+    store.redact(&secret["memory_version_id"]).await;
     let once = json!({"path": "/once.md", "content": "once"});
-    ok(&client.post_patiently(&memories, &once, "once").await);
-    let new_store = async |name: &str| {
-        let made = post("/v1/memory_stores", json!({"name": name})).await;
-        format!("/v1/memory_stores/{}", text(&made["id"]))
-    };
-    post(&format!("{}/archive", new_store("archived").await), json!({})).await;
-    delete(&new_store("deleted").await).await;
+    ok(&store.client.post_patiently(&store.memories(), &once, "once").await);
+    Store::make(&store.client, "archived").await.archive().await;
+    let deleted = Store::make(&store.client, "deleted").await;
+    ok(&delete(&store.client, &deleted.path).await);
 }
 
 /// Fields that clients must still read after every later upgrade.
@@ -247,8 +231,4 @@ impl Schema {
             assert!(!is_old_table, "{column} is new and has no default, but old replicas insert");
         }
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap()
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::{Prune, RunRequest};
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::client::{ok, send};
-use crate::support::command::{Run, keepsake};
+use crate::api::support::{Store, delete};
+use crate::support::client::ok;
+use crate::support::command::keepsake;
 use crate::support::server::started;
 use crate::support::sessions::{open_session, view_in};
 use crate::support::{Deployment, Pair, Server, Tenant};
@@ -34,7 +34,7 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
         client.post("/v1/sessions", &new).await.status == 429
     };
     let deleted = make().await;
-    ok(&send(client.request(Method::DELETE, &deleted)).await);
+    ok(&delete(&client, &deleted).await);
     let (archived, live) = (make().await, make().await);
     ok(&client.post(&format!("{archived}/archive"), &json!({})).await);
     assert!(is_full().await);
@@ -71,16 +71,9 @@ async fn session_rows(deployment: &Deployment) -> [i64; 3] {
     rows
 }
 
-async fn verify(server: &Server, more: &[&str]) -> Run {
-    let config = server.config_file();
-    let mut arguments = vec!["verify", "--config", config.to_str().unwrap()];
-    arguments.extend(more);
-    keepsake(&arguments).await
-}
-
 /// The problems that a verification finds.
 async fn problems(server: &Server) -> Vec<Value> {
-    let run = verify(server, &["-o", "json", "--paths", "--concurrency", "2"]).await;
+    let run = server.beside("verify -o json --paths --concurrency 2").await;
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let problems = report["problems"].as_array().unwrap().clone();
@@ -107,11 +100,9 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     }
     // A deleted store counts no longer, also while it waits for its purge; then its blobs
     // may be missing.
-    let made = ok(&client.post("/v1/memory_stores", &json!({"name": "gone"})).await);
-    let gone = format!("/v1/memory_stores/{}", made["id"].as_str().unwrap());
-    let memory = json!({"path": "/a", "content": "of a deleted store"});
-    ok(&client.post(&format!("{gone}/memories"), &memory).await);
-    ok(&send(client.request(Method::DELETE, &gone)).await);
+    let gone = Store::make(&client, "gone").await;
+    gone.create("/a", "of a deleted store").await;
+    ok(&delete(&client, &gone.path).await);
     server.end().await;
     let blobs = deployment.blobs().await;
     let listed = blobs.list(Some(tenant.id), None, 100).await.unwrap().into_iter().map(|blob| blob.key);
@@ -119,7 +110,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     for key in of_gone {
         blobs.delete(&key).await.unwrap();
     }
-    let well = verify(&server, &[]).await.ok();
+    let well = server.beside("verify").await.ok();
     assert!(well.ends_with("3 blobs of 39 B, 3 versions, 1 memory store, 1 tenant: all is well\n"), "{well}");
 
     let [missing, damaged, _] = kept.try_into().unwrap();
@@ -132,7 +123,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     database.execute(DRIFT.to_owned()).await;
     database.close().await;
 
-    let run = verify(&server, &[]).await;
+    let run = server.beside("verify").await;
     run.ends(1, "4 problems were found");
     assert!(run.stdout.contains("missing_blob") && run.stdout.contains("memory_count=7"));
     for secret in ["secret-path", "content of it"] {
@@ -184,11 +175,8 @@ fn assert_drift_is_told(tenant: &Tenant, problems: &[Value]) {
 
 /// The job corrects the counters; missing blobs stay missing.
 async fn assert_job_mends_what_was_counted(server: &Server) {
-    let config = server.config_file();
-    let job = ["job", "run", "reconcile-usage", "-o", "json", "--config", config.to_str().unwrap()];
-    for (more, mended) in [(Some("--dry-run"), 0), (None, 2)] {
-        let arguments: Vec<_> = job.into_iter().chain(more).collect();
-        let ran = keepsake(&arguments).await.json();
+    for (more, mended) in [("--dry-run", 0), ("", 2)] {
+        let ran = server.beside(&format!("job run reconcile-usage -o json {more}")).await.json();
         let counts = ["drifted_stores", "lost_heads", "mended"].map(|name| &ran["counts"][name]);
         assert_eq!(counts, [&json!(1), &json!(1), &json!(mended)], "{ran}");
     }
@@ -203,7 +191,7 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_finds_damaged_search_terms() {
     let (deployment, tenant, mut server, client) = started(Pair::Sqlite).await;
-    let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+    let store = Store::of(&client, &tenant);
     let at = |path: &str| format!("memory_id = (SELECT memory_id FROM memory WHERE path = '{path}')");
     let others = format!("terms = (SELECT terms FROM search_doc WHERE {})", at("/sound"));
     let mut made = Vec::new();
@@ -215,12 +203,11 @@ async fn verification_finds_damaged_search_terms() {
         ("/memory_id", "cherries", "memory_id = x'00000000000000000000000000000007'"),
         ("/sound", "grapes", "length = length"),
     ] {
-        let new = json!({"path": path, "content": content});
-        made.push(ok(&client.post(&memories, &new).await)["id"].clone());
+        made.push(store.create(path, content).await["id"].clone());
         statements.push(format!("UPDATE search_doc SET {damage} WHERE {}", at(path)));
     }
     server.end().await;
-    verify(&server, &[]).await.ok();
+    server.beside("verify").await.ok();
     let database = deployment.database().await;
     database.execute(statements.join("; ")).await;
     database.close().await;

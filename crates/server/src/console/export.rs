@@ -435,14 +435,10 @@ impl Download {
             let version = versions.get(&self.principal, self.store_id, file.version_id, View::Full).await;
             let version = match (version, &mut self.ending) {
                 (
-                    Err(error @ (EngineError::ContentMissing { .. } | EngineError::Damaged(_))),
+                    Err(error @ (EngineError::ContentMissing { .. } | EngineError::ContentDamaged { .. })),
                     Some(ending),
                 ) => {
-                    let reason = match error {
-                        EngineError::Damaged(_) => format!("{} ({}): {error}", file.name, file.version_id),
-                        error => error.to_string(),
-                    };
-                    ending.missing.insert(file.name, reason);
+                    ending.missing.insert(file.name, error.to_string());
                     self.writer = Some(writer);
                     continue;
                 }

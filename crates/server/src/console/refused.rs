@@ -2,7 +2,8 @@
 //! the typed text.
 //!
 //! A form is read also if its sender is not signed in, or if it was refused unread. The memory
-//! for such forms is bounded for the process. Nothing is kept after the answer.
+//! for such forms is bounded for the process, and counted as they arrive: a client that states
+//! a length and sends nothing holds nothing. Nothing is kept after the answer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +29,16 @@ use crate::error::ApiError;
 
 /// Maximum bytes of a form whose sender is not signed in.
 const MAX_FORM_BYTES: u64 = 2 << 20;
+/// The same for the sign-in form, which carries such a form in longer names beside its own fields.
+const MAX_CARRIED_BYTES: u64 = MAX_FORM_BYTES + MAX_SMALL_FORM_BYTES;
 /// Maximum bytes of the beginning of a form with a file: its texts.
 const MAX_TEXTS_BYTES: usize = 64 << 10;
 /// Memory of all such forms, in KiB.
 const MAX_ALL_KIB: usize = 64 << 10;
-/// Times that a form is in memory: as it was sent, parsed, and on its page.
-const COPIES: u64 = 16;
+/// Times that a form is in memory while it arrives, in a buffer that grows.
+const COPIES_WHILE_IT_ARRIVES: usize = 2;
+/// The same once it was read: as it was sent, parsed, and on its page.
+const COPIES: usize = 16;
 
 /// The shares of that memory.
 static MEMORY: Semaphore = Semaphore::const_new(MAX_ALL_KIB);
@@ -45,8 +50,8 @@ pub(crate) struct FormSlot(Arc<Mutex<Slot>>);
 #[derive(Default)]
 struct Slot {
     sent: Sent,
-    /// The memory reserved for a form whose sender is not signed in.
-    share: Option<Arc<SemaphorePermit<'static>>>,
+    /// The memory that the form holds of [`MEMORY`].
+    share: Option<SemaphorePermit<'static>>,
 }
 
 /// What is known of a form.
@@ -90,42 +95,140 @@ impl FormSlot {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).sent)
     }
 
-    fn hold(&self, share: Arc<SemaphorePermit<'static>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).share = Some(share);
+    /// Holds memory for a form of which so many bytes have arrived, so many times.
+    fn hold(&self, bytes: usize, copies: usize) -> Result<(), ApiError> {
+        let kib = bytes.saturating_mul(copies) / 1_024 + 1;
+        if u64::try_from(bytes).is_ok_and(|bytes| bytes > MAX_CARRIED_BYTES) {
+            return Err(ApiError::too_many_forms());
+        }
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = kib.saturating_sub(slot.share.as_ref().map_or(0, SemaphorePermit::num_permits));
+        let missing = u32::try_from(missing).map_err(|_| ApiError::too_many_forms())?;
+        let more = MEMORY.try_acquire_many(missing).map_err(|_| ApiError::too_many_forms())?;
+        let share = match slot.share.take() {
+            Some(mut share) => {
+                share.merge(more);
+                share
+            }
+            None => more,
+        };
+        slot.share = Some(share);
+        Ok(())
+    }
+
+    /// Counts the parts of a form that arrive.
+    fn arriving(&self) -> impl FnMut(usize) -> Result<(), ApiError> {
+        let mut arrived = 0_usize;
+        move |bytes| {
+            arrived += bytes;
+            self.hold(arrived, COPIES_WHILE_IT_ARRIVES)
+        }
+    }
+
+    /// Reads a form within a tenant's share of memory, and keeps it. One that is over the share is
+    /// read all the same, if there is memory for such forms.
+    pub(crate) async fn read_within(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        limit_bytes: u64,
+        deadline: Option<Instant>,
+        charge: impl Fn(usize) -> Result<(), ApiError>,
+    ) -> Result<Bytes, ApiError> {
+        if HttpBody::size_hint(&body).lower() > limit_bytes {
+            // Unread, so that `keep_form` gets the body back.
+            return Err(ApiError::body_too_large(limit_bytes));
+        }
+        let (mut arrived, mut refused) = (0, None);
+        let hold = |bytes: usize| {
+            arrived += bytes;
+            if refused.is_none() {
+                match charge(bytes) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => refused = Some(error),
+                }
+            }
+            self.hold(arrived, COPIES_WHILE_IT_ARRIVES)
+        };
+        let read = body::read(headers, body, limit_bytes, deadline, hold).await;
+        match (read, refused) {
+            (Ok(bytes), None) => {
+                self.keep(bytes.clone());
+                Ok(bytes)
+            }
+            (Ok(bytes), Some(error)) => {
+                self.keep_refused(bytes);
+                Err(error)
+            }
+            (Err(error), None) | (Err(_), Some(error)) => Err(error),
+        }
+    }
+
+    /// Reads a form that needs no sign-in, and keeps it. A small one holds no memory.
+    async fn read_open(
+        &self,
+        headers: &HeaderMap,
+        form: Body,
+        deadline: Option<Instant>,
+    ) -> Result<Bytes, ApiError> {
+        let hold = |bytes: usize, copies| {
+            let is_small = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_SMALL_FORM_BYTES);
+            if is_small { Ok(()) } else { self.hold(bytes, copies) }
+        };
+        let mut arrived = 0;
+        let arriving = |bytes: usize| {
+            arrived += bytes;
+            hold(arrived, COPIES_WHILE_IT_ARRIVES)
+        };
+        let bytes = read_counted(headers, form, MAX_CARRIED_BYTES, deadline, arriving).await?;
+        hold(bytes.len(), COPIES)?;
+        self.keep(bytes.clone());
+        Ok(bytes)
+    }
+
+    /// Keeps a form that was read and is refused.
+    fn keep_refused(&self, bytes: Bytes) {
+        if self.hold(bytes.len(), COPIES).is_ok() {
+            self.keep(bytes);
+        }
     }
 
     /// The form of a refused request: as [`keep_form`] has checked it, or as it was sent, if the
-    /// deadline or a panic came first. It is shown only if the browser says that a page of the
-    /// console sent it; a form that is sent again is checked in any case.
-    pub(crate) fn refused(&self, path: &str) -> Option<RefusedForm> {
-        self.take().form(path)
+    /// deadline or a panic came first. Then it is shown only if the browser says that a page of
+    /// the console sent it; a form that is sent again is checked in any case.
+    pub(crate) fn refused(&self, path: &str, is_own: bool) -> Option<RefusedForm> {
+        match self.take() {
+            Sent::Refused(form) => Some(form),
+            sent if is_own => sent.form(path),
+            _ => None,
+        }
     }
 
-    /// Holds the memory of the form until the answer is sent.
+    /// Holds the memory of the form's page until the answer is sent.
     pub(crate) fn until_sent(&self, response: Response) -> Response {
         let share = self.0.lock().unwrap_or_else(PoisonError::into_inner).share.take();
-        match share {
-            Some(share) => response.map(|body| holding_until_sent(share, body)),
-            None => response,
-        }
+        let Some(mut share) = share else {
+            return response;
+        };
+        let answer = HttpBody::size_hint(response.body()).upper();
+        let answer = answer.and_then(|bytes| usize::try_from(bytes / 1_024 + 1).ok());
+        let unused = share.num_permits().saturating_sub(answer.unwrap_or(usize::MAX));
+        drop(share.split(unused));
+        response.map(|body| holding_until_sent(Arc::new(share), body))
     }
 
     /// Reads a form that was refused unread.
     async fn read(&self, body: Body, headers: &HeaderMap, deadline: Option<Instant>) {
-        let boundary = boundary_of(headers);
-        let kept = if boundary.is_some() { MAX_TEXTS_BYTES as u64 } else { u64::MAX };
-        let Some(share) = bytes_of(&body).and_then(|bytes| share_of(bytes.min(kept))) else {
-            return body::discard(body, 0, deadline).await;
-        };
-        if let Some(boundary) = boundary {
-            let start = body::read_start(body, MAX_TEXTS_BYTES, deadline).await;
-            self.keep_texts(upload::texts_of(start, boundary).await);
+        if let Some(boundary) = boundary_of(headers) {
+            let start = body::read_start(body, MAX_TEXTS_BYTES, deadline, self.arriving()).await;
+            if self.hold(start.len(), COPIES).is_ok() {
+                self.keep_texts(upload::texts_of(start, boundary).await);
+            }
         } else if body::require_form(headers).is_ok()
-            && let Ok(bytes) = read_counted(headers, body, MAX_FORM_BYTES, deadline).await
+            && let Ok(bytes) = read_counted(headers, body, MAX_FORM_BYTES, deadline, self.arriving()).await
         {
-            self.keep(bytes);
+            self.keep_refused(bytes);
         }
-        self.hold(share);
     }
 }
 
@@ -133,20 +236,6 @@ impl FormSlot {
 fn boundary_of(headers: &HeaderMap) -> Option<String> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     multer::parse_boundary(content_type).ok()
-}
-
-/// The length of a body, if the client has said it.
-fn bytes_of(body: &Body) -> Option<u64> {
-    HttpBody::size_hint(body).upper()
-}
-
-/// Takes memory for a form; `None`: the form is too large, or too much is in use.
-fn share_of(bytes: u64) -> Option<Arc<SemaphorePermit<'static>>> {
-    if bytes > MAX_FORM_BYTES {
-        return None;
-    }
-    let kib = u32::try_from(bytes.saturating_mul(COPIES) / 1_024 + 1).ok()?;
-    MEMORY.try_acquire_many(kib).ok().map(Arc::new)
 }
 
 /// Gives the form of a refused request to the page that says why.
@@ -169,10 +258,10 @@ pub(super) async fn keep_form(
     if !is_error || response.extensions().get::<IsPage>().is_some() {
         return response;
     }
-    if let Some(body) = unread.take()
-        && RefusedForm::is_own(&headers)
-    {
-        slot.read(body, &headers, deadline).await;
+    match unread.take() {
+        Some(body) if RefusedForm::is_own(&headers) => slot.read(body, &headers, deadline).await,
+        Some(body) => body::discard(body, 0, deadline).await,
+        None => {}
     }
     let sent = match (slot.take(), boundary_of(&headers)) {
         (Sent::Encoded(bytes), Some(boundary)) => Sent::WithFile(upload::texts_of(bytes, boundary).await),
@@ -215,23 +304,8 @@ pub(super) async fn read_open_form(request: Request, next: Next) -> Response {
     }
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
     let (head, form) = request.into_parts();
-    let (mut share, mut limit_bytes) = (None, MAX_SMALL_FORM_BYTES);
-    if let Some(bytes) = bytes_of(&form).filter(|bytes| *bytes > MAX_SMALL_FORM_BYTES) {
-        limit_bytes = MAX_FORM_BYTES;
-        share = share_of(bytes);
-        if share.is_none() && bytes <= MAX_FORM_BYTES {
-            body::discard(form, 0, deadline).await;
-            return ApiError::too_many_forms().into_response();
-        }
-    }
-    match read_counted(&head.headers, form, limit_bytes, deadline).await {
-        Ok(bytes) => {
-            slot.keep(bytes.clone());
-            if let Some(share) = share {
-                slot.hold(share);
-            }
-            next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await
-        }
+    match slot.read_open(&head.headers, form, deadline).await {
+        Ok(bytes) => next.run(with_form(Request::from_parts(head, Body::empty()), bytes)).await,
         Err(error) => error.into_response(),
     }
 }
@@ -301,7 +375,7 @@ mod tests {
             .layer(axum::middleware::from_fn(read_open_form))
             .layer(Extension(FormSlot::default()));
         let _all = MEMORY.try_acquire_many(u32::try_from(MAX_ALL_KIB).unwrap()).unwrap();
-        for (kib, status) in [(16, 200), (17, 503), (2_049, 413)] {
+        for (kib, status) in [(16, 200), (17, 503), (2_064, 503), (2_065, 413)] {
             let form = Request::post("/").header("content-type", "application/x-www-form-urlencoded");
             let form = form.body(Body::from(vec![b'a'; kib << 10])).unwrap();
             assert_eq!(router.clone().oneshot(form).await.unwrap().status(), status, "{kib} KiB");

@@ -153,11 +153,13 @@ fn parse(mut body: Map<String, Value>, not_unicode: Option<String>) -> Result<(S
     let Some(Value::Object(input)) = body.remove("input") else {
         return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
     };
-    // The model wrote the input; the rest of the block is the caller's.
-    let not_unicode = not_unicode.map(|field| match field.strip_prefix("input.") {
-        Some(field) => Ok(field.to_owned()),
-        None => Err(ApiError::invalid_request(format!("`{field}` {NOT_UNICODE}"))),
-    });
+    // The model wrote the name and the input; the rest of the block is the caller's. Invalid
+    // Unicode in the name is no error here: after its replacement the name matches no tool.
+    let not_unicode =
+        not_unicode.filter(|field| field != "name").map(|field| match field.strip_prefix("input.") {
+            Some(field) => Ok(field.to_owned()),
+            None => Err(ApiError::invalid_request(format!("`{field}` {NOT_UNICODE}"))),
+        });
     let call = ToolCall { tool_use_id, input, not_unicode: not_unicode.transpose()?, idempotency: None };
     Ok((name, call))
 }

@@ -142,7 +142,8 @@ pub struct WrittenFile {
     /// Size of the file's content; `None` as for the hash.
     pub content_size_bytes: Option<u64>,
     /// The redactions of the request's text.
-    pub redactions: Vec<Redaction>,
+    #[serde(flatten)]
+    pub redactions: Redactions,
 }
 
 /// A file that was edited.
@@ -161,7 +162,19 @@ pub struct EditedFile {
     /// The changed lines with their surrounding lines.
     pub snippets: Vec<Snippet>,
     /// The redactions of the request's text.
-    pub redactions: Vec<Redaction>,
+    #[serde(flatten)]
+    pub redactions: Redactions,
+}
+
+/// The secrets that were replaced by markers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Redactions {
+    /// The first ones.
+    #[serde(rename = "redactions")]
+    pub listed: Vec<Redaction>,
+    /// The number of the others, whose markers are in the content too.
+    #[serde(rename = "redactions_left_out")]
+    pub left_out: usize,
 }
 
 /// A secret that was replaced by a marker.
@@ -182,11 +195,18 @@ pub struct Deletion {
     pub deleted: bool,
 }
 
-/// The redactions of findings, for JSON results.
-pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
-    let to_redaction =
-        |finding: &Finding| Redaction { kind: finding.kind.as_str().to_owned(), line: finding.line };
-    findings.iter().map(to_redaction).collect()
+impl Redactions {
+    /// The redactions of findings.
+    ///
+    /// The list of redactions takes at most a sixteenth of `max_chars`, or has one entry;
+    /// `left_out` counts the others.
+    pub fn of(findings: &[Finding], max_chars: u64) -> Self {
+        let to_redaction =
+            |finding: &Finding| Redaction { kind: finding.kind.as_str().to_owned(), line: finding.line };
+        let mut listed: Vec<_> = findings.iter().map(to_redaction).collect();
+        listed.truncate(fitting_entries(&listed, max_chars / 16));
+        Self { left_out: findings.len() - listed.len(), listed }
+    }
 }
 
 impl AgentResult {
@@ -254,15 +274,16 @@ impl Hit {
     }
 }
 
-/// The number of entries, by their texts, that fit on a page; at least one. A quarter of
-/// `max_chars` is left for the text around them.
-pub fn fitting_entries(texts: impl IntoIterator<Item = String>, max_chars: u64) -> usize {
-    let (mut chars, max_chars) = (0, max_chars - max_chars / 4);
-    let fits = |text: &String| {
-        chars += text.chars().count() as u64;
+/// The number of entries that fit on a page as JSON, which is longer than as text; at least
+/// one. An eighth of `max_chars` is left for the result's other fields.
+pub fn fitting_entries<T: Serialize>(entries: &[T], max_chars: u64) -> usize {
+    let (mut chars, max_chars) = (0, max_chars - max_chars / 8);
+    let fits = |entry: &&T| {
+        let json = serde_json::to_string(entry).unwrap_or_default();
+        chars += json.chars().count() as u64 + 1;
         chars <= max_chars
     };
-    texts.into_iter().take_while(fits).count().max(1)
+    entries.iter().take_while(fits).count().max(1)
 }
 
 impl Hits {
@@ -345,7 +366,7 @@ fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) 
     };
 }
 
-fn push_redactions(text: &mut String, redactions: &[Redaction]) {
-    let replaced = redactions.iter();
-    text.push_str(&redaction_note(replaced.map(|redaction| (redaction.kind.as_str(), redaction.line))));
+fn push_redactions(text: &mut String, Redactions { listed, left_out }: &Redactions) {
+    let listed = listed.iter().map(|redaction| (redaction.kind.as_str(), redaction.line));
+    text.push_str(&redaction_note(listed, *left_out));
 }

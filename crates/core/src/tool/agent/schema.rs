@@ -266,6 +266,7 @@ fn changed(mut more: Value) -> Value {
         "content_sha256": or_null("string", "SHA-256 of the current content."),
         "content_size_bytes": or_null("integer", "Bytes of the current content."),
         "redactions": json!({"type": "array", "items": redaction, "description": "Secrets that were replaced."}),
+        "redactions_left_out": number(0, None, "The number of further secrets that were replaced; each is [redacted:…] in the file."),
     });
     if let (Value::Object(all), Value::Object(more)) = (&mut schema["properties"], &mut more["properties"]) {
         all.append(more);

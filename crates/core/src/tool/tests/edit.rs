@@ -111,7 +111,7 @@ proptest! {
         match naive_matches(&content, &old_str)[..] {
             [] => {
                 let path = "/memories/a".into();
-                prop_assert_eq!(found, Err(ToolError::NoMatch { old_str, path, needs_crlf: false }));
+                prop_assert_eq!(found, Err(ToolError::NoMatch { old_str, path, hint: "" }));
             }
             [start] => {
                 let edit = found.unwrap();

@@ -57,32 +57,3 @@ pub(super) fn over_limit(
     }
     refused
 }
-
-#[cfg(test)]
-mod tests {
-    use keepsake_core::{Content, MemoryPath};
-
-    use super::*;
-
-    fn new(bytes: usize) -> Proposed {
-        let path = MemoryPath::parse("/a").unwrap();
-        let content = Content::new("x".repeat(bytes), 1_000).unwrap();
-        Proposed::store(Origin::New, path, NewContent::Exact(content))
-    }
-
-    #[test]
-    fn quota_is_given_in_order_to_operations_that_fit() {
-        let changes = [new(5), new(50), new(5), new(4)];
-        let committed: Vec<_> = changes.iter().enumerate().collect();
-        for (measure, wanted, limit, refused) in [
-            (Measure::Memories, 14, 12, vec![2, 3]),
-            (Measure::Memories, 14, 14, vec![]),
-            // There are 64 new bytes, and 36 that were there.
-            (Measure::Bytes, 100, 50, vec![1]),
-            (Measure::Bytes, 100, 45, vec![1, 2]),
-            (Measure::Bytes, 100, 20, vec![0, 1, 2, 3]),
-        ] {
-            assert_eq!(over_limit(&committed, measure, wanted, limit), refused, "{limit}");
-        }
-    }
-}

@@ -124,6 +124,7 @@ impl Answers<'_> {
         results
             .map(|(settled, operation)| {
                 let recorded = Recorded::of(&settled);
+                let is_use = matches!(settled, Ok(Decision::Pin(_, _, Some(_))));
                 let (memory_id, memory) = match settled {
                     Err(error) => return Ok(Self::refused(operation, error)),
                     Ok(Decision::Pin(memory, expiry, _)) => {
@@ -141,7 +142,11 @@ impl Answers<'_> {
                 };
                 let shown = memory.map(|memory| {
                     let (reader, write) = (&self.memories.reader, self.write);
-                    reader.show(write.principal, write.store_id, expiry, memory)
+                    let shown = reader.show(write.principal, write.store_id, expiry, memory);
+                    if is_use {
+                        reader.note_use(write.principal, &shown);
+                    }
+                    shown
                 });
                 self.done(operation, recorded, memory_id, shown)
             })

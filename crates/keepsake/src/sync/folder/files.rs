@@ -101,15 +101,15 @@ impl Folder {
         Ok(ignores_case)
     }
 
-    /// From now on, contents that are removed stay in the private folder for some time.
-    pub(in crate::sync) fn keep_removed(&mut self) {
-        if !self.keeps_removed {
+    /// From now on, contents that are removed stay in the private folder for some time, if
+    /// there is a reason.
+    pub(in crate::sync) fn keep_removed(&mut self, why: Option<&'static str>) {
+        if let Some(why) = why.filter(|_| self.keeps_removed != why) {
             notice(&format!(
-                "the credential may not read versions: what is deleted or replaced in the folder stays in \
-                 {PRIVATE_FOLDER}/{REMOVED} for 30 days"
+                "{why}: files deleted or replaced in the folder stay in {PRIVATE_FOLDER}/{REMOVED} for 30 days"
             ));
         }
-        self.keeps_removed = true;
+        self.keeps_removed = why;
     }
 
     /// Keeps a file that was taken from `path`, and drops old ones.
@@ -188,7 +188,7 @@ impl Folder {
             return Ok(false);
         }
         // A later run removes files from the private folder only if the store surely had them.
-        let known = (!self.keeps_removed).then_some(expected);
+        let known = self.keeps_removed.is_none().then_some(expected);
         let staged = self.stage(content, known)?;
         staged.set_mode_of(&before)?;
         match staged.rename_with(&entry, RenameFlags::EXCHANGE) {
@@ -220,7 +220,7 @@ impl Folder {
         if !entry.is_file()? || hash_of(&entry)? != Some(expected) {
             return Ok(false);
         }
-        let taken = if self.keeps_removed {
+        let taken = if self.keeps_removed.is_some() {
             // A new name each time: a file that an error left there is not replaced.
             let of_path = ContentHash::of(path.as_str().as_bytes()).to_string();
             self.private(&format!("{SWAP}/{}-{}", time(), &of_path[..HASH_CHARS]))?
@@ -282,7 +282,7 @@ impl Folder {
         expected: ContentHash,
     ) -> io::Result<bool> {
         if hash_of(taken)? == Some(expected) {
-            if self.keeps_removed {
+            if self.keeps_removed.is_some() {
                 self.keep(taken, path, expected)?;
             } else {
                 taken.remove_file()?;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_core::ContentHash;
 use keepsake_core::path::is_visible;
 use keepsake_core::tool::{ToolPath, format_size, insert, str_replace};
 
-/// A memory, live or deleted.
+use crate::api::support::sha256;
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     pub(crate) path: String,
@@ -18,7 +18,6 @@ pub(crate) struct Memory {
     blob: usize,
 }
 
-/// One change.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) memory: usize,
@@ -30,7 +29,6 @@ pub(crate) struct Version {
     pub(crate) is_erased: bool,
 }
 
-/// A store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) memories: Vec<Memory>,
@@ -39,7 +37,6 @@ pub(crate) struct Model {
     pub(crate) batches: usize,
 }
 
-/// The behaviour of a creation if the path is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     CreateOnly,
@@ -47,14 +44,12 @@ pub(crate) enum Mode {
     Upsert,
 }
 
-/// A precondition as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Precondition {
     Sha256(String),
     NotExists,
 }
 
-/// What an update names.
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
     pub(crate) content: Option<String>,
@@ -87,7 +82,6 @@ pub(crate) enum Tool {
     Append(String, String),
 }
 
-/// The expected answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     // The memory as it is now.
@@ -105,16 +99,11 @@ pub(crate) enum Answer {
     Conflict,
 }
 
-/// Why a path is not available.
 enum Obstacle {
     /// A memory at it, or below it.
     Taken { memory: usize, is_directory: bool },
     /// A memory above it.
     Above(usize),
-}
-
-pub(crate) fn sha256(content: &str) -> String {
-    ContentHash::of(content.as_bytes()).to_string()
 }
 
 /// The directory of a memory, without a slash at the end.
@@ -152,7 +141,6 @@ impl Model {
         below.into_values().collect()
     }
 
-    /// How many memories are live, and their bytes.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let live = self.memories.iter().filter(|memory| memory.is_live);
         live.fold((0, 0), |(count, bytes), memory| (count + 1, bytes + memory.content.len()))
@@ -190,7 +178,6 @@ impl Model {
         children
     }
 
-    /// The lines that `view` shows of a directory.
     pub(crate) fn view(&self, directory: &str) -> String {
         let bytes: u64 = self.children(directory).values().map(|child| child.1).sum();
         let mut lines = vec![format!("{}\t/memories{directory}", format_size(bytes))];
@@ -212,17 +199,6 @@ impl Model {
             }
         }
         lines
-    }
-
-    /// The paths of a list of a directory's files and directories, which end with a slash.
-    pub(crate) fn listing(&self, directory: &str) -> Vec<String> {
-        let children = self.children(directory).into_iter();
-        let path = |(name, (is_directory, _)): (&str, (bool, u64))| {
-            format!("{directory}/{name}{}", if is_directory { "/" } else { "" })
-        };
-        let mut paths: Vec<_> = children.map(path).collect();
-        paths.sort();
-        paths
     }
 
     fn obstacle(&self, path: &str) -> Option<Obstacle> {
@@ -263,7 +239,6 @@ impl Model {
         self.write("deleted", memory, None, by);
     }
 
-    /// Makes the call, and answers it.
     pub(crate) fn apply(&mut self, call: &Call, by: usize) -> Answer {
         match call {
             Call::Create { path, content, mode } => self.apply_create(path, content, *mode, by),

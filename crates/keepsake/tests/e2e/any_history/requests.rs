@@ -44,7 +44,6 @@ impl History {
         (Method::POST, path, body)
     }
 
-    /// A call as an operation of a batch.
     fn operation_of(&self, call: &Call) -> Value {
         match call {
             Call::Create { path, content, mode } => {

@@ -4,15 +4,14 @@ use serde_json::{Value, json};
 
 use super::conventions::{assert_fields, assert_id, assert_time};
 use super::support::{
-    Place, SESSIONS, all, delete, invalid, new_session, ok, page_of, post_with, refused, secret, strings,
-    text,
+    Place, SESSIONS, delete, invalid, new_session, ok, page_of, post_with, refused, secret, strings, text,
 };
 
 const AUDIT: &str = "/v1/audit";
 
 /// Every entry of the tenant, the newest first.
 async fn entries(place: &Place, query: &str) -> Vec<Value> {
-    all(&place.client, &format!("{AUDIT}?limit=100&{query}")).await
+    place.client.all(&format!("{AUDIT}?limit=100&{query}")).await
 }
 
 /// Checks the recorded actions on an object, oldest first.
@@ -115,7 +114,7 @@ pub(super) async fn audit_is_filtered_and_paged(place: Place) {
     let created = entries(&place, query).await;
     let times: Vec<_> = created.iter().map(|entry| text(&entry["created_at"])).collect();
     assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
-    assert_eq!(all(&place.client, &format!("{AUDIT}?{query}&limit=2")).await, created);
+    assert_eq!(place.client.all(&format!("{AUDIT}?{query}&limit=2")).await, created);
     let since = format!("{query}&created_at[gte]={}", times[1]);
     assert_eq!(entries(&place, &since).await, created[..2]);
     let until = format!("{query}&created_at[lte]={}", times[1]);

@@ -14,8 +14,9 @@ use tokio::process::Command;
 use super::support::{STORES, Store, delete, invalid, ok, page_of, refused, text};
 use crate::console::browser::Browser;
 use crate::support::client::send;
-use crate::support::command::{borrowed, keepsake, keepsake_with, words};
+use crate::support::command::{Run, borrowed, keepsake, keepsake_with, words};
 use crate::support::deployment::ServerConfig;
+use crate::support::server::started_with;
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, eventually, secrets};
 
 /// Within which everything works again once a fault is over.
@@ -35,7 +36,6 @@ async fn says(client: &Client, index: &str, blobs: &str) {
     .await;
 }
 
-/// Creates a memory by the API and by the tool.
 async fn create_both_ways(store: &Store, name: &str, content: &str) -> [Answer; 2] {
     let path = format!("/memories/{name}");
     let input = json!({"command": "create", "path": path, "file_text": content});
@@ -84,11 +84,8 @@ struct Subject {
 
 impl Subject {
     async fn new(pair: Pair, config: &ServerConfig) -> Self {
-        let deployment = Deployment::new(pair).await;
-        let tenant = deployment.tenant().await;
-        let server = deployment.start_with(config).await;
-        let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
-        Self { server, store, tenant, deployment }
+        let (deployment, tenant, server, client) = started_with(pair, config).await;
+        Self { server, store: Store::of(&client, &tenant), tenant, deployment }
     }
 
     /// A write is taken soon, and then all is well.
@@ -228,14 +225,9 @@ async fn full_disk_is_507_for_writes_and_reads_continue() {
     subject.recovers().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn damaged_or_missing_content_is_never_served_on_postgres_and_s3() {
-    damaged_or_missing_content_is_never_served(Pair::PostgresS3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn damaged_or_missing_content_is_never_served_on_sqlite() {
-    damaged_or_missing_content_is_never_served(Pair::Sqlite).await;
+on_pairs! { damaged_or_missing_content_is_never_served:
+    damaged_or_missing_content_is_never_served_on_postgres_and_s3 on PostgresS3,
+    damaged_or_missing_content_is_never_served_on_sqlite on Sqlite,
 }
 
 async fn damaged_or_missing_content_is_never_served(pair: Pair) {
@@ -260,30 +252,22 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
     // Nothing is cached.
     server.restart().await;
     let store = store.seen_by(&server.client(&tenant));
-    for (memory, status, kind) in [(&damaged, 500, "api_error"), (&missing, 410, "content_missing")] {
-        let (at, path) = (store.memory(memory), format!("/memories{}", text(&memory["path"])));
+    for (memory, how) in [(&damaged, "damaged"), (&missing, "missing")] {
+        let (at, path) = (store.memory(memory), format!("/memories/{how}"));
         for _ in 0..2 {
             let answer = store.client.get(&at).await;
-            let error = refused(&answer, status, kind);
+            let error = refused(&answer, 410, &format!("content_{how}"));
             assert!(!answer.text.contains("zebra"), "{}", answer.text);
-            if memory == &missing {
-                assert_eq!(error["memory_version_id"], missing["memory_version_id"]);
-                assert_eq!((&error["path"], answer.header("x-should-retry")), (&json!("/missing"), "false"));
-            }
+            assert_eq!(error["memory_version_id"], memory["memory_version_id"]);
+            let named = (&error["path"], answer.header("x-should-retry"));
+            assert_eq!(named, (&memory["path"], "false"));
         }
         let insert = json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"});
         for input in [json!({"command": "view", "path": path}), insert] {
             let answer = store.client.call(&store.id, &input).await;
-            if memory == &missing {
-                let result = answer.tool_result();
-                assert!(
-                    result.is_error && result.content.contains("/memories/missing is missing"),
-                    "{}",
-                    answer.text
-                );
-            } else {
-                refused(&answer, 500, "api_error");
-            }
+            let result = answer.tool_result();
+            let is_named = result.content.contains(&format!("{path} is {how}"));
+            assert!(result.is_error && is_named, "{}", answer.text);
         }
     }
     // Lists and searches still answer, and mark the memories whose content is lost.
@@ -295,59 +279,59 @@ async fn damaged_or_missing_content_is_never_served(pair: Pair) {
         lost
     };
     let (memories, _) = page_of(&store.client.get(&format!("{}?view=full", store.memories())).await);
-    let both = json!([["/damaged", "api_error"], ["/missing", "content_missing"]]);
+    let both = json!([["/damaged", "content_damaged"], ["/missing", "content_missing"]]);
     assert_eq!((json!(lost(&memories)), &memories[2]["content"]), (both, &json!("zebra eleven")));
     let (versions, _) = page_of(&store.client.get(&format!("{}?view=full", store.versions())).await);
-    let three = [("/damaged", "api_error"), ("/missing", "content_missing"), ("/whole", "content_missing")];
+    let three =
+        [("/damaged", "content_damaged"), ("/missing", "content_missing"), ("/whole", "content_missing")];
     assert_eq!(json!(lost(&versions)), json!(three));
     let (hits, _) = page_of(&store.client.get(&format!("{}/search?query=zebra", store.path)).await);
     let of_missing = hits.iter().find(|hit| hit["path"] == "/missing").unwrap();
     assert_eq!((hits.len(), text(&of_missing["snippet"]).contains("content_missing")), (3, true));
-    let browser = Browser::signed_in(&server.url(), &tenant.key).await;
+    let mut browser = Browser::signed_in(&server.url(), &tenant.key).await;
     let path = format!("/console/stores/{}/archive?versions=1", store.id);
     let download = browser.request(Method::GET, &path).send().await.unwrap().bytes().await.unwrap();
+    let edit = format!("/console/stores/{}/memories/{}/edit", store.id, text(&missing["id"]));
+    let form = browser.open(&edit).await;
+    form.has("is missing");
+    let base = form.field("base_sha256");
+    readers_of_a_whole_store_leave_lost_content_out(&server, &tenant, &download).await;
     // Writing the same content repairs both memories.
     let same = json!({"path": "/memories/damaged", "content": "zebra one"});
     let same = json!({"type": "tool_use", "id": "toolu_1", "name": "memory_write", "input": same});
     assert!(!store.client.call(&store.id, &same).await.tool_result().is_error);
     assert_eq!(store.read(&damaged).await["content"], "zebra one");
-    store.delete(&damaged).await;
-    store.redact(&damaged["memory_version_id"]).await;
-    readers_of_a_whole_store_leave_lost_content_out(&server, &tenant, &store, &download).await;
     let same = json!({"operations": [{"type": "upsert", "path": "/missing", "content": "zebra three"}]});
     let made = store.client.post(&format!("{}/batch", store.memories()), &same).await;
     assert_eq!(ok(&made)["data"][0]["status"], "updated");
     assert_eq!(store.read(&missing).await["content"], "zebra three");
+    browser.act(&form, &edit, &[("content", "by a person"), ("base_sha256", base.as_str())]).await;
+    assert_eq!(store.read(&missing).await["content"], "by a person");
 }
 
-async fn readers_of_a_whole_store_leave_lost_content_out(
-    server: &Server,
-    tenant: &Tenant,
-    store: &Store,
-    download: &[u8],
-) {
+async fn readers_of_a_whole_store_leave_lost_content_out(server: &Server, tenant: &Tenant, download: &[u8]) {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
-    let variables = [
-        ("KEEPSAKE_URL", server.url()),
-        ("KEEPSAKE_API_KEY", tenant.key.clone()),
-        ("KEEPSAKE_STORE", store.id.clone()),
-        ("XDG_CONFIG_HOME", at("config")),
-    ];
+    let variables = server.variables(tenant, home.path());
     let run = async |line: &str| keepsake_with(&words(line), &borrowed(&variables)).await;
     let (archive, saved) = (at("archive"), at("saved.tar.zst"));
-    run(&format!("export {archive} --versions")).await.ends(1, "the content of `/missing`");
+    let names_both = |run: &Run, code: i32| {
+        run.ends(code, "the content of `/missing`");
+        run.ends(code, "the content of `/damaged`");
+    };
+    names_both(&run(&format!("export {archive} --versions")).await, 1);
     std::fs::write(&saved, download).unwrap();
-    for (archive, copy, lost) in
-        [(&archive, "one", "the content of `/missing`"), (&saved, "two", "stored content is damaged")]
-    {
-        run(&format!("import {archive}")).await.ends(0, lost);
+    for (archive, copy) in [(&archive, "one"), (&saved, "two")] {
+        names_both(&run(&format!("import {archive}")).await, 0);
         run(&format!("store create {copy}")).await.ok();
         let imported = run(&format!("import {archive} --versions --store {copy}")).await.ok();
         assert!(imported.starts_with("1 created"), "{imported}");
     }
+    let shown = run("memory cat missing none whole").await;
+    shown.ends(3, "the content of `/missing`");
+    assert_eq!(shown.stdout, "zebra eleven");
     let folder = at("folder");
-    run(&format!("sync {folder}")).await.ends(1, "the content of `/missing`");
+    names_both(&run(&format!("sync {folder}")).await, 1);
     assert_eq!(std::fs::read_to_string(format!("{folder}/whole")).unwrap(), "zebra eleven");
 }
 

@@ -90,6 +90,19 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
     assert_eq!(store.paths().await, ["/edited", "/made", "/new/c", "/pinned", "/put", "/same"]);
     // Neither the unchanged memory, nor the pin, nor a refusal is a version.
     assert_eq!(store.version_count().await, 5 + 5);
+    for (field, why) in [
+        (r#""content": "x", "content": "x""#, "duplicate field `content`"),
+        (r#""content": "\ud83d""#, "hex escape"),
+    ] {
+        let operation = format!(r#"{{"type": "create", "path": "/twice", {field}}}"#);
+        let same = create("/edited", "x");
+        let body =
+            |is_atomic: bool| format!(r#"{{"atomic": {is_atomic}, "operations": [{same}, {operation}]}}"#);
+        let answer = ok(&post_text(client, &batch_of(&store), body(false)).await);
+        let told = text(&answer["data"][1]["error"]["message"]);
+        assert!(told.starts_with("`operations` 1 is malformed: ") && told.contains(why), "{told}");
+        invalid(&post_text(client, &batch_of(&store), body(true)).await, "`operations` 1");
+    }
 }
 
 pub(super) async fn five_hundred_operations_are_one_commit(place: Place) {
@@ -134,6 +147,7 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
         (json!({"type": "create", "path": "/a", "content": "x", "precondition": not_exists}), 409, failed),
         (json!({"type": "upsert", "path": "/free", "content": "x", "precondition": other}), 409, failed),
         (json!({"type": "update", "memory_id": id, "pinned": true, "precondition": other}), 409, failed),
+        (json!({"type": "update", "memory_id": id, "path": "/moved", "precondition": other}), 409, failed),
         (json!({"type": "update", "memory_id": unknown, "content": "x"}), 404, missing),
         (json!({"type": "delete", "memory_id": "mem_1"}), 400, invalid_request),
     ] {

@@ -1,10 +1,9 @@
-//! Lists of memories: order, prefixes, depth, pages.
-
-use std::fmt::Write as _;
+//! Lists of memories: order, prefixes, depth. `tests/sdk` has the sizes of pages.
 
 use serde_json::{Value, json};
 
-use super::support::{Place, STORES, Store, all, invalid, ok, page_of, shows, strings};
+use super::support::{Place, Store, invalid, ok, shows, strings};
+use crate::console::browser::encoded;
 
 /// With names that sort otherwise by letters, by segments or by case, and with the signs
 /// of patterns.
@@ -12,19 +11,11 @@ const PATHS: &str = "/ space|/%41|/.hidden|/.hidden-dir/x|/A|/Z/a|/a b/c|/a!/c|/
     /a[b]/1|/a\\b/1|/a_b/1|/a/a/1|/a/a/2|/a/a-/3|/a/á|/aa|/ab/1|/b|/node_modules/y|/z|/~|/é/1";
 
 async fn listed(store: &Store, query: &str) -> Vec<Value> {
-    all(&store.client, &format!("{}?{query}", store.memories())).await
+    store.client.all(&format!("{}?{query}", store.memories())).await
 }
 
 async fn listed_paths(store: &Store, query: &str) -> Vec<String> {
     strings(&listed(store, query).await, "path")
-}
-
-fn encoded(prefix: &str) -> String {
-    let mut encoded = String::new();
-    for byte in prefix.bytes() {
-        write!(encoded, "%{byte:02X}").unwrap();
-    }
-    encoded
 }
 
 /// The files directly in a directory, and its subdirectories.
@@ -100,35 +91,6 @@ pub(super) async fn list_of_a_path_has_the_memory_there_or_nothing(place: Place)
     refused("path=a/b.md", "path").await;
     for prefix in "|a/|/a|//|/a//|/a/../|/a\0/|/a\u{200b}/".split('|') {
         refused(&format!("path_prefix={}", encoded(prefix)), "path_prefix").await;
-    }
-}
-
-pub(super) async fn page_has_20_items_or_up_to_100_without_content(place: Place) {
-    let store = place.store();
-    for n in 0..21 {
-        store.create(&format!("/d/{n:02}/x"), &format!("{n}")).await;
-        place.new_store("filler").await;
-    }
-    let (memories, versions) = (store.memories(), store.versions());
-    for (list, most) in [
-        (format!("{STORES}?"), 22),
-        (format!("{memories}?"), 21),
-        (format!("{memories}?depth=1&path_prefix=/d/&view=full"), 20),
-        (format!("{versions}?"), 21),
-        (format!("{versions}?view=full"), 20),
-    ] {
-        for (limit, expected) in [("", 20), ("&limit=19", 19), ("&limit=100", most)] {
-            let (items, next) = page_of(&place.client.get(&format!("{list}{limit}")).await);
-            assert_eq!(items.len(), expected, "{list}{limit}");
-            assert_eq!(next.is_none(), expected > 20, "{list}{limit}");
-        }
-        assert!(all(&place.client, &format!("{list}&limit=100")).await.len() > 20);
-        for limit in ["0", "101", "abc", "-1", "1.5", "18446744073709551616"] {
-            invalid(&place.client.get(&format!("{list}&limit={limit}")).await, "limit");
-        }
-    }
-    for (number, item) in listed(&store, "view=full").await.iter().enumerate() {
-        assert_eq!(item["content"], format!("{number}"));
     }
 }
 

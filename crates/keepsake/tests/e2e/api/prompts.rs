@@ -8,12 +8,10 @@ use crate::support::client::send;
 
 const OPTIONS: &str = "keep_tidy=true&topic=the+garden&file_index=true";
 
-/// The part of a text about the files.
 fn files(text: &str) -> &str {
     text.split_once("escaped as in JSON. The lines are data").unwrap().1
 }
 
-/// The text of the tools with these options.
 async fn text_of_tools(client: &Client, options: &str) -> String {
     let answer = ok(&client.get(&format!("/v1/tools?{options}")).await);
     text(&answer["system_prompt"]).to_owned()
@@ -76,7 +74,7 @@ pub(super) async fn session_is_told_of_each_store_and_users_stay_on_their_line(p
     };
     let resources = json!([
         {"type": "memory_store", "memory_store_id": place.store().id},
-        {"type": "memory_store", "memory_store_id": rules["id"], "access": "read_only", "instructions": hostile},
+        {"type": "memory_store", "memory_store_id": rules["id"], "access": "read_only", "prompt": hostile},
     ]);
     let told = told_with(resources).await;
     assert!(told.starts_with(&text_of_tools(client, "").await), "{told}");
@@ -124,4 +122,9 @@ pub(super) async fn file_index_shows_the_first_lines_of_200_files(place: Place) 
     shows("There are more files: list the directories.").await;
     let told = text_of_tools(&place.client, &options).await;
     assert!(told.contains("/memories/199.md") && !told.contains("/memories/b.md"), "{told}");
+    for number in 10..30 {
+        store.create(&format!("/!{number}{}", "x".repeat(900)), "one\n").await;
+    }
+    shows("There are more files: list the directories.").await;
+    assert!(text_of_tools(&place.client, &options).await.chars().count() <= 16_000);
 }

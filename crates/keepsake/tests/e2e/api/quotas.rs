@@ -7,15 +7,20 @@ use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
 use super::support::{
-    Fact, Place, SESSIONS, STORES, Store, all, check, delete, fact, invalid, ok, path_conflict, post_with,
+    Fact, Place, SESSIONS, STORES, Store, check, delete, fact, invalid, ok, path_conflict, post_with,
     refused, secret, text,
 };
 use crate::support::{Answer, Client, Pair, eventually, now_secs};
 
-fn facts() -> Vec<Fact> {
+on_pairs! { limits_are_exact:
+    limits_are_exact_on_postgres_and_s3 on PostgresS3,
+    limits_are_exact_on_sqlite on Sqlite,
+}
+
+async fn limits_are_exact(pair: Pair) {
     let with = |limits: Value, fact: Fact| Fact { limits: serde_json::from_value(limits).unwrap(), ..fact };
     let tenant_bytes = json!({"bytes_per_tenant": 100});
-    vec![
+    let facts = vec![
         with(json!({"memories_per_store": 3, "bytes_per_store": 100}), fact!(store_holds_so_many_memories)),
         with(json!({"bytes_per_store": 100}), fact!(store_holds_so_many_bytes)),
         with(tenant_bytes.clone(), fact!(tenant_holds_so_many_bytes)),
@@ -27,17 +32,8 @@ fn facts() -> Vec<Fact> {
         with(json!({"api_keys_per_tenant": 8}), fact!(tenant_has_so_many_keys)),
         with(json!({"audit_entries_per_day": 6}), fact!(tenant_makes_so_many_changes_in_a_day)),
         with(json!({"bytes_per_memory": 60}), fact!(memory_holds_so_many_bytes)),
-    ]
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn limits_are_exact_on_postgres_and_s3() {
-    check(Pair::PostgresS3, facts()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn limits_are_exact_on_sqlite() {
-    check(Pair::Sqlite, facts()).await;
+    ];
+    check(pair, facts).await;
 }
 
 #[track_caller]
@@ -191,7 +187,7 @@ async fn tenant_has_so_many_stores(place: Place) {
     over_quota(&client.post(STORES, &new).await, 3);
     // A repeated call with an idempotency key creates no further store.
     assert_eq!(ok(&keyed().await)["id"], made["id"]);
-    assert_eq!(all(client, &format!("{STORES}?include_archived=true")).await.len(), 3);
+    assert_eq!(client.all(&format!("{STORES}?include_archived=true")).await.len(), 3);
 }
 
 /// What was made; the other calls were over the limit.
@@ -245,7 +241,7 @@ async fn sessions_are_described_with_so_many_bytes(place: Place) {
 async fn tenant_has_so_many_keys(place: Place) {
     let client = &place.client;
     let new = json!({"name": "more", "scopes": ["memory:read"]});
-    let listed = all(client, "/v1/api_keys").await.len();
+    let listed = client.all("/v1/api_keys").await.len();
     let racing = (0..12).map(|_| client.post("/v1/api_keys", &new));
     let made = made_up_to(8, &join_all(racing).await);
     assert_eq!(made.len(), 8 - listed);
@@ -278,7 +274,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
     ok(&client.post("/v1/erasures", &erased).await);
     // Neither a job nor a change that changes nothing counts.
     eventually("the erasure ends", Duration::from_mins(3), async || {
-        all(client, "/v1/audit?action=erasure.finish").await.len() == 1
+        client.all("/v1/audit?action=erasure.finish").await.len() == 1
     })
     .await;
     ok(&rename(text(&store.object().await["name"])).await);
@@ -288,7 +284,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
         let is_of_the_day = |entry: &&Value| {
             entry["actor"]["type"] == "api_actor" && text(&entry["created_at"]).starts_with(&day)
         };
-        let audit = all(client, "/v1/audit?limit=100").await;
+        let audit = client.all("/v1/audit?limit=100").await;
         let before = audit.iter().filter(is_of_the_day).count();
         let names: Vec<_> = (0..8).map(|number| format!("{day} {number}")).collect();
         let answers = join_all(names.iter().map(|name| rename(name))).await;
@@ -312,7 +308,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
     store.archive().await;
     ok(&delete(client, &store.path).await);
     for action in "api_key.revoke session.delete memory_store.archive memory_store.delete".split(' ') {
-        let entries = all(client, &format!("/v1/audit?action={action}")).await;
+        let entries = client.all(&format!("/v1/audit?action={action}")).await;
         assert_eq!(entries.len(), 1, "{action}");
     }
 }

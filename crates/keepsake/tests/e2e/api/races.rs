@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::support::{
-    Place, Store, all, delete, new_session, ok, path_conflict, refused, shows, strings, text,
-};
+use super::support::{Place, Store, delete, new_session, ok, path_conflict, refused, shows, strings, text};
 use crate::support::Answer;
 
-/// Calls of one race.
 const AT_ONCE: usize = 12;
 
 /// The answers that are 200, and the others.
@@ -98,7 +95,7 @@ pub(super) async fn deletion_and_update_leave_one_history(place: Place) {
         ok(&restored);
         // One after the other, they made one chain of versions.
         let query = format!("{}?limit=100&memory_id={}", store.versions(), text(&memory["id"]));
-        let history = all(&place.client, &query).await;
+        let history = place.client.all(&query).await;
         let mut is_live = false;
         for version in history.iter().rev() {
             let operation = text(&version["operation"]);

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::conventions::assert_time;
 use super::support::{Place, Store, ok, refused, shows, text};
 
-/// The texts of a store's blobs.
 async fn blobs(place: &Place, store: &Store) -> Vec<String> {
     let mut texts = Vec::new();
     for listed in place.blobs.list(None, None, 100_000).await.unwrap() {

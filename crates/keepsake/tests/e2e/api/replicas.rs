@@ -13,17 +13,17 @@ use super::support::{
     SESSIONS, STORES, Store, delete, invalid, new_session, not_found, ok, page_of, refused, secret, strings,
     text,
 };
-use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually};
+use crate::support::server::started;
+use crate::support::{Answer, Client, Pair, Tenant, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_answer_as_one() {
-    let deployment = Deployment::new(Pair::PostgresS3).await;
-    let tenant = deployment.tenant().await;
-    let servers = [deployment.start().await, deployment.start().await];
-    let [here, there] = servers.each_ref().map(|server| server.client(&tenant));
+    let (deployment, tenant, _server, here) = started(Pair::PostgresS3).await;
+    let second = deployment.start().await;
+    let there = second.client(&tenant);
     let made = async |name: &str| {
-        let store = ok(&here.post(STORES, &json!({"name": name})).await);
-        [&here, &there].map(|client| Store::new(client, text(&store["id"])))
+        let store = Store::make(&here, name).await;
+        [store.clone(), store.seen_by(&there)]
     };
     duplicates_are_made_once_through(&made("duplicates").await).await;
     what_is_removed_is_served_nowhere(&made("shared").await).await;
@@ -67,10 +67,7 @@ async fn what_is_removed_is_served_nowhere([ours, theirs]: &[Store; 2]) {
     let erased = ours.create("/p/a", "secret").await;
     assert_eq!(theirs.read(&erased).await["content"], "secret");
     let prefix = json!({"memory_store_id": ours.id, "path_prefix": "/p/"});
-    let erasure = ok(&here.post("/v1/erasures", &prefix).await);
-    let at = format!("/v1/erasures/{}", text(&erasure["id"]));
-    let is_done = async || ok(&there.get(&at).await)["state"] == "done";
-    eventually("the erasure is done", Duration::from_mins(1), is_done).await;
+    there.receipt(&ok(&here.post("/v1/erasures", &prefix).await)).await;
     not_found(&there.get(&theirs.memory(&erased)).await);
     not_found(&there.get(&theirs.version(&erased["memory_version_id"])).await);
     ours.archive().await;
@@ -99,13 +96,12 @@ async fn view(client: &Client, session: &str) -> Answer {
 async fn session_that_ends_here_ends_there(here: &Client, there: &Client, tenant: &Tenant) {
     let archived = session_used_there(here, there, tenant).await;
     let deleted = session_used_there(here, there, tenant).await;
-    let new = json!({"name": "some", "scopes": ["sessions:write", "memory:read", "memory:write"]});
-    let key = ok(&here.post("/v1/api_keys", &new).await);
-    let of_key = session_used_there(&here.with_key(secret(&key, "api_key")), there, tenant).await;
+    let (key, key_path) = here.new_key(&["sessions:write", "memory:read", "memory:write"]).await;
+    let of_key = session_used_there(&here.with_key(&key), there, tenant).await;
 
     ok(&here.post(&format!("{}/archive", archived.0), &json!({})).await);
     ok(&delete(here, &deleted.0).await);
-    ok(&here.post(&format!("/v1/api_keys/{}/revoke", text(&key["id"])), &json!({})).await);
+    here.revoke(&key_path).await;
     for (path, holder) in [&archived, &deleted, &of_key] {
         let is_refused = async || view(holder, path).await.status != 200;
         eventually("the token has ended", Duration::from_secs(5), is_refused).await;

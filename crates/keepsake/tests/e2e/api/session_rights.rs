@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::sessions::{attached, attaching, call, changes, of_resources, open, view};
 use super::support::{
-    Place, SESSIONS, all, delete, invalid, not_found, ok, post_with, refused, secret, strings, text,
+    Place, SESSIONS, delete, invalid, not_found, ok, post_with, refused, secret, strings, text,
 };
 use crate::support::{Answer, Client};
 
@@ -61,7 +61,7 @@ pub(super) async fn token_reaches_no_store_that_its_key_may_not_see(place: Place
     assert!(call(&holder, &path, &view(hidden)).await.1);
     not_found(&other.seen_by(&holder).try_create("/a", "x").await);
     assert_eq!(of_resources(&ok(&holder.get(&path).await), "memory_store_id"), [own.id]);
-    let told = json!(all(&holder, &format!("{path}/events?limit=100")).await).to_string();
+    let told = json!(holder.all(&format!("{path}/events?limit=100")).await).to_string();
     assert!(!told.contains("other/"), "{told}");
     // The token of a key that sees both reaches both.
     let issued = ok(&owner.post(&format!("{path}/token"), &json!({})).await);
@@ -91,7 +91,7 @@ pub(super) async fn bound_key_sees_only_sessions_of_its_stores(place: Place) {
         assert_hidden(bound, &path).await;
     }
     let list = format!("{SESSIONS}?limit=100");
-    assert_eq!(strings(&all(bound, &list).await, "id"), [text(&mine["id"])]);
+    assert_eq!(strings(&bound.all(&list).await, "id"), [text(&mine["id"])]);
     not_found(&bound.post(SESSIONS, &attaching(std::slice::from_ref(&other))).await);
     invalid(&bound.post(SESSIONS, &attaching(&[])).await, "`resources`");
 
@@ -102,7 +102,7 @@ pub(super) async fn bound_key_sees_only_sessions_of_its_stores(place: Place) {
     // The same call again would be answered with the session as it is now.
     not_found(&rename().await);
     assert_hidden(bound, &at).await;
-    assert_eq!(all(bound, &list).await, [] as [Value; 0]);
+    assert_eq!(bound.all(&list).await, [] as [Value; 0]);
 }
 
 pub(super) async fn each_route_of_sessions_asks_for_its_scopes(place: Place) {

@@ -12,42 +12,41 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::client::send;
+pub(crate) use crate::support::client::{ok, page_of};
 use crate::support::provision::Provision;
 use crate::support::{Answer, Client, Deployment, Pair, Tenant, secrets};
 
-pub(super) const STORES: &str = "/v1/memory_stores";
-pub(super) const SESSIONS: &str = "/v1/sessions";
+pub(crate) const STORES: &str = "/v1/memory_stores";
+pub(crate) const SESSIONS: &str = "/v1/sessions";
 /// What the managed agents' preview sends.
-pub(super) const PREVIEW: &str = "managed-agents-2026-04-01";
-/// Facts that are checked at the same time.
+const PREVIEW: &str = "managed-agents-2026-04-01";
 const AT_ONCE: usize = 4;
 
 /// The fixture of a fact: a separate tenant on a shared server.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) deployment: Arc<Deployment>,
+pub(crate) struct Place {
+    pub(crate) deployment: Arc<Deployment>,
     /// What the object store holds.
-    pub(super) blobs: Arc<dyn BlobStore>,
-    pub(super) tenant: Tenant,
+    pub(crate) blobs: Arc<dyn BlobStore>,
+    pub(crate) tenant: Tenant,
     /// With a key that may do everything.
-    pub(super) client: Client,
+    pub(crate) client: Client,
     /// With another key of the tenant that may do everything.
-    pub(super) second: Client,
+    pub(crate) second: Client,
     /// The next three have one scope: `memory:read`, `memory:write`, `stores:admin`.
-    pub(super) reader: Client,
-    pub(super) writer: Client,
-    pub(super) admin: Client,
+    pub(crate) reader: Client,
+    pub(crate) writer: Client,
+    pub(crate) admin: Client,
     /// With all scopes, limited to the tenant's first store.
-    pub(super) bound: Client,
+    pub(crate) bound: Client,
     /// With another tenant's key.
-    pub(super) stranger: Client,
+    pub(crate) stranger: Client,
 }
 
-/// A rule and its check.
-pub(super) struct Fact {
-    pub(super) name: &'static str,
-    pub(super) limits: LimitOverrides,
-    pub(super) run: fn(Place) -> BoxFuture<'static, ()>,
+pub(crate) struct Fact {
+    pub(crate) name: &'static str,
+    pub(crate) limits: LimitOverrides,
+    pub(crate) run: fn(Place) -> BoxFuture<'static, ()>,
 }
 
 macro_rules! fact {
@@ -59,11 +58,18 @@ macro_rules! fact {
         }
     };
 }
-pub(super) use fact;
+pub(crate) use fact;
+
+macro_rules! facts {
+    [$($fact:path),+ $(,)?] => {
+        vec![$($crate::api::support::fact!($fact)),+]
+    };
+}
+pub(crate) use facts;
 
 /// Checks facts on one server; fails with the names of failed facts, and if the
 /// server had an internal error.
-pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
+pub(crate) async fn check(pair: Pair, facts: Vec<Fact>) {
     let deployment = Arc::new(Deployment::new(pair).await);
     let provision = deployment.provision().await;
     let stranger = provision.tenant(LimitOverrides::default()).await;
@@ -121,26 +127,24 @@ async fn keys(provision: &Provision, tenant: &Tenant) -> [String; 5] {
 
 /// A store as one client sees it.
 #[derive(Debug, Clone)]
-pub(super) struct Store {
-    pub(super) client: Client,
-    pub(super) id: String,
+pub(crate) struct Store {
+    pub(crate) client: Client,
+    pub(crate) id: String,
     /// Its path: `/v1/memory_stores/…`
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 impl Place {
-    /// The store that the tenant had from the beginning.
-    pub(super) fn store(&self) -> Store {
-        Store::new(&self.client, &self.tenant.store_id.to_string())
+    pub(crate) fn store(&self) -> Store {
+        Store::of(&self.client, &self.tenant)
     }
 
-    pub(super) async fn new_store(&self, name: &str) -> Store {
-        let made = ok(&self.client.post(STORES, &json!({"name": name})).await);
-        Store::new(&self.client, text(&made["id"]))
+    pub(crate) async fn new_store(&self, name: &str) -> Store {
+        Store::make(&self.client, name).await
     }
 
     /// A client with a new key of the tenant's, perhaps limited to one store.
-    pub(super) async fn key(&self, scopes: &[&str], only: Option<&Store>) -> Client {
+    pub(crate) async fn key(&self, scopes: &[&str], only: Option<&Store>) -> Client {
         let stores = only.map(|store| [&store.id]);
         let new = json!({"name": "some", "scopes": scopes, "memory_store_ids": stores});
         let made = ok(&self.client.post("/v1/api_keys", &new).await);
@@ -149,164 +153,162 @@ impl Place {
 }
 
 impl Store {
-    pub(super) fn new(client: &Client, id: &str) -> Self {
+    pub(crate) fn new(client: &Client, id: &str) -> Self {
         Self { client: client.clone(), id: id.to_owned(), path: format!("{STORES}/{id}") }
     }
 
+    pub(crate) async fn make(client: &Client, name: &str) -> Self {
+        let made = ok(&client.post(STORES, &json!({"name": name})).await);
+        Self::new(client, text(&made["id"]))
+    }
+
+    /// The first store of a tenant.
+    pub(crate) fn of(client: &Client, tenant: &Tenant) -> Self {
+        Self::new(client, &tenant.store_id.to_string())
+    }
+
     /// The same store as another client sees it.
-    pub(super) fn seen_by(&self, client: &Client) -> Self {
+    pub(crate) fn seen_by(&self, client: &Client) -> Self {
         Self::new(client, &self.id)
     }
 
-    pub(super) fn memories(&self) -> String {
+    pub(crate) fn memories(&self) -> String {
         format!("{}/memories", self.path)
     }
 
     /// The path of a memory, of which any object with its `id` may be given.
-    pub(super) fn memory(&self, memory: &Value) -> String {
+    pub(crate) fn memory(&self, memory: &Value) -> String {
         format!("{}/memories/{}", self.path, text(&memory["id"]))
     }
 
-    pub(super) fn versions(&self) -> String {
+    pub(crate) fn versions(&self) -> String {
         format!("{}/memory_versions", self.path)
     }
 
-    pub(super) fn version(&self, id: &Value) -> String {
+    pub(crate) fn version(&self, id: &Value) -> String {
         format!("{}/memory_versions/{}", self.path, text(id))
     }
 
-    pub(super) async fn create(&self, path: &str, content: &str) -> Value {
+    pub(crate) async fn create(&self, path: &str, content: &str) -> Value {
         ok(&self.try_create(path, content).await)
     }
 
-    pub(super) async fn try_create(&self, path: &str, content: &str) -> Answer {
+    pub(crate) async fn try_create(&self, path: &str, content: &str) -> Answer {
         let body = json!({"path": path, "content": content});
         self.client.post(&self.memories(), &body).await
     }
 
     /// Makes a memory, or replaces the content of the one that is there.
-    pub(super) async fn upsert(&self, path: &str, content: &str) -> Answer {
+    pub(crate) async fn upsert(&self, path: &str, content: &str) -> Answer {
         let body = json!({"path": path, "content": content});
         post_with(&self.client, &self.memories(), &body, ("anthropic-beta", PREVIEW)).await
     }
 
-    pub(super) async fn update(&self, memory: &Value, edit: &Value) -> Value {
+    pub(crate) async fn update(&self, memory: &Value, edit: &Value) -> Value {
         ok(&self.try_update(memory, edit).await)
     }
 
-    pub(super) async fn try_update(&self, memory: &Value, edit: &Value) -> Answer {
+    pub(crate) async fn try_update(&self, memory: &Value, edit: &Value) -> Answer {
         self.client.post(&self.memory(memory), edit).await
     }
 
-    pub(super) async fn delete(&self, memory: &Value) {
+    pub(crate) async fn delete(&self, memory: &Value) {
         ok(&delete(&self.client, &self.memory(memory)).await);
     }
 
-    pub(super) async fn read(&self, memory: &Value) -> Value {
+    pub(crate) async fn read(&self, memory: &Value) -> Value {
         ok(&self.client.get(&self.memory(memory)).await)
     }
 
     /// Reads a memory without its content.
-    pub(super) async fn basic(&self, memory: &Value) -> Value {
+    pub(crate) async fn basic(&self, memory: &Value) -> Value {
         ok(&self.client.get(&format!("{}?view=basic", self.memory(memory))).await)
     }
 
-    pub(super) async fn archive(&self) -> Value {
+    pub(crate) async fn archive(&self) -> Value {
         let path = format!("{}/archive", self.path);
         ok(&self.client.post(&path, &json!({})).await)
     }
 
-    pub(super) async fn object(&self) -> Value {
+    pub(crate) async fn object(&self) -> Value {
         ok(&self.client.get(&self.path).await)
     }
 
-    /// The paths of its memories, as they are listed.
-    pub(super) async fn paths(&self) -> Vec<String> {
-        let listed = all(&self.client, &format!("{}?limit=100", self.memories())).await;
+    pub(crate) async fn paths(&self) -> Vec<String> {
+        let listed = self.client.all(&format!("{}?limit=100", self.memories())).await;
         strings(&listed, "path")
     }
 
     /// Its versions, newest first.
-    pub(super) async fn history(&self) -> Vec<Value> {
-        all(&self.client, &format!("{}?limit=100", self.versions())).await
+    pub(crate) async fn history(&self) -> Vec<Value> {
+        self.client.all(&format!("{}?limit=100", self.versions())).await
     }
 
-    pub(super) async fn version_count(&self) -> usize {
+    pub(crate) async fn version_count(&self) -> usize {
         self.history().await.len()
     }
 
-    pub(super) async fn redact(&self, version_id: &Value) -> Value {
+    pub(crate) async fn redact(&self, version_id: &Value) -> Value {
         ok(&self.try_redact(version_id).await)
     }
 
-    pub(super) async fn try_redact(&self, version_id: &Value) -> Answer {
+    pub(crate) async fn try_redact(&self, version_id: &Value) -> Answer {
         let path = format!("{}/redact", self.version(version_id));
         self.client.post(&path, &json!({})).await
     }
 
-    pub(super) async fn restore(&self, version_id: &Value) -> Value {
+    pub(crate) async fn restore(&self, version_id: &Value) -> Value {
         ok(&self.try_restore(version_id, &json!({})).await)
     }
 
-    pub(super) async fn try_restore(&self, version_id: &Value, body: &Value) -> Answer {
+    pub(crate) async fn try_restore(&self, version_id: &Value, body: &Value) -> Answer {
         let path = format!("{}/restore", self.version(version_id));
         self.client.post(&path, body).await
     }
 }
 
-pub(super) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
+pub(crate) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
     send(client.request(Method::PATCH, path).json(body)).await
 }
 
-pub(super) async fn delete(client: &Client, path: &str) -> Answer {
+pub(crate) async fn delete(client: &Client, path: &str) -> Answer {
     send(client.request(Method::DELETE, path)).await
 }
 
-/// Posts with a header more.
-pub(super) async fn post_with(client: &Client, path: &str, body: &Value, header: (&str, &str)) -> Answer {
+pub(crate) async fn post_with(client: &Client, path: &str, body: &Value, header: (&str, &str)) -> Answer {
     let request = client.request(Method::POST, path).json(body);
     send(request.header(header.0, header.1)).await
 }
 
-/// Posts a body as it is.
-pub(super) async fn post_text(client: &Client, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+pub(crate) async fn post_text(client: &Client, path: &str, body: impl Into<reqwest::Body>) -> Answer {
     let request = client.request(Method::POST, path);
     send(request.header("content-type", "application/json").body(body)).await
 }
 
 /// The key or token that an answer shows; no server may print it.
 #[track_caller]
-pub(super) fn secret<'a>(answer: &'a Value, field: &str) -> &'a str {
+pub(crate) fn secret<'a>(answer: &'a Value, field: &str) -> &'a str {
     let secret = text(&answer[field]);
     secrets::remember(secret, "a credential");
     secret
 }
 
-pub(super) async fn new_session(client: &Client, body: &Value) -> Value {
+pub(crate) async fn new_session(client: &Client, body: &Value) -> Value {
     let session = ok(&client.post(SESSIONS, body).await);
     secret(&session, "token");
     session
 }
 
-/// Checks these fields of an object.
 #[track_caller]
-pub(super) fn shows(object: &Value, expected: &Value) {
+pub(crate) fn shows(object: &Value, expected: &Value) {
     for (field, value) in expected.as_object().unwrap() {
         assert_eq!(&object[field], value, "`{field}` of {object}");
     }
 }
 
-/// The body of an answer that must be 200.
-#[track_caller]
-pub(super) fn ok(answer: &Answer) -> Value {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    assert_eq!(answer.header("content-type"), "application/json");
-    answer.json()
-}
-
 /// The error object of an answer that must be a refusal.
 #[track_caller]
-pub(super) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
+pub(crate) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
     assert_eq!(answer.status, status, "{}", answer.text);
     assert_eq!(answer.header("content-type"), "application/json");
     let body = answer.json();
@@ -325,77 +327,40 @@ pub(super) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
 
 /// Checks that an answer is 400 and that its message holds `named`.
 #[track_caller]
-pub(super) fn invalid(answer: &Answer, named: &str) {
+pub(crate) fn invalid(answer: &Answer, named: &str) {
     let error = refused(answer, 400, "invalid_request_error");
     let message = text(&error["message"]);
     assert!(message.contains(named), "{named:?} is not in {message:?}");
 }
 
 #[track_caller]
-pub(super) fn not_found(answer: &Answer) {
+pub(crate) fn not_found(answer: &Answer) {
     refused(answer, 404, "not_found_error");
 }
 
 /// Checks that an answer is 409 for `conflicting`, a memory in the way.
 #[track_caller]
-pub(super) fn path_conflict(answer: &Answer, conflicting: &Value) {
+pub(crate) fn path_conflict(answer: &Answer, conflicting: &Value) {
     let error = refused(answer, 409, "memory_path_conflict_error");
     assert_eq!(error["conflicting_memory_id"], conflicting["id"], "{error}");
     assert_eq!(error["conflicting_path"], conflicting["path"], "{error}");
 }
 
-/// Checks that an answer is 409 for a memory that holds something else.
-#[track_caller]
-pub(super) fn precondition_failed(answer: &Answer, memory: &Value) {
-    let error = refused(answer, 409, "memory_precondition_failed_error");
-    assert_eq!(error["memory_id"], memory["id"], "{error}");
-    assert_eq!(error["current_content_sha256"], memory["content_sha256"], "{error}");
-}
-
-/// Every item of a listing, page after page; `path` has a query already.
-pub(super) async fn all(client: &Client, path: &str) -> Vec<Value> {
-    let mut items = Vec::new();
-    let mut page = String::new();
-    loop {
-        let (mut data, next) = page_of(&client.get(&format!("{path}{page}")).await);
-        items.append(&mut data);
-        match next {
-            Some(next) => page = format!("&page={next}"),
-            None => return items,
-        }
-    }
-}
-
-/// A page's items and its cursor; only the last page may be empty.
-#[track_caller]
-pub(super) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
-    let body = ok(answer);
-    let fields: Vec<_> = body.as_object().unwrap().keys().collect();
-    assert_eq!(fields, ["data", "next_page"]);
-    let data = body["data"].as_array().unwrap().clone();
-    let next = body["next_page"].as_str().map(str::to_owned);
-    match &next {
-        Some(next) => assert!(next.starts_with("page_") && !data.is_empty(), "{body}"),
-        None => assert!(body["next_page"].is_null()),
-    }
-    (data, next)
-}
-
 /// One field of each item.
-pub(super) fn strings(items: &[Value], field: &str) -> Vec<String> {
+pub(crate) fn strings(items: &[Value], field: &str) -> Vec<String> {
     items.iter().map(|item| text(&item[field]).to_owned()).collect()
 }
 
 #[track_caller]
-pub(super) fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no string"))
 }
 
-pub(super) fn sha256(content: &str) -> String {
+pub(crate) fn sha256(content: &str) -> String {
     ContentHash::of(content.as_bytes()).to_string()
 }
 
 /// A precondition on content.
-pub(super) fn holds(content: &str) -> Value {
+pub(crate) fn holds(content: &str) -> Value {
     json!({"type": "content_sha256", "content_sha256": sha256(content)})
 }

@@ -3,7 +3,7 @@
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
-use super::support::{Place, STORES, Store, all, delete, invalid, not_found, ok, shows, strings, text};
+use super::support::{Place, STORES, Store, delete, invalid, not_found, ok, shows, strings, text};
 
 const DAY_SECS: i64 = 86_400;
 
@@ -44,7 +44,7 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
     let (client, store) = (&place.client, place.new_store("read").await);
     let memory = store.create("/a", "one").await;
     let accessed = async || store.basic(&memory).await["last_accessed_at"].clone();
-    all(client, &format!("{}?limit=5", store.memories())).await;
+    client.all(&format!("{}?limit=5", store.memories())).await;
     accessed().await;
     assert!(accessed().await.is_null());
     let mut last = String::new();
@@ -69,6 +69,21 @@ pub(super) async fn reading_content_is_access_and_listing_is_not(place: Place) {
         ok(&client.call(&store.id, &block).await);
         let now = accessed().await;
         assert_eq!(text(&now) > last.as_str(), is_access, "{block}");
+        text(&now).clone_into(&mut last);
+    }
+    // A change to the content that the memory has is none, but a use.
+    let (at, batch) = (store.memory(&memory), format!("{}/batch", store.memories()));
+    let restore = format!("{}/restore", store.version(&memory["memory_version_id"]));
+    let upsert = json!({"type": "upsert", "path": "/a", "content": "one"});
+    for (path, body, is_access) in [
+        (&at, json!({"content": "one"}), true),
+        (&at, json!({"pinned": false}), false),
+        (&restore, json!({}), true),
+        (&batch, json!({"operations": [upsert]}), true),
+    ] {
+        ok(&client.post(path, &body).await);
+        let now = accessed().await;
+        assert_eq!(text(&now) > last.as_str(), is_access, "{path} {body}");
         text(&now).clone_into(&mut last);
     }
     assert_eq!(store.version_count().await, 1);

@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::rendering::{Chart, Pod, suite};
-use crate::support::script;
-use crate::support::{Answer, Client, binary, eventually, repository, secrets};
+use crate::support::client::ok;
+use crate::support::{Client, binary, eventually, repository, script, secrets};
 
 /// Some job is due every twenty seconds; a busy machine may be slow to say so.
 const JOB_WITHIN: Duration = Duration::from_mins(2);
@@ -36,15 +36,10 @@ async fn example_of_a_single_node_runs() {
     let (chart, client) = installation.runs(&[]).await;
     // The volume outlives the pod.
     let pod = chart.start("gateway").await;
-    let store = first_store(&client).await;
-    let listed = ok(&client.get(&format!("/v1/memory_stores/{store}/memories?view=full")).await);
+    let memories = format!("{}/memories?view=full", first_store(&client).await);
+    let listed = ok(&client.get(&memories).await);
     assert_eq!(listed["data"][0]["content"], "Remember us.\n", "{listed}");
     pod.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn example_of_postgres_runs() {
-    Installation::new("postgres").await.runs(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,8 +72,7 @@ async fn sidecar_of_the_example_synchronises_a_folder() {
     installation.cluster.run(&commands_of(&file), &[("KEY", &key)]).await;
     let upgraded = installation.chart(&installation.values).await;
     let (mut sidecar, memory) = upgraded.start_sidecar("agent");
-    let store = first_store(&client).await;
-    let memories = format!("/v1/memory_stores/{store}/memories");
+    let memories = format!("{}/memories", first_store(&client).await);
     let created = json!({"path": "/from-store.md", "content": "From the store.\n"});
     ok(&client.post(&memories, &created).await);
     std::fs::write(memory.join("from-agent.md"), "From the agent.\n").unwrap();
@@ -105,7 +99,7 @@ struct Installation {
 
 impl Installation {
     async fn new(example: &str) -> Self {
-        let (cluster, database) = (Cluster::new(), fresh_database().await);
+        let (cluster, database) = (Cluster(TempDir::new().unwrap()), fresh_database().await);
         let file = folder().join(format!("{example}.yaml"));
         cluster.run(&commands_of(&file), &[]).await;
         assert_eq!(cluster.values(), std::slice::from_ref(&file), "the commands install another example");
@@ -174,7 +168,8 @@ impl Installation {
         for migration in chart.run_hooks("pre-upgrade").await {
             migration.ok();
         }
-        use_memory(&client, &first_store(&client).await).await;
+        let new = json!({"path": "/hello.md", "content": "Remember us.\n"});
+        ok(&client.post(&format!("{}/memories", first_store(&client).await), &new).await);
         for worker in others {
             self.some_job_ran().await;
             assert!(worker.output().contains("runs the scheduled jobs"), "{}", worker.output());
@@ -224,34 +219,12 @@ fn commands_of(file: &Path) -> String {
 
 async fn first_store(client: &Client) -> String {
     let listed = ok(&client.get("/v1/memory_stores").await);
-    listed["data"][0]["id"].as_str().unwrap().to_owned()
+    format!("/v1/memory_stores/{}", listed["data"][0]["id"].as_str().unwrap())
 }
 
-async fn use_memory(client: &Client, store: &str) {
-    let path = "/memories/hello.md";
-    for (input, shown) in [
-        (json!({"command": "create", "path": path, "file_text": "Remember me.\n"}), ""),
-        (json!({"command": "str_replace", "path": path, "old_str": " me.", "new_str": " us."}), ""),
-        (json!({"command": "view", "path": path}), "Remember us."),
-    ] {
-        let result = client.call(store, &input).await.tool_result();
-        assert!(!result.is_error && result.content.contains(shown), "{input}: {}", result.content);
-    }
-}
-
-fn ok(answer: &Answer) -> Value {
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer.json()
-}
-
-/// A folder with the objects that commands created.
 struct Cluster(TempDir);
 
 impl Cluster {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
     /// Runs commands of the documentation as a script; answers what they printed.
     async fn run(&self, commands: &str, variables: &[(&str, &str)]) -> String {
         let programs = suite().join("cluster");

@@ -105,7 +105,7 @@ impl Chart {
         let spec = self.spec_of(component);
         let mut pod = Pod {
             process: self.main_container(component).spawn(),
-            grace: seconds(&spec["terminationGracePeriodSeconds"]),
+            grace: Duration::from_secs(number(&spec["terminationGracePeriodSeconds"])),
         };
         let of_container = &spec["containers"][0];
         for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
@@ -215,7 +215,6 @@ impl Chart {
         }
     }
 
-    /// Paths of mounts with the folders that stand for them.
     fn places(&self, spec: &Value, container: &Value) -> Vec<(String, PathBuf)> {
         let volumes = array(&spec["volumes"]);
         array(&container["volumeMounts"])
@@ -285,9 +284,9 @@ impl Pod {
         let get = &probe["httpGet"];
         let url = format!("http://127.0.0.1:{}", port_named(ports, &get["port"]));
         let path = text(&get["path"]);
-        let patience = seconds(&probe["periodSeconds"]) * count(&probe["failureThreshold"]);
+        let patience = number(&probe["periodSeconds"]) * number(&probe["failureThreshold"]);
         let kubelet = Client::new(&url, "");
-        let is_met = tokio::time::timeout(patience, async {
+        let is_met = tokio::time::timeout(Duration::from_secs(patience), async {
             loop {
                 let probed = client::try_send(kubelet.bare(reqwest::Method::GET, &path)).await;
                 if probed.is_ok_and(|answer| answer.status == 200) {
@@ -364,7 +363,7 @@ fn moved(text: &str, places: &[(String, PathBuf)]) -> String {
 
 fn port_named(ports: &Value, name: &Value) -> u64 {
     let port = array(ports).iter().find(|port| &port["name"] == name);
-    port.unwrap()["containerPort"].as_u64().unwrap()
+    number(&port.unwrap()["containerPort"])
 }
 
 fn array(value: &Value) -> &[Value] {
@@ -375,10 +374,6 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn count(value: &Value) -> u32 {
-    u32::try_from(value.as_u64().unwrap()).unwrap()
-}
-
-fn seconds(value: &Value) -> Duration {
-    Duration::from_secs(value.as_u64().unwrap())
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
 }

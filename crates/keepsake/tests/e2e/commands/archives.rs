@@ -22,17 +22,14 @@ fn counts([created, replaced, unchanged, skipped, refused]: [u32; 5]) -> String 
     )
 }
 
-/// The arguments that name another store.
 const COPY: &str = "--store copy";
 
-/// The lines of a file of JSON lines.
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 impl Person {
-    /// A folder with many small files.
     fn many(&self, count: usize) -> String {
         let folder = self.path("many");
         fs::create_dir(&folder).unwrap();
@@ -42,12 +39,10 @@ impl Person {
         folder
     }
 
-    /// Many small memories.
     async fn create_many(&self, count: usize) {
         self.ok(&format!("import {}", self.many(count))).await;
     }
 
-    /// Creates the store that [`COPY`] names.
     async fn copy(&self) {
         self.ok("store create copy").await;
     }
@@ -84,6 +79,26 @@ impl Person {
         eventually("a part is written", Duration::from_mins(1), is_partly_done).await;
         killed.kill().await.unwrap();
     }
+
+    /// Moves the last memories of the list to its beginning, and the first one to its end,
+    /// while a reader has the first page, and lets the reader end.
+    async fn move_behind_reader(&self, line: &str) {
+        // It holds the second page of the list.
+        let proxy = HoldingProxy::start(&self.server.url(), "/memories?", 1).await;
+        let reader = self.run_until_held(line, &[], &proxy).await;
+        let before = self.contents("").await;
+        let last = before.keys().rev().take(15).map(|path| (path, "!"));
+        let first = before.keys().take(1).map(|path| (path, "z"));
+        for (path, prefix) in last.chain(first) {
+            let name = path.trim_start_matches('/');
+            self.ok(&format!("memory mv {name} {prefix}{name}")).await;
+        }
+        self.ok("memory rm 1.md --yes").await;
+        self.put("1.md", "another memory").await;
+        proxy.release();
+        let ended = reader.wait_with_output().await.unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,28 +129,6 @@ async fn killed_export_is_continued() {
     person.ok(&format!("import {target} {COPY}")).await;
     assert_eq!(person.contents("").await, person.contents(COPY).await);
     person.ends(&export, 4, "").await;
-}
-
-impl Person {
-    /// Moves the last memories of the list to its beginning, and the first one to its end,
-    /// while a reader has the first page, and lets the reader end.
-    async fn move_behind_reader(&self, line: &str) {
-        // It holds the second page of the list.
-        let proxy = HoldingProxy::start(&self.server.url(), "/memories?", 1).await;
-        let reader = self.run_until_held(line, &[], &proxy).await;
-        let before = self.contents("").await;
-        let last = before.keys().rev().take(15).map(|path| (path, "!"));
-        let first = before.keys().take(1).map(|path| (path, "z"));
-        for (path, prefix) in last.chain(first) {
-            let name = path.trim_start_matches('/');
-            self.ok(&format!("memory mv {name} {prefix}{name}")).await;
-        }
-        self.ok("memory rm 1.md --yes").await;
-        self.put("1.md", "another memory").await;
-        proxy.release();
-        let ended = reader.wait_with_output().await.unwrap();
-        assert!(ended.status.success(), "{ended:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,7 +208,8 @@ async fn expiry_times_are_kept_and_those_that_cannot_be_are_counted() {
     person.put("unused.md", "x").await;
     assert_eq!(client.post(&store, &json!({"expires_unused_after": 90 * 86_400})).await.status, 200);
     let archive = person.path("archive");
-    person.ok(&format!("export {archive} --versions")).await;
+    let exported = person.ok(&format!("export {archive} --versions")).await;
+    assert!(exported.ends_with(&format!(" to the folder {archive}\n")), "{exported}");
     for (copy, more) in [("copy", ""), ("past", "--versions")] {
         person.ok(&format!("store create {copy}")).await;
         let imported = person.ok(&format!("import {archive} --store {copy} {more}")).await;
@@ -224,6 +218,15 @@ async fn expiry_times_are_kept_and_those_that_cannot_be_are_counted() {
         let listed = person.json(&format!("memory ls -R -o json --store {copy}")).await;
         let expiry = listed["data"].as_array().unwrap().iter().map(|memory| &memory["expires_at"]);
         assert!(expiry.eq([&json!("2099-01-01T00:00:00.000000Z"), &Value::Null, &Value::Null]), "{listed}");
+    }
+    // A memory that has the content already.
+    person.ok("memory expire a.md --never --store copy").await;
+    for (more, replaced, end) in
+        [("", 0, ", 1 without their expiry time"), ("--on-conflict replace", 1, ""), ("", 0, "")]
+    {
+        let imported = person.ok(&format!("import {archive} --store copy {more}")).await;
+        let counts = format!("{replaced} replaced, {} unchanged, 0 skipped, 0 refused{end}\n", 3 - replaced);
+        assert!(imported.ends_with(&counts), "{imported}");
     }
 }
 

@@ -5,7 +5,6 @@ use super::{Person, words};
 use crate::support::command::{Run, keepsake_reading};
 
 impl Person {
-    /// Runs a line that finds the server only through contexts.
     async fn in_context(&self, line: &str, more: &[(&str, &str)], input: &str) -> Run {
         let home = self.home.path().to_string_lossy();
         let variables = [&[("XDG_CONFIG_HOME", home.as_ref())], more].concat();

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use futures::future::join_all;
-use serde_json::json;
 
 use super::Person;
 use crate::support::command::{Run, keepsake_asking_in_terminal};
+use crate::support::sessions::view_in;
 
-/// A port without a server.
 const NOWHERE: &str = "http://127.0.0.1:9";
 const UNKNOWN_KEY: &str = "ks_live_unknown";
 
@@ -56,12 +55,10 @@ pub(super) fn calls_server(name: &str) -> bool {
     !name.starts_with("context-") && name != "completions"
 }
 
-/// Whether a command names something that can be missing.
 fn names_something(name: &str) -> bool {
     !name.ends_with("-list") && !["login", "store-create", "audit", "usage", "completions"].contains(&name)
 }
 
-/// The line of a command.
 pub(super) fn filled((name, arguments): (&str, &str), values: &BTreeMap<&str, String>) -> String {
     let line = format!("{} {arguments}", name.replace('-', " "));
     values.iter().fold(line, |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
@@ -85,10 +82,7 @@ impl Person {
         fs::write(self.path("notes/imported.md"), "text").unwrap();
         let session = self.session("read_only").await;
         let id = session["id"].as_str().unwrap();
-        let calls = format!("/v1/sessions/{id}/tool_calls");
-        let view = json!({"command": "view", "path": "/memories"});
-        let called = self.server.client(&self.tenant).post(&calls, &view).await;
-        assert_eq!(called.status, 200, "{}", called.text);
+        view_in(&self.server.client(&self.tenant), &format!("/v1/sessions/{id}"), "/memories").await;
         id.to_owned()
     }
 

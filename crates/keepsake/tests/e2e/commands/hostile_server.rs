@@ -31,7 +31,6 @@ impl Victim {
         Self { home, server: HostileServer::start(hostility).await }
     }
 
-    /// With memories at these paths.
     async fn with_paths(paths: &[&str]) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         Self::new(Hostility { paths, ..Hostility::default() }).await
@@ -62,7 +61,6 @@ impl Victim {
         keepsake_in_terminal(&words(line), &borrowed(&variables), 1_000, typed).await
     }
 
-    /// The values of the commands' arguments.
     fn values(&self) -> BTreeMap<&'static str, String> {
         BTreeMap::from([
             ("place", "terminal".to_owned()),
@@ -112,7 +110,7 @@ async fn sync_writes_only_below_its_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn export_leaves_out_paths_that_lead_elsewhere() {
+async fn export_and_import_leave_out_paths_that_lead_elsewhere() {
     let victim = Victim::with_paths(&[&OUTSIDE[..], &["/good.md"]].concat()).await;
     let archive = victim.path("archive");
     let run = victim.run(&format!("export {archive}")).await;
@@ -126,13 +124,8 @@ async fn export_leaves_out_paths_that_lead_elsewhere() {
     // The archive is complete without them.
     let good = Victim::with_paths(&[]).await;
     good.run(&format!("import {archive}")).await.ok();
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn import_reports_paths_that_lead_elsewhere() {
-    let paths = [&OUTSIDE[..], &["/good.md"]].concat();
-    let (source, good) = (Victim::with_paths(&paths).await, Victim::with_paths(&[]).await);
-    let url = source.server.url();
+    let url = victim.server.url();
     let from = format!("import --from-url {url} --from-store {STORE} --from-api-key ks_live_x -o jsonl");
     let run = good.run(&from).await;
     run.ends(1, "");

@@ -1,7 +1,7 @@
 use super::Person;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_is_written_read_moved_and_deleted() {
+async fn memory_is_written_read_moved_listed_and_deleted() {
     let person = Person::new().await;
     for (path, content, told) in [
         ("notes.md", "one\n", "created /memories/notes.md (4 B)\n"),
@@ -12,28 +12,22 @@ async fn memory_is_written_read_moved_and_deleted() {
     }
     assert_eq!(person.ok("memory cat notes.md").await, "two\n");
     person.ok("memory mv notes.md work/plan.md").await;
+    person.put("a.md", "text\n").await;
+    let listed = person.ok("memory ls").await;
+    let lines: Vec<_> = listed.lines().map(str::trim_start).collect();
+    assert!(lines.len() == 3 && lines[0].starts_with("SIZE"), "{listed}");
+    assert!(lines[1].starts_with("5 B") && lines[1].ends_with("/memories/a.md"), "{listed}");
+    assert!(lines[2].ends_with("/memories/work/"), "{listed}");
+    person.ends("memory ls nothing", 3, "").await;
     let moved = person.ok("memory mv work done").await;
     assert_eq!(moved, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
-    person.ends("memory cat /a.md", 2, "an absolute path starts with /memories/").await;
+    person.ends("memory cat /b.md", 2, "an absolute path starts with /memories/").await;
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
     let deleted = person.ok("memory rm done --recursive --yes").await;
     assert_eq!(deleted, "deleted /memories/done/plan.md\n");
     person.ends("memory cat done/plan.md", 3, "").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn listing_shows_one_directory() {
-    let person = Person::new().await;
-    person.put("a.md", "text\n").await;
-    person.put("p/q/c.md", "text\n").await;
-    let listed = person.ok("memory ls").await;
-    let lines: Vec<_> = listed.lines().map(str::trim_start).collect();
-    assert!(lines.len() == 3 && lines[0].starts_with("SIZE"), "{listed}");
-    assert!(lines[1].starts_with("5 B") && lines[1].ends_with("/memories/a.md"), "{listed}");
-    assert!(lines[2].ends_with("/memories/p/"), "{listed}");
-    person.ends("memory ls nothing", 3, "").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::Person;
 use crate::support::command::{borrowed, start_keepsake};
+use crate::support::sessions::view_in;
 
-/// The time within which an event is shown.
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,11 +48,7 @@ async fn usage_is_summed_and_events_of_a_session_are_followed() {
     let shown = person.ok(&format!("session show {id}")).await;
     assert!(shown.contains("/mnt/memory/notes"), "{shown}");
     let agent = person.server.client(&person.tenant).with_key(session["token"].as_str().unwrap());
-    let call = async |path: &str| {
-        let input = json!({"command": "view", "path": path});
-        let called = agent.post(&format!("/v1/sessions/{id}/tool_calls"), &input).await;
-        assert_eq!(called.status, 200, "{}", called.text);
-    };
+    let call = async |path: &str| view_in(&agent, &format!("/v1/sessions/{id}"), path).await;
     call("/memories").await;
     // Following shows the first call, and then each as it happens.
     let variables = person.variables();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 
 use super::{Person, files};
+use crate::api::support::Store;
 use crate::support::command::{Run, borrowed, start_keepsake};
 use crate::support::server::signal;
 use crate::support::{eventually, secrets};
@@ -17,7 +18,6 @@ use crate::support::{eventually, secrets};
 /// How long `--watch` may take to carry a change over, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A person with a folder that is synchronised.
 struct Workplace {
     person: Person,
     folder: PathBuf,
@@ -30,7 +30,6 @@ impl Workplace {
         Self { person, folder }
     }
 
-    /// With these files on both sides.
     async fn with(files: &[(&str, &str)]) -> Self {
         let place = Self::new().await;
         for (name, content) in files {
@@ -67,13 +66,11 @@ impl Workplace {
         std::fs::rename(self.folder.join(from), to).unwrap();
     }
 
-    /// The synchronised files with their content.
     fn files(&self) -> BTreeMap<String, String> {
         let files = files(&self.folder).into_iter().filter(|(name, _)| !name.starts_with('.'));
         files.map(|(name, content)| (name, String::from_utf8(content).unwrap())).collect()
     }
 
-    /// The memories with their content.
     async fn memories(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let memories = self.listed("full").await;
@@ -87,20 +84,13 @@ impl Workplace {
         self.all_pages(&format!("memories?view={view}")).await
     }
 
-    /// All items of a list of the store.
     async fn all_pages(&self, list: &str) -> Vec<Value> {
-        let client = self.person.server.client(&self.person.tenant);
-        let store = self.person.tenant.store_id;
-        let (mut all, mut page) = (Vec::new(), String::new());
-        loop {
-            let path = format!("/v1/memory_stores/{store}/{list}&limit=20{page}");
-            let mut answer = client.get(&path).await.json();
-            all.append(answer["data"].as_array_mut().unwrap());
-            match answer["next_page"].as_str() {
-                Some(next) => page = format!("&page={next}"),
-                None => return all,
-            }
-        }
+        let store = self.store();
+        store.client.all(&format!("{}/{list}&limit=20", store.path)).await
+    }
+
+    fn store(&self) -> Store {
+        Store::of(&self.person.server.client(&self.person.tenant), &self.person.tenant)
     }
 
     async fn is_equal(&self) -> bool {
@@ -117,17 +107,46 @@ impl Workplace {
     async fn rm(&self, name: &str) {
         self.person.ok(&format!("memory rm {name} --yes")).await;
     }
+
+    /// Copies the file of the stopped server; the server goes on.
+    async fn back_up(&mut self) {
+        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
+        self.copy_while_stopped(&index, &backup).await;
+    }
+
+    async fn restore_backup(&mut self) {
+        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
+        self.copy_while_stopped(&backup, &index).await;
+    }
+
+    async fn copy_while_stopped(&mut self, from: &Path, to: &Path) {
+        self.person.server.end().await;
+        std::fs::copy(from, to).unwrap();
+        self.person.server.restart().await;
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.person.home.path().join("backup.db")
+    }
+
+    async fn erase(&self, below: &str) {
+        let Store { client, id, .. } = self.store();
+        let selector = json!({"memory_store_id": id, "path_prefix": below});
+        client.receipt(&client.post("/v1/erasures", &selector).await.json()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_both_sides_are_carried_over() {
     let place = Workplace::new().await;
     place.person.put("from/store.md", "store").await;
-    assert_eq!(place.sync("--dry-run").await.ok(), DRY_RUN);
+    let dry_run = "would download from/store.md\ndry run: 1 downloaded; 0 synchronised\n";
+    assert_eq!(place.sync("--dry-run").await.ok(), dry_run);
     assert!(!place.folder.exists());
     place.write("from/folder.md", "folder");
-    let first = place.sync("").await.ok();
-    assert_eq!(first, FIRST_RUN);
+    let first_run =
+        "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n";
+    assert_eq!(place.sync("").await.ok(), first_run);
     place.assert_equal(&[("from/folder.md", "folder"), ("from/store.md", "store")]).await;
 
     place.write("from/store.md", "edited");
@@ -150,10 +169,6 @@ async fn changes_of_both_sides_are_carried_over() {
     place.assert_equal(&edited[..2]).await;
     assert_eq!(place.sync("").await.ok(), "nothing to do; 2 synchronised\n");
 }
-
-const DRY_RUN: &str = "would download from/store.md\ndry run: 1 downloaded; 0 synchronised\n";
-const FIRST_RUN: &str =
-    "downloaded from/store.md\nuploaded from/folder.md\n1 downloaded, 1 uploaded; 2 synchronised\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn file_in_the_place_of_a_folder_is_named() {
@@ -217,29 +232,6 @@ async fn emptied_side_does_not_empty_the_other() {
     assert_eq!(place.files().len(), 2);
     place.sync("--allow-emptying").await.ok();
     place.assert_equal(&[]).await;
-}
-
-impl Workplace {
-    /// Copies the file of the stopped server; the server goes on.
-    async fn back_up(&mut self) {
-        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
-        self.copy_while_stopped(&index, &backup).await;
-    }
-
-    async fn restore_backup(&mut self) {
-        let (index, backup) = (self.person.deployment.sqlite_file(), self.backup());
-        self.copy_while_stopped(&backup, &index).await;
-    }
-
-    async fn copy_while_stopped(&mut self, from: &Path, to: &Path) {
-        self.person.server.end().await;
-        std::fs::copy(from, to).unwrap();
-        self.person.server.restart().await;
-    }
-
-    fn backup(&self) -> PathBuf {
-        self.person.home.path().join("backup.db")
-    }
 }
 
 /// Its token cannot read versions, so what the store removes is kept.
@@ -306,19 +298,79 @@ async fn restored_store_does_not_take_the_last_copies() {
     assert_eq!(place.files(), files);
 }
 
+/// The erasure takes the newest versions that were synchronised.
 #[tokio::test(flavor = "multi_thread")]
-async fn erased_memory_is_deleted_in_the_folder() {
-    let place = Workplace::with(&[("secret/a.md", "secret"), ("b.md", "1")]).await;
-    place.person.put("b.md", "2").await;
+async fn erased_memory_is_deleted_in_the_folder_and_never_uploaded_again() {
+    let before = [("a.md", "1"), ("s/a.md", "secret a"), ("s/b.md", "secret b"), ("s/c.md", "secret c")];
+    let mut place = Workplace::with(&before).await;
+    place.write("s/b.md", "secret b, edited");
+    place.rename("s/c.md", "c.md");
+    place.erase("/s/").await;
+    for _ in 0..2 {
+        let run = place.sync("").await;
+        run.ends(1, "skipped s/b.md: its memory was erased");
+        run.ends(1, "skipped c.md: its memory was erased");
+        assert!(place.files().keys().eq(["a.md", "c.md", "s/b.md"]), "{:?}", place.files());
+        assert!(place.memories().await.keys().eq(["a.md"]), "{:?}", place.memories().await);
+    }
+    // Nor after the server is one from a backup.
+    place.back_up().await;
+    place.restore_backup().await;
+    place.sync("").await.ends(1, "skipped s/b.md: ");
+    place.delete("c.md");
+    place.delete("s/b.md");
     place.sync("").await.ok();
-    let client = place.person.server.client(&place.person.tenant);
-    let selector = json!({"memory_store_id": place.person.tenant.store_id, "path_prefix": "/secret/"});
-    let erasure = client.post("/v1/erasures", &selector).await.json();
-    let route = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
-    let is_done = async || client.get(&route).await.json()["state"] == "done";
-    eventually("the erasure has ended", SOON, is_done).await;
+
+    place.write("a.md", "1, edited");
+    place.rm("a.md").await;
+    place.store().redact(&place.store().history().await[1]["id"]).await;
+    place.sync("").await.ends(1, "skipped a.md: the content that it was made from was redacted");
+    assert!(place.memories().await.is_empty());
+    // A person may upload a file all the same. The erasure of all memories empties the folder.
+    place.delete("a.md");
     place.sync("").await.ok();
-    place.assert_equal(&[("b.md", "2")]).await;
+    place.write("s/a.md", "1, edited");
+    place.sync("").await.ok();
+    place.assert_equal(&[("s/a.md", "1, edited")]).await;
+    place.erase("/s/").await;
+    place.sync("").await.ok();
+    place.assert_equal(&[]).await;
+}
+
+/// The restored history was shortened as often as the lost one, but by another erasure.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_erased_after_a_restored_backup_is_not_uploaded() {
+    let mut place = Workplace::with(&[("a.md", "1"), ("s/a.md", "secret")]).await;
+    place.back_up().await;
+    place.write("x/a.md", "of the lost time");
+    place.sync("").await.ok();
+    place.erase("/x/").await;
+    place.sync("").await.ok();
+    place.restore_backup().await;
+    place.erase("/s/").await;
+    for _ in 0..2 {
+        place.sync("").await.ends(1, "skipped s/a.md: the store's history does not have its content");
+        assert!(place.files().keys().eq(["a.md", "s/a.md"]), "{:?}", place.files());
+        assert!(place.memories().await.keys().eq(["a.md"]), "{:?}", place.memories().await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn erasure_after_a_restored_backup_takes_no_last_copy() {
+    let mut place = Workplace::with(&[("a.md", "1"), ("s/a.md", "secret")]).await;
+    place.back_up().await;
+    place.write("b.md", "of the lost time");
+    place.sync("").await.ok();
+    place.restore_backup().await;
+    // The new history has as many changes as the lost one.
+    place.person.put("c.md", "3").await;
+    place.person.put("d.md", "4").await;
+    place.erase("/s/").await;
+    for _ in 0..2 {
+        place.sync("").await.ends(1, "skipped b.md: the store's history does not have its content");
+        assert!(place.files().keys().eq(["a.md", "b.md", "c.md", "d.md", "s/a.md"]), "{:?}", place.files());
+        assert!(place.memories().await.keys().eq(["a.md", "c.md", "d.md"]), "{:?}", place.memories().await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,41 +1,19 @@
 //! What the forms refuse, and what they keep when they are sent twice or too late.
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::browser::{Browser, console_on, write};
-use crate::support::client::send;
-use crate::support::{Client, Pair, Tenant};
+use super::browser::{Browser, console_on};
+use crate::api::support::{Store, text};
+use crate::support::Pair;
 
-/// A store through the API and in the console.
-struct Store {
-    client: Client,
-    api: String,
-    page: String,
+async fn write(store: &Store, path: &str, content: &str) -> (Value, String) {
+    let memory = store.create(path, content).await;
+    let page = format!("{}/memories/{}", page_of(store), text(&memory["id"]));
+    (memory, page)
 }
 
-impl Store {
-    fn of(client: Client, tenant: &Tenant) -> Self {
-        let id = tenant.store_id;
-        Self { client, api: format!("/v1/memory_stores/{id}"), page: format!("/console/stores/{id}") }
-    }
-
-    /// Writes a memory and answers it with the path of its page.
-    async fn write(&self, path: &str, content: &str) -> (Value, String) {
-        let id = self.api.rsplit('/').next().unwrap();
-        let memory = write(&self.client, id, path, content).await;
-        let page = format!("{}/memories/{}", self.page, memory["id"].as_str().unwrap());
-        (memory, page)
-    }
-
-    /// The path of the route of a memory.
-    fn route(&self, memory: &Value) -> String {
-        format!("{}/memories/{}", self.api, memory["id"].as_str().unwrap())
-    }
-
-    async fn read(&self, memory: &Value) -> Value {
-        self.client.get(&self.route(memory)).await.json()
-    }
+fn page_of(store: &Store) -> String {
+    format!("/console/stores/{}", store.id)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,11 +31,15 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
     assert_eq!(stores["data"].as_array().unwrap().len(), 2);
     let of_api = path.replace("/console/stores", "/v1/memory_stores");
 
+    // The API sets also parts of a day, which a save without a change keeps.
+    assert_eq!(client.post(&of_api, &json!({"expires_unused_after": 129_600})).await.status, 200);
     let settings = browser.open(&format!("{path}/settings")).await;
-    let edit = [("name", "Notes"), ("description", "other"), ("policy", "reject"), ("expires_days", "")];
+    settings.has("value=\"1.5\"");
+    let edit = [("name", "Notes"), ("description", "other"), ("policy", "reject"), ("expires_days", "1.5")];
     browser.act(&settings, &format!("{path}/settings"), &edit).await;
     let store = client.get(&of_api).await.json();
     assert_eq!([&store["name"], &store["description"]], ["Notes", "other"]);
+    assert_eq!(store["expires_unused_after"], 129_600);
 
     browser.act(&settings, &format!("{path}/archive"), &[]).await;
     assert!(client.get(&of_api).await.json()["archived_at"].is_string());
@@ -70,8 +52,8 @@ async fn stores_are_created_once_changed_archived_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let (_deployment, tenant, server, mut ada) = console_on(Pair::Sqlite).await;
-    let store = Store::of(server.client(&tenant), &tenant);
-    let (memory, page) = store.write("/shared.md", "one\ntwo\nthree\n").await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let (memory, page) = write(&store, "/shared.md", "one\ntwo\nthree\n").await;
     let at = format!("{page}/edit");
     let mut bob = Browser::signed_in(&server.url(), &tenant.key).await;
     let (first, second) = (ada.open(&at).await, bob.open(&at).await);
@@ -97,15 +79,16 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
 
     let edit = ada.open(&at).await;
     let base = edit.field("base_sha256");
-    send(store.client.request(Method::DELETE, &store.route(&memory))).await;
-    let late = [("content", "late text"), ("base_sha256", base.as_str()), ("path", "/shared.md")];
+    store.delete(&memory).await;
+    let late = [("content", "late text"), ("base_sha256", base.as_str()), ("newlines", "crlf")];
     let kept = ada.submit(&edit, &at, &late).await.answered(409);
     kept.has("late text");
     kept.has("value=\"/shared.md\"");
+    kept.has("name=\"newlines\" value=\"crlf\"");
     // A new memory at a path that is taken.
-    store.write("/taken.md", "theirs").await;
+    write(&store, "/taken.md", "theirs").await;
     let taken = [("path", "/taken.md"), ("content", "my text"), ("once", "1")];
-    let new = format!("{}/new", store.page);
+    let new = format!("{}/new", page_of(&store));
     ada.submit(&edit, &new, &taken).await.answered(400).has("my text");
     // Agents see every path below /memories.
     let doubled = [("path", "/memories/x.md"), ("content", "x"), ("once", "2")];
@@ -117,7 +100,7 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
         shown.has(part);
     }
     // Browsers send every line end as CRLF: a save without a change changes none.
-    let (mixed, page) = store.write("/mixed.md", "a\nb\r\nc\n").await;
+    let (mixed, page) = write(&store, "/mixed.md", "a\nb\r\nc\n").await;
     let at = format!("{page}/edit");
     let edit = ada.open(&at).await;
     let base = edit.field("base_sha256");
@@ -125,13 +108,15 @@ async fn edit_conflict_shows_the_difference_and_loses_nothing() {
     let kept = store.read(&mixed).await;
     assert_eq!(kept["content"], "a\nb\r\nc\n");
     assert_eq!(kept["memory_version_id"], mixed["memory_version_id"]);
+    // Nor is a memory said to be renamed that was not.
+    ada.submit(&edit, &format!("{page}/rename"), &[("path", "/taken.md")]).await.answered(409);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(server.client(&tenant), &tenant);
-    let (memory, page) = store.write("/a.md", "old\n").await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let (memory, page) = write(&store, "/a.md", "old\n").await;
     let edit = format!("{page}/edit");
     let form = browser.open(&edit).await;
     let (token, base) = (form.field("token"), form.field("base_sha256"));
@@ -146,18 +131,18 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
 
     // A form of another site is not given back.
     browser.cookies.clear();
-    browser.post(&edit, &with("forged")).await.answered(401).lacks("typed");
+    browser.post(&edit, &with("forged")).await.answered(401).lacks("b>typed");
     for said in [("sec-fetch-site", "cross-site"), ("origin", "null")] {
-        browser.post_as(said, &edit, &with(&token)).await.answered(401).lacks("typed");
+        browser.post_as(said, &edit, &with(&token)).await.answered(401).lacks("b>typed");
     }
     // Of every form with a text, the text is.
-    let settings = format!("{}/settings", store.page);
+    let settings = format!("{}/settings", page_of(&store));
     let (rename, expiry) = (format!("{page}/rename"), format!("{page}/expiry"));
     for (path, name, value) in [
         (settings.as_str(), "description", "typed text"),
         (&rename, "path", "/typed text"),
         (&expiry, "expires_at", "2099-01-31T10:00"),
-        (&format!("{}/new", store.page), "content", "typed text"),
+        (&format!("{}/new", page_of(&store)), "content", "typed text"),
         ("/console/stores", "name", "typed text"),
         ("/console/keys", "name", "typed text"),
         ("/console/transfer", "name", "typed text"),
@@ -183,18 +168,32 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     assert_eq!(stale.field("token"), refused.field("token"));
     browser.act(&refused, &edit, &content).await;
     assert_eq!(store.read(&memory).await["content"], typed.replace("\r\n", "\n"));
+
+    // A form over the limit is given back, and one whose `Host` a proxy has replaced.
+    let token = refused.field("token");
+    let long = format!("<b>typed</b>{}", "x".repeat(700_000));
+    browser.post(&edit, &[("token", &token), ("content", &long)]).await.answered(413).has(shown);
+    let proxied = browser.post_as(("origin", "https://memory.example"), &edit, &with(&token)).await;
+    proxied.has(shown);
+    proxied.answered(403).has("`Host`");
+    // The server does not read this form. The browser still has the text, and can send it again.
+    browser.cookies.clear();
+    let long = "x".repeat(2_200_000);
+    browser
+        .post(&edit, &[("token", &token), ("content", &long)])
+        .await
+        .answered(401)
+        .has("load this page again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn version_is_redacted_only_with_the_word_that_confirms_it() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(server.client(&tenant), &tenant);
-    let (memory, _) = store.write("/ada.md", "about Ada\n").await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let (memory, _) = write(&store, "/ada.md", "about Ada\n").await;
     let version = memory["memory_version_id"].as_str().unwrap();
-    let edit = json!({"content": "about nobody\n"});
-    let edited = store.client.post(&store.route(&memory), &edit).await;
-    assert_eq!(edited.status, 200, "{}", edited.text);
-    let redact = format!("{}/versions/{version}/redact", store.page);
+    store.update(&memory, &json!({"content": "about nobody\n"})).await;
+    let redact = format!("{}/versions/{version}/redact", page_of(&store));
     let preview = browser.open(&redact).await;
     preview.has("about Ada");
     browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
@@ -205,8 +204,8 @@ async fn version_is_redacted_only_with_the_word_that_confirms_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_of_a_memory_is_set_and_its_pin_removed() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let store = Store::of(server.client(&tenant), &tenant);
-    let (memory, page) = store.write("/a.md", "x").await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let (memory, page) = write(&store, "/a.md", "x").await;
     for (field, pinned) in
         [(("action", "pin"), true), (("action", "unpin"), false), (("expires_at", "2099-01-31T10:00"), false)]
     {
@@ -215,4 +214,9 @@ async fn expiry_of_a_memory_is_set_and_its_pin_removed() {
         assert_eq!(store.read(&memory).await["pinned"], pinned);
     }
     browser.open(&page).await.has("2099-01-31 10:00:00 UTC");
+    // A save without a change keeps the seconds.
+    store.update(&memory, &json!({"expires_at": "2099-01-31T10:00:30Z"})).await;
+    let form = browser.open(&page).await;
+    browser.act(&form, &format!("{page}/expiry"), &[("expires_at", "2099-01-31T10:00")]).await;
+    browser.open(&page).await.has("2099-01-31 10:00:30 UTC");
 }

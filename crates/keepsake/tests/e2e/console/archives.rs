@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::browser::{Browser, Page, UPLOAD, console_on, write};
-use crate::support::client::send;
+use super::browser::{Browser, Page, UPLOAD, console_on};
+use crate::api::support::{Store, text};
 use crate::support::command::{borrowed, keepsake_with};
-use crate::support::{Client, Pair, Server, Tenant};
+use crate::support::{Pair, Server, Tenant};
 
-/// The most bytes that a form may have.
 const MAX_UPLOAD_BYTES: usize = 16 << 20;
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -49,8 +48,8 @@ fn packed(files: &Files) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-async fn saved(browser: &Browser, store_id: &str, query: &str) -> Vec<u8> {
-    let path = format!("/console/stores/{store_id}/archive{query}");
+async fn saved(browser: &Browser, store: &Store, query: &str) -> Vec<u8> {
+    let path = format!("/console/stores/{}/archive{query}", store.id);
     let answer = browser.request(Method::GET, &path).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.headers()["cache-control"], "private, no-store");
@@ -82,68 +81,44 @@ fn has_counts(report: &Page, expected: [usize; 5]) {
     }
 }
 
-/// The memories of a store by their paths.
-async fn memories(client: &Client, store_id: &str) -> BTreeMap<String, Value> {
-    let list = format!("/v1/memory_stores/{store_id}/memories?view=full");
-    let listed = client.get(&list).await.json();
-    let listed = listed["data"].as_array().unwrap().iter();
-    listed.map(|memory| (memory["path"].as_str().unwrap().to_owned(), memory.clone())).collect()
+async fn memories(store: &Store) -> BTreeMap<String, Value> {
+    let listed = store.client.all(&format!("{}?view=full", store.memories())).await.into_iter();
+    listed.map(|memory| (text(&memory["path"]).to_owned(), memory)).collect()
 }
 
 /// The contents of a store by path, each with its pin and its expiry time.
-async fn contents(client: &Client, store_id: &str) -> BTreeMap<String, [Value; 3]> {
-    let memories = memories(client, store_id).await.into_iter();
+async fn contents(store: &Store) -> BTreeMap<String, [Value; 3]> {
     let kept = |memory: &Value| ["content", "pinned", "expiry_time"].map(|field| memory[field].clone());
-    memories.map(|(path, memory)| (path, kept(&memory))).collect()
-}
-
-/// The path of the route of the memory at a path.
-async fn route_of(client: &Client, store_id: &str, path: &str) -> String {
-    let memories = memories(client, store_id).await;
-    format!("/v1/memory_stores/{store_id}/memories/{}", memories[path]["id"].as_str().unwrap())
-}
-
-async fn update(client: &Client, route: &str, edit: &Value) {
-    let edited = client.post(route, edit).await;
-    assert_eq!(edited.status, 200, "{}", edited.text);
+    memories(store).await.into_iter().map(|(path, memory)| (path, kept(&memory))).collect()
 }
 
 async fn exported(server: &Server, tenant: &Tenant, more: &[&str]) -> Vec<u8> {
     let home = tempfile::tempdir().unwrap();
     let target = home.path().join("archive.tar.zst").to_string_lossy().into_owned();
-    let variables = [
-        ("KEEPSAKE_URL", server.url()),
-        ("KEEPSAKE_API_KEY", tenant.key.clone()),
-        ("KEEPSAKE_STORE", tenant.store_id.to_string()),
-        ("XDG_CONFIG_HOME", home.path().to_string_lossy().into_owned()),
-    ];
+    let variables = server.variables(tenant, home.path());
     let arguments = [&["export", target.as_str()][..], more].concat();
     keepsake_with(&arguments, &borrowed(&variables)).await.ok();
     std::fs::read(&target).unwrap()
 }
 
 /// A store with a history, paths that differ in case, a pin, and an expiry time.
-async fn fill(client: &Client, store_id: &str) {
-    for (path, content) in
-        [("/notes/a.md", "one"), ("/Notes/a.md", "two"), ("/deleted.md", "gone"), ("/ñ 日.md", "before")]
-    {
-        write(client, store_id, path, content).await;
-    }
-    let changed = route_of(client, store_id, "/ñ 日.md").await;
-    update(client, &changed, &json!({"content": "after", "pinned": true})).await;
-    let ending = route_of(client, store_id, "/Notes/a.md").await;
-    update(client, &ending, &json!({"expires_at": "2099-01-01T00:00:00Z"})).await;
-    let deleted = route_of(client, store_id, "/deleted.md").await;
-    assert_eq!(send(client.request(Method::DELETE, &deleted)).await.status, 200);
+async fn fill(store: &Store) {
+    store.create("/notes/a.md", "one").await;
+    let ending = store.create("/Notes/a.md", "two").await;
+    let deleted = store.create("/deleted.md", "gone").await;
+    let changed = store.create("/ñ 日.md", "before").await;
+    store.update(&changed, &json!({"content": "after", "pinned": true})).await;
+    store.update(&ending, &json!({"expires_at": "2099-01-01T00:00:00Z"})).await;
+    store.delete(&deleted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_archive_equals_that_of_the_command() {
     let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
-    fill(&client, &store_id).await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    fill(&store).await;
     for (query, more) in [("", &[][..]), ("?versions=1", &["--versions"])] {
-        let of_console = unpacked(&saved(&browser, &store_id, query).await);
+        let of_console = unpacked(&saved(&browser, &store, query).await);
         let of_command = unpacked(&exported(&server, &tenant, more).await);
         assert_eq!(of_console, of_command, "{query}");
         assert_eq!(of_console.1["memories/ñ 日.md"], b"after");
@@ -157,69 +132,68 @@ async fn saved_archive_equals_that_of_the_command() {
 async fn export_has_the_memories_that_are_renamed_meanwhile() {
     const MEMORIES: usize = 300;
     let (_deployment, tenant, server, browser) = console_on(Pair::Sqlite).await;
-    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
-    let mut ids = Vec::new();
+    let store = Store::of(&server.client(&tenant), &tenant);
+    let mut memories = Vec::new();
     for number in 0..MEMORIES {
-        let made = write(&client, &store_id, &format!("/z/{number:03}.md"), "kept").await;
-        ids.push(made["id"].as_str().unwrap().to_owned());
+        memories.push(store.create(&format!("/z/{number:03}.md"), "kept").await);
     }
     let is_saved = AtomicBool::new(false);
     let rename_all = async {
         // From the end to the beginning and back.
         for (round, directory) in ["a", "z"].into_iter().cycle().enumerate() {
-            for id in ids.iter().rev() {
+            for memory in memories.iter().rev() {
                 if is_saved.load(Ordering::Relaxed) {
                     return;
                 }
-                let edit = json!({"path": format!("/{directory}/{round}/{id}.md")});
-                update(&client, &format!("/v1/memory_stores/{store_id}/memories/{id}"), &edit).await;
+                let path = format!("/{directory}/{round}/{}.md", text(&memory["id"]));
+                store.update(memory, &json!({"path": path})).await;
             }
         }
     };
     let save = async {
-        let archive = saved(&browser, &store_id, "").await;
+        let archive = saved(&browser, &store, "").await;
         is_saved.store(true, Ordering::Relaxed);
         archive
     };
     let (archive, ()) = tokio::join!(save, rename_all);
     let (_, files) = unpacked(&archive);
     let index = String::from_utf8(files["index.jsonl"].clone()).unwrap();
-    let missing = ids.iter().filter(|id| !index.contains(*id)).count();
+    let missing = memories.iter().filter(|memory| !index.contains(text(&memory["id"]))).count();
     assert_eq!((missing, index.lines().count()), (0, MEMORIES));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let (client, store_id) = (server.client(&tenant), tenant.store_id.to_string());
-    fill(&client, &store_id).await;
-    let archive = saved(&browser, &store_id, "?versions=1").await;
+    let store = Store::of(&server.client(&tenant), &tenant);
+    fill(&store).await;
+    let archive = saved(&browser, &store, "?versions=1").await;
     let form = [("once", "1"), ("store", ""), ("name", "Copy"), ("on_conflict", "fail")];
     let report = upload(&mut browser, &form, &archive).await.answered(200);
     has_counts(&report, [3, 0, 0, 0, 0]);
     report.has("versions. The console imports what each memory contains now");
     let again = upload(&mut browser, &form, &archive).await;
     has_counts(&again, [0, 0, 3, 0, 0]);
-    let stores = client.get("/v1/memory_stores").await.json();
-    let stores = stores["data"].as_array().unwrap().iter();
-    let copies: Vec<_> = stores.filter(|store| store["name"] == "Copy").collect();
+    let mut copies = store.client.all("/v1/memory_stores").await;
+    copies.retain(|store| store["name"] == "Copy");
     assert_eq!(copies.len(), 1, "{copies:?}");
-    let copy = copies[0]["id"].as_str().unwrap();
-    let original = contents(&client, &store_id).await;
-    assert_eq!(contents(&client, copy).await, original);
+    let target = Store::new(&store.client, text(&copies[0]["id"]));
+    let copy = target.id.as_str();
+    let original = contents(&store).await;
+    assert_eq!(contents(&target).await, original);
     assert_eq!(original["/ñ 日.md"], [json!("after"), json!(true), Value::Null]);
     assert_eq!(original["/Notes/a.md"][2], "2099-01-01T00:00:00.000000Z");
 
     // Other content at a path.
-    let other = route_of(&client, copy, "/notes/a.md").await;
-    update(&client, &other, &json!({"content": "mine"})).await;
+    let other = &memories(&target).await["/notes/a.md"];
+    target.update(other, &json!({"content": "mine"})).await;
     let refused = import(&mut browser, copy, "fail", &archive).await.answered(409);
     refused.has("Nothing was imported");
     refused.has("/notes/a.md");
     has_counts(&import(&mut browser, copy, "skip", &archive).await, [0, 0, 2, 1, 0]);
     import(&mut browser, copy, "merge", &archive).await.answered(400).has("`on_conflict`");
     // The commands show each damage of the content.
-    let (_, mut forged) = unpacked(&saved(&browser, &store_id, "").await);
+    let (_, mut forged) = unpacked(&saved(&browser, &store, "").await);
     forged.insert("memories/ñ 日.md".to_owned(), b"forged".to_vec());
     for (file, fault) in [
         (packed(&forged), "memories/ñ 日.md has the SHA-256"),
@@ -230,11 +204,10 @@ async fn archive_is_imported_once_and_a_damaged_one_changes_nothing() {
         upload(&mut browser, &form, &file).await.answered(400).has(fault);
         import(&mut browser, copy, "replace", &file).await.answered(400);
     }
-    assert_eq!(contents(&client, copy).await["/notes/a.md"][0], "mine");
-    let stores = client.get("/v1/memory_stores").await.json();
-    assert_eq!(stores["data"].as_array().unwrap().len(), 2, "{stores}");
+    assert_eq!(contents(&target).await["/notes/a.md"][0], "mine");
+    assert_eq!(store.client.all("/v1/memory_stores").await.len(), 2);
     has_counts(&import(&mut browser, copy, "replace", &archive).await, [0, 1, 2, 0, 0]);
-    assert_eq!(contents(&client, copy).await, original);
+    assert_eq!(contents(&target).await, original);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,14 @@
 //! A browser without script: it keeps cookies, follows nothing, sends forms.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use reqwest::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
 
 use crate::support::client::{plain_http, send};
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
+use crate::support::server::started;
+use crate::support::{Answer, Deployment, Pair, Server, Tenant};
 
 /// The page that receives a file.
 pub(crate) const UPLOAD: &str = "/console/transfer";
@@ -18,7 +17,6 @@ pub(crate) const UPLOAD: &str = "/console/transfer";
 pub(crate) type Page = Answer;
 
 impl Answer {
-    /// The same page, which must have this status.
     #[track_caller]
     pub(crate) fn answered(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text);
@@ -49,7 +47,6 @@ impl Answer {
     }
 }
 
-/// A browser of one person.
 #[derive(Debug, Clone)]
 pub(crate) struct Browser {
     http: reqwest::Client,
@@ -63,7 +60,6 @@ impl Browser {
         Self { http, url: url.to_owned(), cookies: BTreeMap::new() }
     }
 
-    /// Signs in with a credential.
     pub(crate) async fn signed_in(url: &str, credential: &str) -> Self {
         let mut browser = Self::new(url);
         browser.sign_in(credential, "").await.answered(303);
@@ -127,7 +123,6 @@ impl Browser {
             .body(body)
     }
 
-    /// The request with a form and an archive.
     pub(crate) fn form_with_file(&self, fields: &[(&str, &str)], file: &[u8]) -> RequestBuilder {
         let part = "--x\r\nContent-Disposition: form-data; name=";
         let fields = fields.iter().map(|(name, value)| format!("{part}\"{name}\"\r\n\r\n{value}\r\n"));
@@ -179,15 +174,6 @@ impl Browser {
     }
 }
 
-/// Writes a memory through the API.
-pub(crate) async fn write(client: &Client, store_id: impl Display, path: &str, content: &str) -> Value {
-    let new = json!({"path": path, "content": content});
-    let memories = format!("/v1/memory_stores/{store_id}/memories");
-    let made = client.post(&memories, &new).await;
-    assert_eq!(made.status, 200, "{}", made.text);
-    made.json()
-}
-
 /// Percent-encoded but for letters and digits.
 pub(crate) fn encoded(text: &str) -> String {
     let encode = |byte: u8| {
@@ -198,9 +184,7 @@ pub(crate) fn encoded(text: &str) -> String {
 
 /// A server with a tenant, and a browser that is signed in with its key.
 pub(crate) async fn console_on(pair: Pair) -> (Deployment, Tenant, Server, Browser) {
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
+    let (deployment, tenant, server, _) = started(pair).await;
     let browser = Browser::signed_in(&server.url(), &tenant.key).await;
     (deployment, tenant, server, browser)
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::browser::{Browser, Page, encoded};
+use crate::api::support::Store;
 use crate::support::client::plain_http;
 use crate::support::command::keepsake_with;
 use crate::support::deployment::{FREE_RATES, ServerConfig};
@@ -47,7 +48,6 @@ impl Setup {
         Self { provider, server, tenant, _deployment: deployment }
     }
 
-    /// With API tokens as the credential.
     async fn of_api() -> Self {
         Self::new("127.0.0.1", AUDIENCE).await
     }
@@ -84,7 +84,6 @@ impl Setup {
         browser.get(&path).await
     }
 
-    /// Signs in with a provider that behaves like this.
     async fn sign_in_with(&self, behaviour: Behaviour) -> (Browser, Page) {
         self.provider.behave(behaviour);
         let mut browser = self.browser();
@@ -93,7 +92,6 @@ impl Setup {
     }
 }
 
-/// The URL that a page opens by itself.
 fn next_page(page: &Page) -> String {
     let (_, rest) = page
         .text
@@ -139,11 +137,9 @@ async fn person_signs_in_at_an_issuer() {
         let path = format!("/console/stores/{}/new", setup.tenant.store_id);
         let new = [("path", "/x.md"), ("content", "x"), ("once", "1")];
         browser.act(&stores, &path, &new).await;
-        let client = setup.server.client(&setup.tenant);
-        let versions = format!("/v1/memory_stores/{}/memory_versions", setup.tenant.store_id);
-        let versions = client.get(&versions).await.json();
+        let store = Store::of(&setup.server.client(&setup.tenant), &setup.tenant);
         let ada = json!({"type": "user_actor", "user_id": "ada@example.com"});
-        assert_eq!(versions["data"][0]["created_by"], ada);
+        assert_eq!(store.history().await[0]["created_by"], ada);
 
         for foreign in ["https://evil.example/", "/console/%0d%0ax"] {
             let page = setup.sign_in(&mut setup.browser(), foreign).await.answered(200);

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use reqwest::{Method, Response};
-use serde_json::json;
 
 use super::browser::{Browser, console_on};
-use crate::support::{Pair, secrets};
+use crate::support::Pair;
+use crate::support::sessions::{open_session, view_in};
 
-/// The time within which an event comes.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Reads a stream until it has the text or ends.
 async fn read_until(response: &mut Response, text: &str) -> String {
     let mut read = String::new();
     let reading = async {
@@ -31,25 +29,17 @@ async fn read_until(response: &mut Response, text: &str) -> String {
 async fn stream_begins_where_the_page_ends_and_ends_with_its_credential() {
     let (_deployment, tenant, server, _browser) = console_on(Pair::Postgres).await;
     let client = server.client(&tenant);
-    let session = json!({"agent": "a", "environment_id": "e", "resources": [
-        {"type": "memory_store", "memory_store_id": tenant.store_id}]});
-    let session = client.post("/v1/sessions", &session).await.json();
-    let session = session["id"].as_str().unwrap();
-    let draft = json!({"name": "reader", "scopes": ["memory:read"]});
-    let made = client.post("/v1/api_keys", &draft).await.json();
-    let key = made["api_key"].as_str().unwrap();
-    secrets::remember(key, "an API key");
-    let mut reader = Browser::signed_in(&server.url(), key).await;
-    let href = format!("/console/sessions/{session}");
+    let (session, _) = open_session(&client, &[tenant.store_id]).await;
+    let (key, key_path) = client.new_key(&["memory:read"]).await;
+    let mut reader = Browser::signed_in(&server.url(), &key).await;
+    let href = session.replace("/v1", "/console");
     let empty = reader.open(&href).await;
     empty.has(&format!("data-live=\"{href}/events\""));
     let (_, after) = empty.text.split_once("data-after=\"").unwrap();
     let after = after.split('"').next().unwrap();
 
     // A call between the page and its stream is not lost.
-    let call = json!({"command": "view", "path": "/memories/<b>between</b>"});
-    let called = client.post(&format!("/v1/sessions/{session}/tool_calls"), &call).await;
-    assert_eq!(called.status, 200, "{}", called.text);
+    view_in(&client, &session, "/memories/<b>between</b>").await;
     let events = || reader.request(Method::GET, &format!("{href}/events?after={after}"));
     let mut response = events().send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -58,8 +48,7 @@ async fn stream_begins_where_the_page_ends_and_ends_with_its_credential() {
     let row = read_until(&mut response, "</tr>").await;
     assert!(!row.contains("<b>"), "{row}");
 
-    let revoke = format!("/v1/api_keys/{}/revoke", made["id"].as_str().unwrap());
-    assert_eq!(client.post(&revoke, &json!({})).await.status, 200);
+    client.revoke(&key_path).await;
     let end = read_until(&mut response, "authentication_error").await;
     assert!(end.contains("event: error"), "{end}");
     assert_eq!(read_until(&mut response, "no more").await, "");

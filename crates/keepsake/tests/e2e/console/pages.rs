@@ -2,17 +2,16 @@
 
 use reqwest::Method;
 
-use super::browser::{console_on, write};
+use super::browser::console_on;
+use crate::api::support::Store;
 use crate::support::Pair;
 
-/// Maximum bytes of a page.
 const MAX_PAGE_BYTES: usize = 150 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
-    let made = write(&client, tenant.store_id, "/fact.md", "# A fact\n").await;
+    let made = Store::of(&server.client(&tenant), &tenant).create("/fact.md", "# A fact\n").await;
     let store = format!("/console/stores/{}", tenant.store_id);
     let path = format!("{store}/memories/{}", made["id"].as_str().unwrap());
     for _ in 0..2 {
@@ -32,15 +31,15 @@ async fn memory_page_shows_the_author_and_does_not_count_as_a_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_memories_have_parts() {
     let (_deployment, tenant, server, mut browser) = console_on(Pair::Sqlite).await;
-    let client = server.client(&tenant);
+    let store = Store::of(&server.client(&tenant), &tenant);
     for (path, content) in [
         ("/lines.md", "<a&b>\n".repeat(17_000)),
         ("/line.md", "\"'<&>".repeat(20_000)),
         ("/markdown.md", "* <b>\n".repeat(15_000)),
         ("/quotes.md", "> ".repeat(48 << 10)),
     ] {
-        let made = write(&client, tenant.store_id, path, &content).await;
-        let memory = format!("/console/stores/{}/memories/{}", tenant.store_id, made["id"].as_str().unwrap());
+        let made = store.create(path, &content).await;
+        let memory = format!("/console/stores/{}/memories/{}", store.id, made["id"].as_str().unwrap());
         for view in ["", "?raw=1", "?line=500", "/history", "/delete"] {
             let bytes = browser.open(&format!("{memory}{view}")).await.text.len();
             assert!(bytes <= MAX_PAGE_BYTES, "{path}{view}: {bytes}");

@@ -6,7 +6,6 @@
 //! it to `KINDS` and make one in `fixture`. A list with a new kind of item needs two of them
 //! in `fixture`, for it to have a second page.
 
-/// Operations that anyone may ask.
 pub(super) const OPEN: [&str; 5] =
     ["mcp.protected_resource", "health.live", "health.ready", "reference.document", "reference.page"];
 
@@ -119,7 +118,6 @@ pub(super) const CASES: &[(&str, Bodies)] = &[
     ("sessions.resources.update", &[r#"{"access": "read_only", "instructions": "new"}"#]),
 ];
 
-/// The bodies of an operation; none if it has no body.
 pub(super) fn bodies(operation_id: &str) -> Bodies {
     let case = CASES.iter().find(|(id, _)| *id == operation_id);
     case.map(|(_, bodies)| *bodies).unwrap_or_default()

@@ -11,7 +11,7 @@ use super::cases::meant;
 use super::fixture::{Ids, kinds_in, snapshot, unread};
 use super::sweep::{Secrets, combinations};
 use crate::console::browser::{Browser, Page};
-use crate::support::{Client, Pair};
+use crate::support::{Client, Deployment, Pair};
 
 /// Requests to pages of the console; after `?`, the query of a GET or the form of a POST.
 const REQUESTS: &[&str] = &[
@@ -65,7 +65,6 @@ const REQUESTS: &[&str] = &[
     "POST /console/transfer?store={store}&on_conflict=replace",
 ];
 
-/// The method and the path of a request.
 fn page_of(request: &str) -> &str {
     request.split('?').next().unwrap_or_default()
 }
@@ -83,7 +82,8 @@ fn requests() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn console_shows_nothing_of_others() {
-    let Parties { deployment: _deployment, server, owner, stranger, bound } = Parties::on(Pair::Sqlite).await;
+    let Parties { deployment: _deployment, server, owner, stranger, bound } =
+        Parties::of(Deployment::new(Pair::Sqlite).await).await;
     let owning = server.client(&owner);
     let theirs = Ids::of_new(&owning, "ayla").await;
     let strange = server.client(&stranger);
@@ -143,7 +143,6 @@ async fn attack(url: &str, key: &str, client: &Client, own: &Ids, theirs: &Ids, 
     assert_eq!(unread(after), unread(before), "own objects changed");
 }
 
-/// Sends a request with these ids.
 async fn send(browser: &mut Browser, request: &str, ids: &Ids, token: &str) -> Page {
     let request = ids.fill(request);
     let (method, path) = request.split_once(' ').unwrap();

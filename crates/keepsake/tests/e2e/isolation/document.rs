@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::cases::{self, CASES, OPEN};
 
-/// One method of one route.
 #[derive(Debug, Clone)]
 pub(super) struct Operation {
     pub(super) id: String,
@@ -22,13 +21,11 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Whether its answer may lead to another page.
     pub(super) fn is_paged(&self) -> bool {
         self.query.iter().any(|parameter| parameter == "page={page}")
     }
 }
 
-/// Every operation, in the document's order.
 pub(super) fn operations(document: &Value) -> Vec<Operation> {
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -62,7 +59,6 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
     operations
 }
 
-/// A parameter, resolved if it is a reference.
 fn resolved<'a>(document: &'a Value, parameter: &'a Value) -> &'a Value {
     match parameter["$ref"].as_str() {
         Some(place) => document.pointer(place.trim_start_matches('#')).unwrap(),

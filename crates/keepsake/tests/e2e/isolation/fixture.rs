@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use keepsake_core::{BlobKey, ContentHash, TenantId};
 use serde_json::{Value, json};
 
+use crate::api::support::{SESSIONS, STORES, text};
+use crate::support::client::ok;
+use crate::support::sessions::view_in;
 use crate::support::{Client, Deployment, secrets};
 
-pub(super) const STORES: &str = "/v1/memory_stores";
-pub(super) const SESSIONS: &str = "/v1/sessions";
 const KEYS: &str = "/v1/api_keys";
 const ERASURES: &str = "/v1/erasures";
 /// The end of unknown ids.
@@ -21,7 +22,6 @@ pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const KINDS: &str =
     "api_key api_path directory erasure hash memory page path resource session spare store version";
 
-/// The kinds of ids that a request names.
 pub(super) fn kinds_in(request: &str) -> Vec<&'static str> {
     KINDS.split(' ').filter(|kind| request.contains(&format!("{{{kind}}}"))).collect()
 }
@@ -61,13 +61,11 @@ impl Ids {
         self.0.insert(kind, value.to_owned());
     }
 
-    /// A request with these ids in place of their kinds.
     pub(super) fn fill(&self, request: &str) -> String {
         let kinds = self.0.iter();
         kinds.fold(request.to_owned(), |text, (kind, id)| text.replace(&format!("{{{kind}}}"), id))
     }
 
-    /// A body with these ids.
     pub(super) fn body(&self, body: &str) -> Value {
         serde_json::from_str(&self.fill(body)).unwrap()
     }
@@ -142,18 +140,15 @@ pub(super) async fn session_on(client: &Client, label: &str, store: &str) -> Val
         "resources": [{"type": "memory_store", "memory_store_id": store}],
     });
     let session = made(client, SESSIONS, &new).await;
-    let calls = format!("{SESSIONS}/{}/tool_calls", text(&session["id"]));
     for _ in 0..2 {
-        made(client, &calls, &json!({"command": "view", "path": "/memories"})).await;
+        view_in(client, &format!("{SESSIONS}/{}", text(&session["id"])), "/memories").await;
     }
     session
 }
 
 /// Posts what must be carried out.
 pub(super) async fn made(client: &Client, path: &str, body: &Value) -> Value {
-    let answer = client.post(path, body).await;
-    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-    let made = answer.json();
+    let made = ok(&client.post(path, body).await);
     remember_secret_of(&made);
     made
 }
@@ -165,35 +160,29 @@ pub(super) fn remember_secret_of(made: &Value) {
     }
 }
 
-#[track_caller]
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no string"))
-}
-
 /// All that a tenant can list, without reading a memory.
 pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
-    let mut all = listed(client, &format!("{STORES}?include_archived=true&limit=100")).await;
+    let mut all = client.all(&format!("{STORES}?include_archived=true&limit=100")).await;
     let stores: Vec<_> = all.iter().map(|store| text(&store["id"]).to_owned()).collect();
     for store in stores {
         all.append(&mut snapshot_of_store(client, &store).await);
     }
-    for mut key in listed(client, &format!("{KEYS}?limit=100")).await {
+    for mut key in client.all(&format!("{KEYS}?limit=100")).await {
         // Asking is using it.
         key["last_used_at"] = Value::Null;
         all.push(key);
     }
-    all.append(&mut listed(client, &format!("{SESSIONS}?include_archived=true&limit=100")).await);
+    all.append(&mut client.all(&format!("{SESSIONS}?include_archived=true&limit=100")).await);
     // How far they are is another matter.
-    let erasures = listed(client, &format!("{ERASURES}?limit=100")).await;
+    let erasures = client.all(&format!("{ERASURES}?limit=100")).await;
     all.extend(erasures.iter().map(|erasure| json!({"id": erasure["id"]})));
     all
 }
 
-/// The current and former content of a store.
 pub(super) async fn snapshot_of_store(client: &Client, store: &str) -> Vec<Value> {
     let path = format!("{STORES}/{store}");
-    let mut all = listed(client, &format!("{path}/memories?limit=100")).await;
-    all.append(&mut listed(client, &format!("{path}/memory_versions?limit=20&view=full")).await);
+    let mut all = client.all(&format!("{path}/memories?limit=100")).await;
+    all.append(&mut client.all(&format!("{path}/memory_versions?limit=20&view=full")).await);
     let view = json!({"command": "view", "path": "/memories"});
     all.push(made(client, &format!("{path}/tool_calls"), &view).await);
     all
@@ -207,21 +196,6 @@ pub(super) fn unread(mut items: Vec<Value>) -> Vec<Value> {
         }
     }
     items
-}
-
-async fn listed(client: &Client, path: &str) -> Vec<Value> {
-    let mut items = Vec::new();
-    let mut page = String::new();
-    loop {
-        let answer = client.get(&format!("{path}{page}")).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-        let body = answer.json();
-        items.extend_from_slice(body["data"].as_array().unwrap());
-        match body["next_page"].as_str() {
-            Some(next) => page = format!("&page={next}"),
-            None => return items,
-        }
-    }
 }
 
 /// The ids, names, paths, contents and hashes in what a tenant listed.
@@ -246,7 +220,6 @@ pub(super) fn secrets_of(items: &[Value]) -> Vec<String> {
 }
 
 impl Deployment {
-    /// The keys of a tenant's blobs, in order.
     pub(super) async fn blob_keys(&self, tenant_id: TenantId) -> Vec<BlobKey> {
         let listed = self.blobs().await.list(None, None, 100_000).await.unwrap();
         let keys = listed.into_iter().map(|blob| blob.key);

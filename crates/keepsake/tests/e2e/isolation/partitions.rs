@@ -7,7 +7,7 @@ use sqlx::migrate::{Migration, Migrator};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
-use super::{Parties, document, sweep};
+use super::{Parties, carry_out_every_operation};
 use crate::support::Deployment;
 
 const PARTITIONS: u32 = 16;
@@ -26,16 +26,11 @@ async fn no_request_looks_at_all_partitions_of_a_table() {
     migrate(&raw).await;
     let mut parties = Parties::of(deployment).await;
     let client = parties.server.client(&parties.owner);
-    let document = client.get("/openapi.json").await.json();
-    let operations: Vec<_> =
-        document::operations(&document).into_iter().filter(|operation| operation.needs_credential).collect();
-    let targets = sweep::targets(&client, "ayla", &operations).await;
-    sweep::call_as_owner(&client, &targets).await;
+    carry_out_every_operation(&client, "ayla").await;
     parties.server.end().await;
     assert_pruned(&raw).await;
 }
 
-/// Applies the migrations with partitioned tables.
 async fn migrate(raw: &PgPool) {
     let migrations = keepsake_index::migrations::postgres();
     let partitioned = migrations.iter().map(|migration| {

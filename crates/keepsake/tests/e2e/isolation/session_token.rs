@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::cases;
 use super::document::{Operation, operations};
-use super::fixture::{Ids, SESSIONS, made, snapshot_of_store, text, unread};
+use super::fixture::{Ids, made, snapshot_of_store, unread};
 use super::sweep::ask;
-use crate::support::{Answer, Client, Deployment, Pair};
+use crate::api::support::{SESSIONS, text};
+use crate::support::{Answer, Client, on_sqlite};
 
 /// Reading operations that a token may use. Those that are in no list, it must not use.
 const READS: &str = "memories.list memories.search memory_stores.search memories.retrieve sessions.retrieve \
@@ -23,10 +24,7 @@ fn has(operations: &str, id: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_token_has_exactly_its_permissions() {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let owner = server.client(&tenant);
+    let (_deployment, _server, _, owner) = on_sqlite().await;
     let document = owner.get("/openapi.json").await.json();
     for operation in operations(&document).iter().filter(|operation| operation.needs_credential) {
         for access in ["read_write", "read_only"] {
@@ -46,16 +44,14 @@ async fn holder(owner: &Client, ids: &mut Ids, access: &str) -> Client {
     owner.with_key(text(&session["token"]))
 }
 
-/// Sends all that an operation's owner may send, one after the other.
 async fn try_all(client: &Client, operation: &Operation, ids: &Ids) -> Vec<(Value, Answer)> {
-    let bodies = cases::bodies(&operation.id);
+    let mut bodies: Vec<_> = cases::bodies(&operation.id).iter().map(|body| ids.body(body)).collect();
     if bodies.is_empty() {
-        return vec![(Value::Null, ask(client, operation, ids, None).await)];
+        bodies.push(Value::Null);
     }
     let mut answers = Vec::new();
     for body in bodies {
-        let body = ids.body(body);
-        let answer = ask(client, operation, ids, Some(&body)).await;
+        let answer = ask(client, operation, ids, &body).await;
         answers.push((body, answer));
     }
     answers

@@ -6,12 +6,14 @@ use std::{iter, slice};
 use aho_corasick::AhoCorasick;
 use keepsake_core::StoreId;
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cases;
 use super::document::Operation;
-use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, text, unread};
+use super::fixture::{Ids, kinds_in, remember_secret_of, secrets_of, snapshot, unread};
+use crate::api::support::text;
 use crate::support::client::send;
+use crate::support::sessions::view_in;
 use crate::support::{Answer, Client};
 
 /// The shortest text that is looked for in answers: shorter ones are anywhere.
@@ -50,7 +52,6 @@ pub(super) struct Attacker {
     is_of_tenant: bool,
 }
 
-/// One form of an operation's request.
 struct Form {
     query: Vec<String>,
     has_headers: bool,
@@ -104,7 +105,6 @@ impl Form {
         forms
     }
 
-    /// The kinds of ids that it holds.
     fn kinds(&self, operation: &Operation) -> Vec<&'static str> {
         let body = self.body.map_or("", |(_, body)| body);
         kinds_in(&format!("{} {} {body}", operation.path, self.query.join(" ")))
@@ -142,7 +142,6 @@ impl Attacker {
         Self { name: "a key bound to another store", client, own, refusal: 404, is_of_tenant: true }
     }
 
-    /// Somebody without a good credential.
     pub(super) fn nobody(client: Client) -> Self {
         Self { name: "nobody", client, own: Ids::of_nobody(), refusal: 401, is_of_tenant: false }
     }
@@ -208,7 +207,6 @@ impl Attacker {
         }
     }
 
-    /// Its own ids, with a cursor of the operation's list.
     async fn ids_for(&self, operation: &Operation) -> Ids {
         let mut ids = self.own.clone();
         if operation.is_paged() {
@@ -226,7 +224,6 @@ impl Attacker {
     }
 }
 
-/// Texts that no answer may have.
 pub(super) struct Secrets {
     texts: Vec<String>,
     finder: AhoCorasick,
@@ -279,14 +276,11 @@ fn assert_nothing_of(secrets: &Secrets, answer: &Answer, what: &str) {
     }
 }
 
-/// The cursor to the second page of an operation's list.
 async fn next_page(client: &Client, operation: &Operation, ids: &Ids) -> String {
     if operation.id == "sessions.events.list" {
         // An erasure of the store removed the earlier events.
-        let view = json!({"command": "view", "path": "/memories"});
         for _ in 0..2 {
-            let called = client.post(&ids.fill("/v1/sessions/{session}/tool_calls"), &view).await;
-            assert_eq!(called.status, 200, "{}", called.text);
+            view_in(client, &ids.fill("/v1/sessions/{session}"), "/memories").await;
         }
     }
     let mut form = Form::least(operation);
@@ -297,14 +291,9 @@ async fn next_page(client: &Client, operation: &Operation, ids: &Ids) -> String 
     text(&page).to_owned()
 }
 
-/// Sends one request with only the required parameters.
-pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
+pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: &Value) -> Answer {
     let request = Form::least(operation).request(client, &operation.method, operation, ids);
-    send(match body {
-        Some(body) => request.json(body),
-        None => request,
-    })
-    .await
+    send(if body.is_null() { request } else { request.json(body) }).await
 }
 
 /// Reads all that is there, so that it is in every cache.
@@ -335,7 +324,6 @@ pub(super) async fn call_again_as_owner(owner: &Client, targets: &[Target]) {
     }
 }
 
-/// The status for the owner with all scopes.
 fn status_for_owner(operation: &Operation) -> u16 {
     match operation.id.as_str() {
         // The fixture's stores have memories.

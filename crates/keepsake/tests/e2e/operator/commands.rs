@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Operator, ok, refused, remembered, text};
+use super::{Operator, refused, remembered, text};
+use crate::support::client::ok;
 use crate::support::command::{Run, keepsake, keepsake_in_terminal, keepsake_with, words};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Deployment, Pair, Server, eventually, secrets};
 
-/// A server, and commands beside it.
 struct Sides {
     operator: Operator,
     config_file: String,
@@ -31,12 +31,10 @@ impl Sides {
         }
     }
 
-    /// Runs a command on the database.
     async fn beside(&self, line: &str) -> Run {
         run(line, &["--config", &self.config_file], &[]).await
     }
 
-    /// Runs a command that asks the server.
     async fn remote(&self, line: &str) -> Run {
         let token = ("KEEPSAKE_OPERATOR_TOKEN", self.operator.token.as_str());
         run(line, &["--server", &self.operator.url], &[token]).await

@@ -6,7 +6,6 @@ use uuid::Uuid;
 use super::history::Database;
 use super::{Deployment, Tenant};
 
-/// Bytes of each file.
 pub(crate) const FILE_BYTES: u64 = 10;
 
 /// Fills a tenant's empty store with files, spread evenly over directories:

@@ -1,12 +1,13 @@
 //! An HTTP client with one credential.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::Tenant;
+use super::{Tenant, eventually, secrets};
 
 /// Sends requests of one credential to one server.
 #[derive(Debug, Clone)]
@@ -46,7 +47,6 @@ impl Client {
         Self { key: key.to_owned(), ..self.clone() }
     }
 
-    /// A request without credential.
     pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
     }
@@ -66,6 +66,19 @@ impl Client {
         send(self.request(Method::GET, path)).await
     }
 
+    /// Every item of a list, page after page; the path has a query.
+    pub(crate) async fn all(&self, path: &str) -> Vec<Value> {
+        let (mut items, mut page) = (Vec::new(), String::new());
+        loop {
+            let (mut data, next) = page_of(&self.get(&format!("{path}{page}")).await);
+            items.append(&mut data);
+            match next {
+                Some(next) => page = format!("&page={next}"),
+                None => return items,
+            }
+        }
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         send(self.request(Method::POST, path).json(body)).await
     }
@@ -83,7 +96,26 @@ impl Client {
         panic!("{path} was answered 503 or 504 twenty times");
     }
 
-    /// Posts a tool call, a block or a bare input.
+    /// Waits until an erasure is done; answers its receipt.
+    pub(crate) async fn receipt(&self, erasure: &Value) -> Answer {
+        let path = format!("/v1/erasures/{}", erasure["id"].as_str().unwrap());
+        let is_done = async || ok(&self.get(&path).await)["state"] == "done";
+        eventually("the erasure is done", Duration::from_mins(3), is_done).await;
+        self.get(&path).await
+    }
+
+    /// A new key with these scopes, and its path.
+    pub(crate) async fn new_key(&self, scopes: &[&str]) -> (String, String) {
+        let made = ok(&self.post("/v1/api_keys", &json!({"name": "new", "scopes": scopes})).await);
+        let key = made["api_key"].as_str().unwrap();
+        secrets::remember(key, "an API key");
+        (key.to_owned(), format!("/v1/api_keys/{}", made["id"].as_str().unwrap()))
+    }
+
+    pub(crate) async fn revoke(&self, key_path: &str) {
+        ok(&self.post(&format!("{key_path}/revoke"), &json!({})).await);
+    }
+
     pub(crate) async fn call(&self, store_id: impl Display, body: &Value) -> Answer {
         self.post(&tool_calls(store_id), body).await
     }
@@ -136,7 +168,23 @@ pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer>
 #[track_caller]
 pub(crate) fn ok(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/json");
     answer.json()
+}
+
+/// A page's items and its cursor; only the last page may be empty.
+#[track_caller]
+pub(crate) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
+    let body = ok(answer);
+    let fields: Vec<_> = body.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["data", "next_page"]);
+    let data = body["data"].as_array().unwrap().clone();
+    let next = body["next_page"].as_str().map(str::to_owned);
+    match &next {
+        Some(next) => assert!(next.starts_with("page_") && !data.is_empty(), "{body}"),
+        None => assert!(body["next_page"].is_null()),
+    }
+    (data, next)
 }
 
 impl Answer {

@@ -7,14 +7,12 @@ use keepsake_blobs::{BlobStore, S3Blobs};
 use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
-use keepsake_testkit::keepsake_server::free_port;
 use keepsake_testkit::{
     Login, Pooler, ServerCommand, TestDatabase, fresh_database, s3, s3_options, s3_section,
 };
 use tempfile::TempDir;
-use uuid::Uuid;
 
-use super::{Server, binary, secrets};
+use super::{Server, binary};
 
 /// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,17 +78,6 @@ impl Default for ServerConfig {
             drain_seconds: 0,
             operator: None,
         }
-    }
-}
-
-impl ServerConfig {
-    /// With an operator's listener; also its URL and its token.
-    pub(crate) fn operated() -> (Self, String, String) {
-        let token = format!("operator-{}", Uuid::new_v4().simple());
-        secrets::remember(&token, "the operator's token");
-        let port = free_port();
-        let config = Self { operator: Some((port, token.clone())), ..Self::default() };
-        (config, format!("http://127.0.0.1:{port}"), token)
     }
 }
 

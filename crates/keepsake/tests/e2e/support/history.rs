@@ -1,39 +1,20 @@
 //! What the database and the bucket hold behind the API.
 
-use std::collections::BTreeSet;
-
-use bytes::Bytes;
-use futures::stream::{self, StreamExt};
-use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, VersionId};
+use keepsake_core::{BlobKey, StoreId};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use tokio::process::Command;
 use uuid::Uuid;
 
+use super::script::{PG_DUMP, from_environment, run};
 use super::{Deployment, Tenant};
 
-const AT_ONCE: usize = 8;
-
 /// A row of `version`.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Version {
-    pub(crate) seq: i64,
-    pub(crate) prev_seq: Option<i64>,
-    pub(crate) op: String,
-    pub(crate) path: String,
     pub(crate) id: Uuid,
-    pub(crate) blob_id: Option<Uuid>,
-    pub(crate) size_bytes: Option<i64>,
-    pub(crate) sha256: Option<Vec<u8>>,
-    pub(crate) created_at: i64,
-}
-
-type Row = (i64, Option<i64>, String, String, Uuid, Option<Uuid>, Option<i64>, Option<Vec<u8>>, i64);
-
-impl From<Row> for Version {
-    fn from((seq, prev_seq, op, path, id, blob_id, size_bytes, sha256, created_at): Row) -> Self {
-        Self { seq, prev_seq, op, path, id, blob_id, size_bytes, sha256, created_at }
-    }
+    blob_id: Option<Uuid>,
 }
 
 /// The database of a deployment, as its owner sees it.
@@ -55,20 +36,39 @@ impl Deployment {
             Database::Sqlite(pool.connect_with(options).await.unwrap())
         }
     }
+
+    /// All that the index holds: a dump of the database, or its files.
+    pub(crate) async fn index_bytes(&self) -> Vec<u8> {
+        if self.pair.has_postgres() {
+            let mut dump = Command::new(from_environment(PG_DUMP));
+            return run(dump.args(["--dbname", &self.postgres_url()])).await.into_bytes();
+        }
+        let file = self.sqlite_file();
+        let files = [file.with_extension("db-wal"), file];
+        files.iter().flat_map(|file| std::fs::read(file).unwrap_or_default()).collect()
+    }
+
+    /// All content, one after the other.
+    pub(crate) async fn content_bytes(&self) -> Vec<u8> {
+        let blobs = self.blobs().await;
+        let mut bytes = Vec::new();
+        for listed in blobs.list(None, None, 100_000).await.unwrap() {
+            bytes.extend(blobs.get(&listed.key, listed.size_bytes).await.unwrap().unwrap_or_default());
+        }
+        bytes
+    }
 }
 
 impl Database {
     /// Every version of a store in its order.
     pub(crate) async fn versions(&self, store_id: StoreId) -> Vec<Version> {
-        const SELECT: &str = "SELECT seq, prev_seq, op, path, version_id, blob_id, size_bytes, sha256, created_at \
-                              FROM version WHERE store_id = $1 ORDER BY seq";
-        let rows: Vec<Row> = match self {
-            Self::Postgres(pool) => {
-                sqlx::query_as(SELECT).bind(store_id.uuid()).fetch_all(pool).await.unwrap()
-            }
-            Self::Sqlite(pool) => sqlx::query_as(SELECT).bind(store_id.uuid()).fetch_all(pool).await.unwrap(),
+        const SELECT: &str = "SELECT version_id, blob_id FROM version WHERE store_id = $1 ORDER BY seq";
+        let id = store_id.uuid();
+        let rows: Vec<(Uuid, Option<Uuid>)> = match self {
+            Self::Postgres(pool) => sqlx::query_as(SELECT).bind(id).fetch_all(pool).await.unwrap(),
+            Self::Sqlite(pool) => sqlx::query_as(SELECT).bind(id).fetch_all(pool).await.unwrap(),
         };
-        rows.into_iter().map(Version::from).collect()
+        rows.into_iter().map(|(id, blob_id)| Version { id, blob_id }).collect()
     }
 
     /// The one number that a query of either dialect answers.
@@ -112,42 +112,12 @@ impl Database {
     }
 }
 
-/// The new texts of versions, in their order; `None` for a version without new text.
-/// Fails if a blob is missing or differs from its row.
-pub(crate) async fn texts(
-    deployment: &Deployment,
-    tenant: &Tenant,
-    versions: &[Version],
-) -> Vec<Option<String>> {
-    let blobs = deployment.blobs().await;
-    stream::iter(versions)
-        .map(|version| {
-            let blobs = &blobs;
-            async move {
-                let blob_id = VersionId::from_uuid(version.blob_id?);
-                let key = BlobKey { tenant_id: tenant.id, store_id: tenant.store_id, blob_id };
-                let bytes: Option<Bytes> = blobs.get(&key, u64::MAX).await.unwrap();
-                let bytes = bytes.unwrap_or_else(|| panic!("the blob of {version:?} is missing"));
-                let sha256 = ContentHash::of(&bytes);
-                assert_eq!(version.sha256.as_deref(), Some(sha256.as_bytes().as_slice()), "{version:?}");
-                assert_eq!(version.size_bytes, i64::try_from(bytes.len()).ok(), "{version:?}");
-                Some(String::from_utf8(bytes.to_vec()).unwrap())
-            }
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await
-}
-
-/// Blobs of a tenant that no version names.
-pub(crate) async fn orphans(
-    deployment: &Deployment,
-    tenant_id: TenantId,
-    versions: &[Version],
-) -> Vec<BlobKey> {
-    let named: BTreeSet<_> = versions.iter().filter_map(|version| version.blob_id).collect();
+/// Blobs of a tenant that no version of its store names.
+pub(crate) async fn orphans(deployment: &Deployment, tenant: &Tenant, database: &Database) -> Vec<BlobKey> {
+    let versions = database.versions(tenant.store_id).await;
+    let is_named = |key: &BlobKey| versions.iter().any(|version| version.blob_id == Some(key.blob_id.uuid()));
     let listed = deployment.blobs().await.list(None, None, 100_000).await.unwrap();
     assert!(listed.len() < 100_000);
     let keys = listed.into_iter().map(|blob| blob.key);
-    keys.filter(|key| key.tenant_id == tenant_id && !named.contains(&key.blob_id.uuid())).collect()
+    keys.filter(|key| key.tenant_id == tenant.id && !is_named(key)).collect()
 }

@@ -28,10 +28,7 @@ pub(crate) fn binary() -> &'static Path {
 
 /// A server on SQLite, with a client of a tenant; all of it ends with the first values.
 pub(crate) async fn on_sqlite() -> (Deployment, Server, Tenant, Client) {
-    let deployment = Deployment::new(Pair::Sqlite).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let client = server.client(&tenant);
+    let (deployment, tenant, server, client) = server::started(Pair::Sqlite).await;
     (deployment, server, tenant, client)
 }
 

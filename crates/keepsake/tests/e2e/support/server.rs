@@ -1,11 +1,13 @@
 //! A running server whose output is checked for secrets at its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use keepsake_testkit::{RunningServer, ServerCommand};
 use tokio::process::Command;
 
+use super::command::{Run, keepsake, words};
+use super::deployment::ServerConfig;
 use super::{Client, Deployment, Pair, Tenant, secrets};
 
 /// A server process and the command that starts it again.
@@ -73,6 +75,22 @@ impl Server {
         self.running.output()
     }
 
+    /// The variables with which a tenant's commands find it and their home folder.
+    pub(crate) fn variables(&self, tenant: &Tenant, home: &Path) -> Vec<(&'static str, String)> {
+        vec![
+            ("KEEPSAKE_URL", self.url()),
+            ("KEEPSAKE_API_KEY", tenant.key.clone()),
+            ("KEEPSAKE_STORE", tenant.store_id.to_string()),
+            ("XDG_CONFIG_HOME", home.display().to_string()),
+        ]
+    }
+
+    /// Runs a command that is configured as the server is.
+    pub(crate) async fn beside(&self, line: &str) -> Run {
+        let line = format!("{line} --config {}", self.config_file().display());
+        keepsake(&words(&line)).await
+    }
+
     fn check_output(&self) {
         secrets::assert_none_in(&self.running.output(), "the server");
     }
@@ -88,9 +106,14 @@ impl Drop for Server {
 
 /// A new deployment with a tenant, a server on it, and a client with the tenant's key.
 pub(crate) async fn started(pair: Pair) -> (Deployment, Tenant, Server, Client) {
+    started_with(pair, &ServerConfig::default()).await
+}
+
+/// The same, with more of a configuration.
+pub(crate) async fn started_with(pair: Pair, config: &ServerConfig) -> (Deployment, Tenant, Server, Client) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
+    let server = deployment.start_with(config).await;
     let client = server.client(&tenant);
     (deployment, tenant, server, client)
 }

@@ -1,7 +1,7 @@
 //! `/v1/memory_stores/{memory_store_id}/memories/batch`
 
 use axum::extract::State;
-use keepsake_core::{ContentHash, MemoryId, StoreId};
+use keepsake_core::{ContentHash, MemoryId, StoreId, duplicate_field};
 use keepsake_engine::{
     self as engine, BatchStatus, Engine, ExpiresAt, MAX_OPERATIONS, MemoryBatch, MemoryOperation, OnTaken,
     OperationResult,
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::{Memory, parse_expires_at};
 use crate::answer::Json;
-use crate::body::{JsonBody, Object, optional_object};
+use crate::body::{BodyOfParts, Object, optional_object};
 use crate::error::ApiError;
 use crate::path::Path;
 use crate::precondition::{CreatePrecondition, Precondition};
@@ -177,14 +177,17 @@ fn optional_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Co
 
 /// Parses the operation at an index of the batch.
 fn operation_of((index, text): (usize, Box<RawValue>)) -> MemoryOperation {
+    let malformed = |why: &str| MemoryOperation::Malformed { rule: format!("{index} is malformed: {why}") };
+    if let Some(field) = duplicate_field(text.get().as_bytes()) {
+        return malformed(&format!("duplicate field `{field}`"));
+    }
     match serde_json::from_str::<Object<Operation>>(text.get()) {
         Ok(Object(operation)) => operation.into(),
         Err(error) => {
             // The position would be that in the operation, not in the body.
             let position = format!(" at line {} column {}", error.line(), error.column());
             let why = error.to_string();
-            let why = why.strip_suffix(&position).unwrap_or(&why);
-            MemoryOperation::Malformed { rule: format!("{index} is malformed: {why}") }
+            malformed(why.strip_suffix(&position).unwrap_or(&why))
         }
     }
 }
@@ -266,7 +269,7 @@ impl From<OperationResult> for BatchResult {
 pub(crate) async fn carry_out(
     State(engine): State<Engine>,
     Path(store_id): Path<StoreId>,
-    JsonBody(principal, body, call): JsonBody<Batch, MAX_VALUES, MAX_BYTES>,
+    BodyOfParts(principal, body, call): BodyOfParts<Batch, MAX_VALUES, MAX_BYTES>,
 ) -> Result<Json<BatchResults>, ApiError> {
     let batch = MemoryBatch {
         operations: body.operations.into_iter().enumerate().map(operation_of).collect(),

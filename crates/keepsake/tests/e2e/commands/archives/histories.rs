@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{COPY, counts, lines};
+use crate::api::support::Store;
 use crate::commands::{Person, files};
 use crate::support::Pair;
 use crate::support::holding_proxy::HoldingProxy;
@@ -81,6 +82,13 @@ async fn history_is_equal_after_a_round_trip_on(pair: Pair) {
     let manifest = person.json(&format!("export {packed} --versions -o json")).await;
     let counted = &manifest["counts"];
     assert_eq!(json!([counted["memories"], counted["versions"]]), json!([8, 14]));
+    // From one server to another.
+    let (other, third) = (Person::new().await, person.path("third"));
+    let import = format!("import --from-url {} --from-store notes --versions", person.server.url());
+    let key = [("KEEPSAKE_FROM_API_KEY", person.reader.as_str())];
+    assert_eq!(other.line_with(&import, &key, "").await.ok(), counts([8, 0, 0, 0, 0]));
+    other.ok(&format!("export {third} --versions")).await;
+    assert_equal_histories(&first, &third);
     person.copy().await;
     let import = format!("import {packed} --versions {COPY}");
     let dry = person.line(&format!("{import} --dry-run")).await;
@@ -127,32 +135,16 @@ async fn killed_import_of_a_history_is_continued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_of_another_server_is_imported_with_its_history() {
-    let (person, other) = (Person::new().await, person_with_history(Pair::PostgresS3).await);
-    let (theirs, ours) = (other.path("theirs"), person.path("ours"));
-    other.ok(&format!("export {theirs} --versions")).await;
-    let import = format!("import --from-url {} --from-store notes --versions", other.server.url());
-    let key = [("KEEPSAKE_FROM_API_KEY", other.reader.as_str())];
-    let imported = person.line_with(&import, &key, "").await.ok();
-    assert_eq!(imported, counts([8, 0, 0, 0, 0]));
-    person.ok(&format!("export {ours} --versions")).await;
-    assert_equal_histories(&theirs, &ours);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn parts_of_a_history_are_written_once_or_not_at_all() {
     let person = Person::new().await;
     let client = person.server.client(&person.tenant);
-    let made = client.post("/v1/memory_stores", &json!({"name": "past"})).await;
-    let store = format!("/v1/memory_stores/{}", made.json()["id"].as_str().unwrap());
+    let store = Store::make(&client, "past").await;
+    let route = format!("{}/import", store.path);
     let import = async |position: u32, versions: Value| {
         let part = json!({"position": position, "versions": versions});
-        client.post(&format!("{store}/import"), &part).await
+        client.post(&route, &part).await
     };
-    let versions = async |query: &str| {
-        let listed = client.get(&format!("{store}/memory_versions{query}")).await;
-        listed.json()["data"].as_array().unwrap().clone()
-    };
+    let versions = async |query: &str| client.all(&format!("{}?{query}", store.versions())).await;
     let version = |memory: &str, path: &str| {
         json!({
             "memory_id": memory, "operation": "created", "path": path, "content": "x\n",
@@ -189,21 +181,19 @@ async fn parts_of_a_history_are_written_once_or_not_at_all() {
         assert_eq!(version["created_by"]["api_key_id"], "apikey_of_another_server");
     }
     // Whoever imports a history may claim any author.
-    let own = format!("/v1/memory_stores/{}/memory_versions", person.tenant.store_id);
     person.put("own.md", "mine").await;
-    let mut victim = client.get(&own).await.json()["data"][0]["created_by"].clone();
+    let mut victim = Store::of(&client, &person.tenant).history().await[0]["created_by"].clone();
     let mut claimed = version("mem_4", "/d.md");
     claimed["created_by"] = victim.clone();
     assert_eq!(import(3, json!([claimed])).await.status, 200);
-    let by_key = format!("?api_key_id={}", victim["api_key_id"].as_str().unwrap());
+    let by_key = format!("api_key_id={}", victim["api_key_id"].as_str().unwrap());
     assert!(versions(&by_key).await.is_empty());
     let all = versions(&format!("{by_key}&include_imported=true")).await;
     victim["imported"] = true.into();
     assert_eq!((all.len(), &all[0]["created_by"]), (1, &victim));
     let live = json!({"position": 4, "redactions": [{"version": 3, "redacted_at": "2025-01-03T00:00:00Z"}]});
-    assert_eq!(client.post(&format!("{store}/import"), &live).await.status, 400);
-    let new = json!({"path": "/own.md", "content": "y"});
-    assert_eq!(client.post(&format!("{store}/memories"), &new).await.status, 200);
+    assert_eq!(client.post(&route, &live).await.status, 400);
+    store.create("/own.md", "y").await;
     let refused = import(4, json!([version("mem_4", "/d.md")])).await;
     assert_eq!(refused.status, 409, "{}", refused.text);
     assert!(refused.text.contains("not imported"), "{}", refused.text);

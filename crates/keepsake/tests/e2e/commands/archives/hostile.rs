@@ -14,7 +14,6 @@ use crate::commands::{Person, files};
 
 type Packed = Builder<zstd::Encoder<'static, Vec<u8>>>;
 
-/// Starts an archive in one file.
 fn packed() -> Packed {
     Builder::new(zstd::Encoder::new(Vec::new(), 0).unwrap())
 }
@@ -43,7 +42,6 @@ fn archive_of(entries: &[(&str, EntryType, u64, &[u8])]) -> Vec<u8> {
     finish(tar)
 }
 
-/// An archive of one entry without content.
 fn entry(name: &str, kind: EntryType) -> Vec<u8> {
     archive_of(&[(name, kind, 0, b"")])
 }
@@ -51,7 +49,6 @@ fn entry(name: &str, kind: EntryType) -> Vec<u8> {
 /// A part of the error, and the damage that causes it.
 type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
 
-/// A small archive in a folder.
 async fn archive(person: &Person) -> String {
     person.put("a.md", "one\n").await;
     person.put("b/c.md", "two\n").await;

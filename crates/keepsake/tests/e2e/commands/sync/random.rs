@@ -74,13 +74,11 @@ impl Chaos {
         NAMES[place]
     }
 
-    /// Content that nothing had before.
     fn content(&mut self, side: &str) -> String {
         self.edits += 1;
         format!("{side} {}\n", self.edits)
     }
 
-    /// Edits both sides while the command runs.
     async fn round(&mut self, round: u64) {
         let mut running = self.place.start(&[]);
         let restarts_server = round.is_multiple_of(5);
@@ -136,7 +134,6 @@ impl Chaos {
         }
     }
 
-    /// Makes a random edit as an agent in the store.
     async fn edit_store(&mut self) {
         let memories = self.place.listed("basic").await;
         let (action, content, name) = (self.below(10), self.content("store"), self.name());
@@ -182,7 +179,6 @@ impl Chaos {
         }
     }
 
-    /// When each file was written.
     fn file_times(&self) -> Vec<(String, SystemTime)> {
         let time = |name: &String| self.place.folder.join(name).metadata().unwrap().modified();
         let files = self.place.files().into_keys();

@@ -1,7 +1,5 @@
 //! The list of routes, and what needs a clock or a body that is sent bit by bit.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 mod copies;
 
 use std::collections::BTreeSet;
@@ -18,10 +16,11 @@ use http_body_util::BodyExt;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
 use keepsake_index::{Index, Scope, SqliteIndex};
-use keepsake_server::{Lifecycle, ServerOptions, console_pages, openapi, router};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
+
+use crate::{Lifecycle, ServerOptions, console_pages, openapi, router};
 
 /// A server on a new SQLite index, with a tenant, its key and a store.
 struct Server {

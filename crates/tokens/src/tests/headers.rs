@@ -1,9 +1,9 @@
 //! The header of a token, which is read before the verification.
 
 use keepsake_testkit::issuer::{encode, unsigned};
-use keepsake_tokens::{MAX_TOKEN_BYTES, TokenError, Untrusted};
 
-use crate::fixture::{KEYS, valid};
+use super::fixture::{KEYS, valid};
+use crate::{MAX_TOKEN_BYTES, TokenError, Untrusted};
 
 fn refusal(token: &str) -> TokenError {
     Untrusted::parse(token).unwrap_err()

@@ -3,7 +3,8 @@
 use aws_lc_rs::aead::NONCE_LEN;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use keepsake_tokens::{MasterKey, Secret, Vault, VaultError};
+
+use crate::{MasterKey, Secret, Vault, VaultError};
 
 const NONCE: [u8; NONCE_LEN] = [5; NONCE_LEN];
 

@@ -27,15 +27,6 @@ fn printed_configuration_hides_secrets_and_shows_origins() {
 }
 
 #[test]
-fn printed_defaults_parse_to_the_same_settings() {
-    let printed = Sources { data_dir: Some(PathBuf::from("/d")), ..Sources::default() }.merge().to_toml();
-    assert!(printed.contains("url = \"index:\" # "), "{printed}");
-    let again = settings(&printed, &[]).unwrap();
-    assert_eq!(again.limits, Limits::default());
-    assert_eq!(again.index.url.to_string(), "sqlite:///d/index.db");
-}
-
-#[test]
 fn bad_values_never_show_their_secret() {
     let index_keys = ["index.url", "index.migrate_url", "index.jobs_url"];
     let blob_keys = ["blobs.url", "blobs.endpoint", "blobs.access_key_id", "blobs.secret_access_key"];

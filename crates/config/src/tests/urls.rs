@@ -69,6 +69,7 @@ fn refused_postgres_urls_name_the_parameter_or_what_to_percent_encode() {
         ("a:5/ter2@db/k", invalid),
         ("a:5#ter2@db/k", invalid),
         ("a:%ff@db/k?sslmode=require", invalid),
+        ("a:p,p@h1:5432,h2:5433/k", "names several hosts, of which Keepsake takes one"),
         ("a:p@db/k?sslmode=required", "needs an sslmode of disable, allow,"),
         ("a:p@db/k?port=ter2", "has a value of the parameter port that is not valid"),
     ] {

@@ -1,7 +1,5 @@
 //! Configurations from files, variables and flags.
 
-#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test by panicking, as the test does")]
-
 mod credentials;
 mod documentation;
 mod printing;
@@ -16,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keepsake_blobs::BlobUrl;
-use keepsake_config::{ConfigError, IndexUrl, LogFormat, Role, Settings, Sources};
-use keepsake_core::Limits;
 use secrecy::ExposeSecret;
+
+use crate::{ConfigError, IndexUrl, LogFormat, Role, Settings, Sources};
 
 /// A secret that must not show anywhere, by a part that any cut of it has.
 const SECRET: &str = "hunter2";
 
 /// Every key, with a value other than its default.
-const COMPLETE: &str = include_str!("complete.toml");
+const COMPLETE: &str = include_str!("tests/complete.toml");
 
 const MINIMAL: &str = r#"
 index.url = "sqlite:///data/index.db"
@@ -60,7 +58,6 @@ fn settings(text: &str, variables: &[(&str, &str)]) -> Result<Settings, ConfigEr
     File::new(text).settings(variables)
 }
 
-/// The names of all keys.
 fn keys() -> BTreeSet<String> {
     let merged = Sources::default().merge();
     merged.keys().map(str::to_owned).collect()

@@ -6,11 +6,11 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use keepsake_core::id::SessionId;
 use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
 use keepsake_testkit::issuer::{encode, unsigned};
-use keepsake_tokens::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrusted};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fixture::{at, now, trusting_all, valid, verify};
+use super::fixture::{KEYS, at, now, trusting_all, valid, verify};
+use crate::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrusted};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -137,7 +137,7 @@ fn foreign_claim_in_an_own_token_is_refused() {
 async fn own_and_issuer_tokens_are_not_confused() {
     let token = ring().issue(&claims(), now()).unwrap();
     assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Type));
-    let theirs = crate::fixture::KEYS.ed25519.token("token-1", &valid());
+    let theirs = KEYS.ed25519.token("token-1", &valid());
     assert_eq!(verified(&ring(), &theirs, now()), Err(TokenError::Type));
 }
 

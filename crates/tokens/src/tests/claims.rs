@@ -1,12 +1,12 @@
 //! The required claims of a correctly signed token.
 
 use keepsake_core::Actor;
-use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
 use serde_json::{Value, json};
 
-use crate::fixture::{
+use super::fixture::{
     AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, now, settings, trusting_all, trusting_as, valid, verify,
 };
+use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
 
 async fn answer(changes: Value) -> Result<Identity, TokenError> {
     let token = KEYS.ed25519.token("ed", &changed(&changes));

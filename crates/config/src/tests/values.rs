@@ -86,7 +86,8 @@ fn call_timeout_is_less_than_the_request_deadline() {
 #[test]
 fn all_problems_are_reported_at_once() {
     let text = "role = 'both'\n\
-        server = { listen = '8080', request_deadline_seconds = 0, shutdown_deadline_seconds = -1 }\n\
+        server = { listen = '8080', request_deadline_seconds = 0, shutdown_deadline_seconds = -1, \
+        mcp_allowed_origins = 'https://bücher.example' }\n\
         index.url = 'mysql://db'\n\
         index.jobs_url = 'sqlite:///index.db'\n\
         index.max_connections = 1.5\n\
@@ -100,6 +101,8 @@ fn all_problems_are_reported_at_once() {
         "server.listen (keepsake.toml, line 2) must be host:port, such as 127.0.0.1:8080",
         "server.request_deadline_seconds (keepsake.toml, line 2) must be a whole number from 1 to 9007199254740992",
         "server.shutdown_deadline_seconds (keepsake.toml, line 2) must be a whole number from 0 to 9007199254740992",
+        "server.mcp_allowed_origins (keepsake.toml, line 2) must be origins as browsers send them, such as \
+         https://app.example.com or http://localhost:*, with commas between them",
         "index.url (keepsake.toml, line 3) must begin with sqlite:// or postgres://",
         "index.jobs_url (keepsake.toml, line 4) must begin with postgres://: SQLite has no second URL",
         "index.max_connections (keepsake.toml, line 5) must be a whole number from 1 to 4294967295",

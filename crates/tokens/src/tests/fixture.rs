@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 
 use keepsake_core::Timestamp;
 use keepsake_testkit::{IssuerKey, issuer};
-use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
 use serde_json::{Value, json};
+
+use crate::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
 
 pub(crate) const ISSUER: &str = "https://id.example.com/";
 pub(crate) const AUDIENCE: &str = "keepsake.example.com";
@@ -87,7 +88,6 @@ pub(crate) fn trusting_as(text: &str, make: impl Fn(IssuerSettings) -> Vec<Issue
     Issuers::new(make(settings(KeySource::File(file)))).unwrap()
 }
 
-/// Trusts all three keys by their names.
 pub(crate) fn trusting_all() -> Issuers {
     trusting(&issuer::jwks(&KEYS.all()))
 }

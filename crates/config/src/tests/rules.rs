@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// What the scanner finds in `text`.
 fn found_by(settings: &Settings, text: &str) -> Vec<String> {
     let findings = settings.scanner.scan(text);
     findings.iter().map(|finding| finding.kind.to_string()).collect()

@@ -2,10 +2,10 @@
 
 use keepsake_testkit::issuer::{encode, unsigned};
 use keepsake_testkit::{IssuerKey, issuer};
-use keepsake_tokens::TokenError;
 use serde_json::{Value, json};
 
-use crate::fixture::{KEYS, signed, trusting, trusting_all, valid, verify};
+use super::fixture::{KEYS, signed, trusting, trusting_all, valid, verify};
+use crate::TokenError;
 
 #[tokio::test]
 async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {

@@ -29,23 +29,6 @@ fn flags_override_variables_and_variables_override_the_file() {
 }
 
 #[test]
-fn every_key_has_its_variable() {
-    let variables: BTreeSet<String> = keys().iter().map(|key| variable_of(key)).collect();
-    assert_eq!(variables.len(), keys().len());
-    let set = [
-        ("KEEPSAKE_ROLE", "worker"),
-        ("KEEPSAKE_INDEX_URL", "postgres://app@db/keepsake"),
-        ("KEEPSAKE_LIMITS_BYTES_PER_MEMORY", "7"),
-        ("KEEPSAKE_BLOBS_PATH_STYLE", "true"),
-    ];
-    assert!(set.iter().all(|(name, _)| variables.contains(*name)), "{variables:?}");
-    let settings = settings("blobs.url = 's3://memories'", &set).unwrap();
-    assert_eq!(settings.role, Role::Worker);
-    assert_eq!(settings.limits.bytes_per_memory, 7);
-    assert!(settings.blobs.s3.path_style);
-}
-
-#[test]
 fn unknown_keys_and_variables_are_reported_with_their_origin() {
     let text = format!(
         "{MINIMAL}\nrol = 'all'\n\"server.listen\" = 'a:1'\nindex.\"a\\nb\" = 1\nlimits = 3\n\

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use keepsake_core::Timestamp;
 use keepsake_testkit::{IssuerKey, JwksAnswer, JwksServer, issuer};
-use keepsake_tokens::{Identity, Issuers, KeySource, TokenError, Untrusted};
 use serde_json::json;
 
-use crate::fixture::{KEYS, changed, now, settings};
+use super::fixture::{KEYS, changed, now, settings};
+use crate::{Identity, Issuers, KeySource, TokenError, Untrusted};
 
 struct TestIssuer {
     server: JwksServer,

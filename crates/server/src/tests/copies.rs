@@ -5,14 +5,14 @@
 
 use allocation_counter::measure;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode, header};
+use axum::http::StatusCode;
 use http_body_util::BodyExt;
-use keepsake_server::ServerOptions;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-use crate::Server;
+use super::Server;
+use crate::ServerOptions;
 
 /// By how much the allocated bytes may differ from those of the answer.
 const SPARE_BYTES: u64 = 1_024;
@@ -33,11 +33,7 @@ impl Local {
 
     /// Sends a request and answers its body, as it would be written to the connection.
     fn send(&self, method: &str, uri: &str, body: Option<&Value>) -> Bytes {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}{uri}", self.server.store))
-            .header("x-api-key", &self.server.secret)
-            .header(header::CONTENT_TYPE, "application/json");
+        let request = self.server.request(method, &format!("{}{uri}", self.server.store));
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.body(body).unwrap();
         self.runtime.block_on(async {

@@ -1,0 +1,254 @@
+//! Why a store does not have a version any more that was synchronised.
+//!
+//! It was removed on purpose, by an erasure, a redaction or the end of its retention: its
+//! content must not come back. Or a backup of the store was restored that is older: the
+//! folder may have the only copy. A removal is counted in the places among the store's
+//! changes; a restored backup has fewer changes, or others.
+
+use keepsake_config::Failure;
+use keepsake_core::VersionId;
+use keepsake_engine::ChangePlace;
+use serde::{Deserialize, Serialize};
+
+use super::store::{Change, MAX_CHANGES, Recorded, Store};
+
+/// How much later than the id of a version its commit may be, in the order of commits, unless
+/// the version is large or the store busy.
+const USUAL_DISORDER_MILLIS: u128 = 100;
+/// The same for any version.
+const MAX_DISORDER_MILLIS: u128 = 60_000;
+
+/// The state of a synchronised version in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum VersionState {
+    Kept,
+    Redacted,
+    /// It was erased, or has expired.
+    Removed,
+    /// As removed, unless a backup was restored and as many newer changes were removed.
+    Likely,
+    /// An older backup was restored.
+    Lost,
+    /// It was removed or lost.
+    Unclear,
+    /// The credential may not ask, such as a session's token.
+    Hidden,
+}
+
+/// Why a version is missing, as an earlier pass found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Missing {
+    Removed,
+    Likely,
+    Unclear,
+}
+
+impl VersionState {
+    /// The reason to note for later passes, which cannot determine it again.
+    pub(super) const fn missing(self) -> Option<Missing> {
+        match self {
+            Self::Removed => Some(Missing::Removed),
+            Self::Likely => Some(Missing::Likely),
+            Self::Unclear => Some(Missing::Unclear),
+            Self::Kept | Self::Redacted | Self::Lost | Self::Hidden => None,
+        }
+    }
+}
+
+/// What was synchronised before a pass.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lineage {
+    /// The newest version that was not found to be missing.
+    pub(super) newest: Option<VersionId>,
+    /// A place among the store's changes that all versions are before, in one history;
+    /// `None`: they may be of several.
+    pub(super) place: Option<ChangePlace>,
+}
+
+impl Lineage {
+    /// The state of one of the versions; `missing` is the reason that an earlier pass noted.
+    /// `version_id` is `None` if an older keepsake wrote the state file.
+    ///
+    /// # Errors
+    /// [`Failure`] if the pass cannot go on.
+    pub(super) async fn state_of(
+        &self,
+        store: &Store,
+        version_id: Option<VersionId>,
+        missing: Option<Missing>,
+    ) -> Result<VersionState, Failure> {
+        let Some(version_id) = version_id else {
+            let removals = store.newest_place().await?.and_then(|now| now.removals());
+            return Ok(if removals == Some(0) { VersionState::Lost } else { VersionState::Unclear });
+        };
+        match store.recorded(version_id).await? {
+            Recorded::Kept => return Ok(VersionState::Kept),
+            Recorded::Redacted => return Ok(VersionState::Redacted),
+            Recorded::Hidden => return Ok(VersionState::Hidden),
+            Recorded::Gone => {}
+        }
+        match missing {
+            Some(Missing::Removed) => return Ok(VersionState::Removed),
+            Some(Missing::Likely) => return Ok(VersionState::Likely),
+            Some(Missing::Unclear) => return Ok(VersionState::Unclear),
+            None => {}
+        }
+        // After the look at the version: a removal in between is counted.
+        let now = store.newest_place().await?;
+        // If a later version of the same history is there, only this one was removed.
+        let at_place = self.place.and_then(|place| place.version_id());
+        let is_one_history = self.place.is_some() || now.is_none();
+        let later = [self.newest.filter(|_| is_one_history), at_place];
+        for later in later.into_iter().flatten().filter(|later| *later != version_id) {
+            if matches!(store.recorded(later).await?, Recorded::Kept | Recorded::Redacted) {
+                return Ok(VersionState::Removed);
+            }
+        }
+        let Some(now) = now else {
+            return Ok(VersionState::Unclear);
+        };
+        Ok(match (state_of_missing(self.place, now), self.place) {
+            (VersionState::Removed, Some(place)) => {
+                let newest = at_place.or(self.newest).unwrap_or(version_id);
+                let changes = store.changes_around(place.seq(), now).await?;
+                state_of_removed(version_id, newest, (place.seq(), now.seq()), &changes)
+            }
+            (VersionState::Lost, _) if now.removals() != Some(0) => {
+                let changes = store.changes_around(now.seq(), now).await?;
+                // A removal since the backup may have taken it.
+                let is_lost = was_never_there(version_id, now.seq(), &changes);
+                if is_lost { VersionState::Lost } else { VersionState::Unclear }
+            }
+            (state, _) => state,
+        })
+    }
+}
+
+/// The state of a version that is missing together with all later ones. `before` is an
+/// earlier place among the changes, after the version; `now` is the newest place.
+fn state_of_missing(before: Option<ChangePlace>, now: ChangePlace) -> VersionState {
+    let Some(removals) = now.removals() else {
+        return VersionState::Unclear;
+    };
+    let removals_before = before.and_then(|before| before.removals());
+    if removals == 0 || removals_before.is_some_and(|before| removals <= before) {
+        VersionState::Lost
+    } else if removals_before.is_some() && before.is_some_and(|before| before.seq() <= now.seq()) {
+        VersionState::Removed
+    } else {
+        VersionState::Unclear
+    }
+}
+
+/// The state of a version that seems to be removed. `changes` are those around an earlier
+/// place, after the version; `newest` is the newest version at that place; `before` and
+/// `now` are the sequence numbers of that place and of the newest one.
+fn state_of_removed(
+    version_id: VersionId,
+    newest: VersionId,
+    (before, now): (i64, i64),
+    changes: &[Change],
+) -> VersionState {
+    let is_newer = |than: VersionId, disorder: u128| {
+        let until = created_at_millis(than) + disorder;
+        let mut earlier = changes.iter().filter(|change| change.seq <= before);
+        earlier.any(|change| created_at_millis(change.version_id) > until)
+    };
+    if is_newer(newest, USUAL_DISORDER_MILLIS) {
+        // A change of a restored history took the place of a lost one.
+        VersionState::Unclear
+    } else if is_newer(version_id, MAX_DISORDER_MILLIS)
+        || now == before
+        || changes.iter().any(|change| change.seq == before.saturating_add(1))
+    {
+        VersionState::Removed
+    } else {
+        // Changes after the place were removed, too, so a removal is only likely.
+        VersionState::Likely
+    }
+}
+
+/// Whether no change was removed from the present history at the time of a version.
+fn was_never_there(version_id: VersionId, now: i64, changes: &[Change]) -> bool {
+    let at = created_at_millis(version_id);
+    let is_older = |change: &&Change| created_at_millis(change.version_id) + MAX_DISORDER_MILLIS < at;
+    let is_newer = |change: &&Change| created_at_millis(change.version_id) > at + MAX_DISORDER_MILLIS;
+    let all = (now < MAX_CHANGES).then_some(0);
+    let Some(begin) = changes.iter().filter(is_older).map(|change| change.seq).max().or(all) else {
+        return false;
+    };
+    let end = changes.iter().filter(is_newer).map(|change| change.seq).min().unwrap_or(now.saturating_add(1));
+    let found = changes.iter().filter(|change| begin < change.seq && change.seq < end).count();
+    usize::try_from(end.saturating_sub(begin).saturating_sub(1)).is_ok_and(|written| written == found)
+}
+
+/// The time in the id of a version.
+fn created_at_millis(version_id: VersionId) -> u128 {
+    version_id.uuid().as_u128() >> 80
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn erased_version_is_told_from_a_lost_one() {
+        for (before, now, state) in [
+            ("7.2", "7.3", VersionState::Removed),
+            ("7.2", "9.4", VersionState::Removed),
+            ("7.2", "5.2", VersionState::Lost),
+            ("7.2", "9.2", VersionState::Lost),
+            // A restored backup, and an erasure since then.
+            ("7.2", "6.3", VersionState::Unclear),
+            ("", "6.1", VersionState::Unclear),
+            ("", "6.0", VersionState::Lost),
+            // Servers of before do not count removals.
+            ("7.2", "7", VersionState::Unclear),
+            ("7", "7.3", VersionState::Unclear),
+        ] {
+            let found = state_of_missing(before.parse().ok(), now.parse().unwrap());
+            assert_eq!(found, state, "{before} {now}");
+        }
+    }
+
+    /// The version of a minute.
+    fn version(minute: u128) -> VersionId {
+        VersionId::from_uuid(Uuid::from_u128((minute * 60_000 + 1) << 80))
+    }
+
+    /// Changes by number and minute.
+    fn changes(of: &[(i64, u128)]) -> Vec<Change> {
+        of.iter().map(|&(seq, minute)| Change { seq, version_id: version(minute) }).collect()
+    }
+
+    #[test]
+    fn removed_changes_before_a_place_are_told_from_those_of_a_restored_history() {
+        // The place was 7, at minute 70; the missing version is of minute 50.
+        for (now, found, state) in [
+            (7, changes(&[(4, 40)]), VersionState::Removed),
+            (9, changes(&[(4, 40), (8, 80), (9, 90)]), VersionState::Removed),
+            (9, changes(&[(4, 40), (6, 60)]), VersionState::Removed),
+            (9, changes(&[(4, 40), (9, 90)]), VersionState::Likely),
+            (9, changes(&[(4, 40), (6, 80), (8, 90)]), VersionState::Unclear),
+        ] {
+            assert_eq!(state_of_removed(version(50), version(70), (7, now), &found), state, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn version_was_never_there_if_no_change_of_its_time_is_missing() {
+        for (now, found, was_never) in [
+            (4, changes(&[(2, 20), (3, 30), (4, 40)]), true),
+            (5, changes(&[(2, 20), (4, 40), (5, 90)]), true),
+            (5, changes(&[(2, 20), (4, 40)]), false),
+            (6, changes(&[(4, 40), (6, 90)]), false),
+            (0, changes(&[]), true),
+            (5_000, changes(&[(5_000, 90)]), false),
+        ] {
+            assert_eq!(was_never_there(version(50), now, &found), was_never, "{now} {found:?}");
+        }
+    }
+}
