@@ -6,17 +6,19 @@ readonly CHECKS=(formatting dependencies unused-dependencies lints documentation
 # Those of them that compile crates.
 readonly COMPILING_CHECKS=(lints documentation tools)
 # Parts of the tests. Every test is in one of them: those that no other part names are in `core`.
-readonly TEST_PARTS=(core documents release chart browser schemathesis sdk pgbouncer partitions upgrade torture bench)
-# Those of them that use one core and wait for downloads: they run beside the next parts.
-readonly BESIDE_PARTS=(release)
+readonly TEST_PARTS=(core doctests release documents chart browser schemathesis sdk pgbouncer partitions upgrade torture
+  bench)
+# So many parts run at once: no part keeps two cores busy.
+readonly AT_ONCE=2
 
-# Tests that measure times, so that other programs on the machine disturb them. They run at night.
-readonly NIGHT_PARTS=(cost)
+# Parts that run at night, with their ignored tests: tests that measure times, which other programs on the machine
+# disturb, and the long tests of the benchmark.
+readonly NIGHT_PARTS=(cost measurements)
 
 # All parts depend on these.
 readonly COMMON_PATHS='.ci Cargo.lock rust-toolchain.toml'
 # All parts of the tests depend on these too.
-readonly TEST_PATHS='Cargo.toml crates/testkit tests/parts.sh tests/program tests/run tests/servers.sh tests/tools.sh'
+readonly TEST_PATHS='Cargo.toml crates/testkit tests/parts.sh tests/programs.py tests/run tests/servers.sh tests/tools.sh'
 readonly E2E=crates/keepsake/tests/e2e
 
 # The files and folders that a part depends on, as git's pathspecs.
@@ -37,7 +39,7 @@ declare -rA PATHS=(
   [schemathesis]="$E2E/openapi.rs $E2E/support crates/server docs/openapi.json"
   [sdk]="$E2E/clients.rs $E2E/mcp.rs $E2E/reference.rs $E2E/sdk.rs $E2E/support clients crates/core/src/tool
     crates/mcp crates/server docs/openapi.json tests/mcp tests/reference tests/sdk"
-  [release]="$E2E/release.rs $E2E/support clients crates/keepsake/Cargo.toml crates/keepsake/build.rs deploy helm tools/release"
+  [release]="$E2E/release.rs $E2E/support clients crates/*/Cargo.toml crates/keepsake/build.rs deploy helm tools/release"
   [pgbouncer]='crates/index/src/postgres crates/index/tests/conformance/poolers.rs deploy/postgres migrations/postgres'
   [partitions]="$E2E/isolation $E2E/isolation.rs $E2E/support crates/index migrations/postgres"
   [upgrade]="$E2E/support $E2E/upgrade.rs CHANGELOG.md crates/index migrations tests/upgrade"
@@ -45,6 +47,7 @@ declare -rA PATHS=(
     crates/index/src/database crates/index/src/database.rs crates/testkit/src/fault_proxy
     crates/testkit/src/fault_proxy.rs crates/testkit/src/history crates/testkit/src/history.rs tools/Cargo.* tools/torture'
   [bench]='tools/Cargo.* tools/bench'
+  [doctests]='crates'
 )
 
 # The tests of a part: on each line a test program, as package/target, and what the names
@@ -54,6 +57,7 @@ declare -rA TESTS=(
     keepsake-server/unit openapi::
     keepsake/e2e readme:: dashboard:: agent_day:: commands::manual:: commands::each::'
   [cost]='keepsake/cost'
+  [measurements]='keepsake-bench/e2e measured one_command'
   [chart]='keepsake/e2e chart::'
   [browser]='keepsake/e2e browser:: works_in_a_browser'
   [schemathesis]='keepsake/e2e openapi::answers_are_as_the_document_says'
@@ -68,7 +72,7 @@ declare -rA TESTS=(
 )
 
 # The parts whose tests are a package of tools/Cargo.toml.
-declare -rA TOOL_PACKAGES=([torture]=keepsake-torture [bench]=keepsake-bench)
+declare -rA TOOL_PACKAGES=([torture]=keepsake-torture [bench]=keepsake-bench [measurements]=keepsake-bench)
 
 # What the tests of a part need beside the servers: tests/run has a function need_NAME for each.
 declare -rA TOOLS=(
@@ -85,6 +89,8 @@ declare -rA TOOLS=(
   [upgrade]='pg_dump'
   [torture]='faketime pg_dump'
   [bench]='pg_dump'
+  [measurements]='pg_dump'
+  [doctests]=''
 )
 
 # Prints the pathspecs of the part $1, one a line.
@@ -95,9 +101,6 @@ paths_of() {
   (set -f && printf '%s\n' $words)
 }
 
-# Prints the variable that names the program with which cargo starts tests.
-runner_variable() { echo "CARGO_TARGET_$(rustc --print host-tuple | tr 'a-z-' 'A-Z_')_RUNNER"; }
-
 # Prints the seconds and the result of each part from lines of part, seconds and result in
 # the file $1, then the slowest tests and the number of tests from their output in the file $2.
 print_report() {
@@ -105,7 +108,7 @@ print_report() {
   awk -F '\t' '{ printf "%7d  %-20s %s\n", $2, $1, $3 }' "$1"
   printf '\n== the slowest tests, in seconds\n'
   awk '
-    /^ *Running / { program = $2 == "unittests" ? $NF : $2 }
+    /^ *Running / { program = $2 }
     match($0, / <[0-9.]+s>$/) && /^test / {
       printf "%8.2f  %s %s\n", substr($0, RSTART + 2, RLENGTH - 4), program, $2
     }' "$2" | sort -rn | head -n 10

@@ -1,6 +1,8 @@
 //! Content: stored once under its own key, cached, and, in the index, removed with its
 //! version.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use keepsake_core::ContentHash;
 use keepsake_core::limits::LimitOverrides;
@@ -53,6 +55,13 @@ async fn refused_writes_leave_no_content(setup: TestEngine) {
     let limits = LimitOverrides { bytes_per_store: Some(10), ..LimitOverrides::default() };
     let tenant = setup.of_tenant_with(limits).await;
     assert!(tenant.try_make(new_memory("/a.txt", "more than ten bytes")).await.is_err());
+    // A restored content must fit the limit of today.
+    setup.delete(&memory).await;
+    let (mut limited, mut principal) = (setup.clone(), (*setup.principal).clone());
+    principal.limits.bytes_per_memory = 2;
+    limited.principal = Arc::new(principal);
+    let refused = limited.restore(&memory).await;
+    assert!(matches!(refused, Err(EngineError::Invalid { field: "content", .. })), "{refused:?}");
     assert_eq!(setup.blobs_there().await, there);
 }
 

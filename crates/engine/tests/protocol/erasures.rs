@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keepsake_core::ErasureId;
+use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::jobs::Erase;
 use keepsake_engine::{EngineError, ErasureRequest};
 use keepsake_index::{Erasure, ErasureState};
@@ -157,4 +158,9 @@ async fn erasure_deletes_object_versions_of_a_versioned_bucket() {
     let receipt = erase(&setup, whole_store(&setup)).await.receipt;
     assert_eq!((receipt.blobs, receipt.versions_deleted), bucket.either((2, 2), (1, 0)));
     assert_eq!(bucket.objects(&setup).await, 0);
+    // If the bucket does not list its versions, the receipt counts at least one.
+    let other = setup.of_tenant_with(LimitOverrides::default()).await;
+    setup.blobs.keep_versions(Some(0));
+    let receipt = erase(&other, whole_store(&other)).await.receipt;
+    assert_eq!((receipt.blobs, receipt.versions_kept), (0, 1));
 }

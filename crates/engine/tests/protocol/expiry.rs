@@ -276,6 +276,11 @@ async fn tenants_period_applies_to_stores_without_one(setup: TestEngine) {
     set_period(&setup, 3 * PERIOD).await;
     setup.clock.advance(2 * PERIOD);
     assert_eq!(expire(&setup).await, 0, "the store's own comes first");
+    set_period(&setup, Duration::ZERO).await;
+    setup.clock.advance(short_of(DAY, SECOND));
+    assert_eq!(expire(&setup).await, 0, "without the store's own, the tenant's is new");
+    setup.clock.advance(SECOND);
+    assert_eq!(expire(&setup).await, 1);
     // A tenant that is made with a period shows it from the first memory on.
     let limits = LimitOverrides { expires_unused_after: Some(PERIOD.as_secs()), ..LimitOverrides::default() };
     let other = setup.of_tenant_with(limits).await;

@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::api::support::{STORES, Store, delete};
+use crate::api::support::{STORES, Store, delete, strings};
 use crate::operator::Operator;
 use crate::support::client::{ok, send};
 use crate::support::deployment::ServerConfig;
@@ -341,6 +341,9 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     {
         assert_eq!(receipt[field], value, "{receipt}");
     }
+    let steps = receipt["steps"].as_array().unwrap();
+    assert_eq!(strings(steps, "name"), ["rows", "idempotency_records", "blobs"]);
+    assert!(steps.iter().all(|step| step["ended_at"].is_string()), "{receipt}");
     // One of the versions' blobs went with its redaction.
     let removed = &receipt["removed"];
     let counts = ["memories", "memory_versions", "blobs"].map(|name| removed[name].as_u64().unwrap());

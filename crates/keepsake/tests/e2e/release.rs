@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -10,10 +11,10 @@ use crate::support::script::{self, HELM, MINISIGN};
 use crate::support::{binary, repository};
 
 /// Makes the release of a commit that has the files of this work tree.
-async fn make(tree: &Path, folder: &Path, key: &Path) -> String {
+async fn make(tree: &Path, folder: &Path, program: &Path, key: &Path) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut release = tool(tree, "make");
-    release.args([version, "--out"]).arg(folder).arg("--program").arg(binary()).arg("--key").arg(key);
+    release.args([version, "--out"]).arg(folder).arg("--program").arg(program).arg("--key").arg(key);
     script::run(&mut release).await;
     std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap()
 }
@@ -37,6 +38,26 @@ fn assert_refused(refused: &Output, why: &str) {
     assert!(said.contains(why), "{said}");
 }
 
+/// The bill names each crate of the program with its checksum, but no crate of the tests or of a feature that is off.
+#[track_caller]
+fn assert_bill_names_what_is_built(folder: &Path) {
+    let file = folder.join(format!("keepsake-{}.cdx.json", env!("CARGO_PKG_VERSION")));
+    let bill: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    let is_named = |name: &str| components.iter().any(|each| each["name"] == name);
+    assert!(is_named("aws-sdk-s3") && is_named("libsqlite3-sys") && is_named("keepsake-engine"), "{bill}");
+    assert!(!is_named("proptest") && !is_named("sqlx-mysql") && !is_named("ring"), "{bill}");
+    let lock = std::fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    for component in components {
+        let name = component["name"].as_str().unwrap();
+        let known = match component["hashes"][0]["content"].as_str() {
+            Some(hash) => lock.contains(&format!("checksum = \"{hash}\"")),
+            None => name.starts_with("keepsake-"),
+        };
+        assert!(known, "{component}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn release_is_the_same_each_time_and_works() {
     let base = TempDir::new().unwrap();
@@ -58,10 +79,15 @@ async fn release_is_the_same_each_time_and_works() {
     generate.args(["-G", "-W", "-s"]).arg(&key).arg("-p").arg(&public_key);
     script::run(&mut generate).await;
 
-    let sums = make(&tree, &first, &key).await;
-    assert_eq!(make(&tree, &second, &key).await, sums);
+    // The debug information would take most of the time of the archives.
+    let program = base.path().join("program");
+    script::run(Command::new("strip").arg("-o").arg(&program).arg(binary())).await;
+    let sums = make(&tree, &first, &program, &key).await;
+    assert_eq!(make(&tree, &second, &program, &key).await, sums);
     let signature = |folder: &Path| std::fs::read(folder.join("SHA256SUMS.minisig")).unwrap();
     assert_eq!(signature(&first), signature(&second));
+
+    assert_bill_names_what_is_built(&first);
 
     let said = script::run(&mut smoke(&tree, &first, &public_key)).await;
     assert!(said.contains("tools/release/smoke: passed\n"), "{said}");

@@ -50,6 +50,17 @@ async fn workers_run_every_job_and_gateways_none() {
     worker.terminate().await;
     assert_eq!(worker.wait().await.code(), Some(0), "{}", worker.output());
     secrets::assert_none_in(&worker.output(), "the worker");
+    // The gateway runs by hand what it is asked to; its metrics count no dry run.
+    for dry in ["--dry-run", ""] {
+        let line = format!("job run prune {dry} --server {}", of_gateway.url);
+        keepsake_with(&words(&line), &[("KEEPSAKE_OPERATOR_TOKEN", &of_gateway.token)]).await.ok();
+    }
+    let series = "keepsake_job_runs_total{job=\"prune\",outcome=\"succeeded\"} ";
+    let is_counted_once = async || {
+        let metrics = of_gateway.send(Method::GET, "/metrics", None).await.text;
+        metrics.lines().find_map(|line| line.strip_prefix(series)) == Some("1")
+    };
+    eventually("one run is counted", Duration::from_secs(10), is_counted_once).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +101,17 @@ async fn jobs_run_by_hand() {
     let failed = &runs["data"][0];
     assert!(failed["status"] == "failed" && failed["error"].is_string(), "{runs}");
     database.execute("ALTER TABLE away RENAME TO redeemed_code".to_owned()).await;
+    // One that was killed is shown as running until its lease ends.
+    for (until, status) in [((now_secs() + 60) * 1_000_000, "running"), (1, "interrupted")] {
+        let kill = format!(
+            "UPDATE job_run SET ended_at = NULL, error = NULL WHERE slot = {}; \
+             UPDATE job SET lease_until = {until}, owner = randomblob(16) WHERE name = 'prune'",
+            failed["id"].as_str().unwrap()
+        );
+        database.execute(kill).await;
+        let runs = operator.get("/admin/v1/jobs/prune/runs?limit=1").await;
+        assert_eq!(runs["data"][0]["status"], status, "{runs}");
+    }
 
     // Another replica has the lease.
     let until = (now_secs() + 60) * 1_000_000;

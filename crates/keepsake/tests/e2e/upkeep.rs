@@ -137,6 +137,10 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     assert_eq!(changed["memory_version"], damaged.blob_id.to_string());
     assert_eq!((&changed["expected_bytes"], &changed["found_bytes"]), (&json!(13), &json!(another.len())));
     assert_drift_is_told(&tenant, &found);
+    // The job reports the missing one too, but not those of the deleted store.
+    let swept = server.beside("job run sweep-blobs -o json").await.json();
+    let told = ["missing", "missing_blobs"].map(|name| &swept["counts"][name]);
+    assert_eq!(told, [&json!(1), &json!([missing.to_string()])], "{swept}");
     assert_job_mends_what_was_counted(&server).await;
 }
 
@@ -187,9 +191,9 @@ async fn assert_job_mends_what_was_counted(server: &Server) {
     assert_eq!(fields, ["lost_heads", "memory_store", "problem", "tenant"]);
 }
 
-/// Each damage leaves a valid row.
+/// Each damage of search terms leaves a valid row.
 #[tokio::test(flavor = "multi_thread")]
-async fn verification_finds_damaged_search_terms() {
+async fn verification_finds_damaged_search_terms_and_names_a_damaged_index() {
     let (deployment, tenant, mut server, client) = started(Pair::Sqlite).await;
     let store = Store::of(&client, &tenant);
     let at = |path: &str| format!("memory_id = (SELECT memory_id FROM memory WHERE path = '{path}')");
@@ -221,6 +225,24 @@ async fn verification_finds_damaged_search_terms() {
     let named = |memory: &Value| found.iter().any(|problem| problem["memory"] == *memory);
     assert!(made[..3].iter().all(named), "{found:?}");
     assert!(!made[3..].iter().any(named), "{found:?}");
+
+    let database = deployment.database().await;
+    let end = "SELECT rootpage * 4096 FROM sqlite_schema WHERE name = 'version_actor'";
+    let end = usize::try_from(database.number(end).await).unwrap();
+    database.close().await;
+    let file = deployment.sqlite_file();
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The last bytes of the page are a key.
+    for byte in &mut bytes[end - 16..end] {
+        *byte ^= 0xff;
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let found = problems(&server).await;
+    let is_named = found.iter().any(|problem| {
+        let says = problem["message"].as_str().unwrap_or_default();
+        problem["problem"] == "damaged_index" && says.contains("missing from index version_actor")
+    });
+    assert!(is_named, "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,7 @@ fn results(json: &Path) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: tests/nightly measurements"]
 async fn server_and_floor_are_measured_on_postgres_and_s3() {
     let found = server_and_floor_are_measured(Pair::PostgresS3, ["postgres", "s3"]).await;
     assert_costs_of_s3(&found);
@@ -90,6 +91,7 @@ fn assert_costs_of_s3(found: &[Value]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: tests/nightly measurements"]
 async fn one_command_measures_everything_and_writes_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let root = keepsake_testkit::repository();
@@ -140,6 +142,7 @@ async fn fairness_is_measured_with_and_without_an_aggressor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: tests/nightly measurements"]
 async fn searches_and_retrievals_are_measured_together() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());

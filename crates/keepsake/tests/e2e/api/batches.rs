@@ -43,6 +43,8 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         {"type": "delete", "memory_id": deleted["id"], "expected_content_sha256": sha256("one")},
         {"type": "delete", "memory_id": "mem_00000000000000000000000001"},
         {"type": "delete", "memory_id": "mem_1"},
+        create("/moved", "x"),
+        create("/deleted", "x"),
     ]});
     let answer = ok(&post(client, &store, &body).await);
     assert_eq!(answer["type"], "memory_batch");
@@ -55,6 +57,8 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         ("updated", "/new/c", false),
         ("updated", "/pinned", true),
         ("deleted", "", false),
+        ("failed", "", false),
+        ("failed", "", false),
         ("failed", "", false),
         ("failed", "", false),
     ];
@@ -87,6 +91,10 @@ pub(super) async fn results_come_in_the_order_sent(place: Place) {
         "message": "`operations` 9 is malformed: `memory_id` is not an id that begins with `mem_`",
     });
     assert_eq!(data[9]["error"], malformed);
+    // A path that another operation frees is still taken.
+    for (result, holder) in [(&data[10], &moved), (&data[11], &deleted)] {
+        assert_eq!(result["error"]["conflicting_memory_id"], holder["id"]);
+    }
     assert_eq!(store.paths().await, ["/edited", "/made", "/new/c", "/pinned", "/put", "/same"]);
     // Neither the unchanged memory, nor the pin, nor a refusal is a version.
     assert_eq!(store.version_count().await, 5 + 5);

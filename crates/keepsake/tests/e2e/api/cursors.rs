@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::support::{Place, STORES, new_session, page_of, strings, text};
+use super::support::{Place, STORES, Store, delete, new_session, ok, page_of, strings, text};
 
 pub(super) async fn pages_of_any_size_make_one_list(place: Place) {
     let (client, store) = (&place.client, place.new_store("pages").await);
@@ -90,5 +90,38 @@ pub(super) async fn unchanged_memories_are_listed_once_while_others_change(place
         assert!(listed.is_sorted(), "{listed:?}");
         listed.retain(|path| stays.contains(path));
         assert_eq!(listed, *stays);
+    }
+}
+
+pub(super) async fn stores_and_versions_are_listed_once_while_others_change(place: Place) {
+    let (client, store) = (&place.client, place.new_store("stays").await);
+    let memory = store.create("/a", "first").await;
+    for n in 0..9 {
+        place.new_store(["stays", "is deleted", "is archived"][n % 3]).await;
+        store.update(&memory, &json!({"content": n.to_string()})).await;
+    }
+    for list in [format!("{STORES}?limit=1"), format!("{}?limit=1", store.versions())] {
+        let mut stay = client.all(&list).await;
+        stay.retain(|item| item["name"] != "is deleted" && item["name"] != "is archived");
+        let stay = strings(&stay, "id");
+        let (mut listed, mut page) = (Vec::<String>::new(), String::new());
+        for round in 0..100 {
+            let (items, next) = page_of(&place.second.get(&format!("{list}{page}")).await);
+            listed.extend(strings(&items, "id"));
+            let Some(next) = next else { break };
+            page = format!("&page={next}");
+            place.new_store("new").await;
+            store.update(&memory, &json!({"content": format!("{list} {round}")})).await;
+            // The one at the cursor.
+            let (last, at) = (&items[0], Store::new(client, text(&items[0]["id"])));
+            match last["name"].as_str().or(last["operation"].as_str()) {
+                Some("is deleted") => drop(ok(&delete(client, &at.path).await)),
+                Some("is archived") => drop(at.archive().await),
+                Some("modified") => drop(store.redact(&last["id"]).await),
+                _ => {}
+            }
+        }
+        listed.retain(|id| stay.contains(id));
+        assert_eq!(listed, stay, "{list}");
     }
 }

@@ -150,6 +150,7 @@ area! {
         listing::first_page_shows_every_change,
         cursors::pages_of_any_size_make_one_list,
         cursors::unchanged_memories_are_listed_once_while_others_change,
+        cursors::stores_and_versions_are_listed_once_while_others_change,
     ]
 }
 

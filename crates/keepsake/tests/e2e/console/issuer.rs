@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use keepsake_testkit::ProcessClock;
 use keepsake_testkit::provider::{Behaviour, CLIENT_ID, CLIENT_SECRET, Provider};
 use reqwest::redirect::Policy;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::browser::{Browser, Page, encoded};
@@ -22,6 +24,9 @@ struct Setup {
     provider: Provider,
     server: Server,
     tenant: Tenant,
+    /// That of the server.
+    clock: ProcessClock,
+    _folder: TempDir,
     _deployment: Deployment,
 }
 
@@ -44,8 +49,11 @@ impl Setup {
         let command = deployment.command(&ServerConfig { more, ..ServerConfig::default() });
         let public_url = format!("http://{host}:{}", command.port());
         provider.register(format!("{public_url}/console/sign-in/callback"));
-        let server = Server::start(command.env("KEEPSAKE_SERVER_PUBLIC_URL", &public_url)).await;
-        Self { provider, server, tenant, _deployment: deployment }
+        let folder = TempDir::new().unwrap();
+        let clock = ProcessClock::new(folder.path().join("clock"));
+        let command = command.env("KEEPSAKE_SERVER_PUBLIC_URL", &public_url);
+        let server = Server::start(clock.of(command)).await;
+        Self { provider, server, tenant, clock, _folder: folder, _deployment: deployment }
     }
 
     async fn of_api() -> Self {
@@ -145,6 +153,10 @@ async fn person_signs_in_at_an_issuer() {
             let page = setup.sign_in(&mut setup.browser(), foreign).await.answered(200);
             assert_eq!(next_page(&page), "/console/stores", "{foreign}");
         }
+        // Past the token's five minutes, and the minute by which clocks may differ.
+        setup.clock.set(400);
+        let page = browser.get("/console/stores").await.answered(303);
+        assert!(page.location().ends_with("&ended=1"), "{}", page.location());
     }
 }
 

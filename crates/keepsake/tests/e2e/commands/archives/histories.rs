@@ -116,6 +116,9 @@ async fn history_is_equal_after_a_round_trip_on(pair: Pair) {
     assert!(found.contains("plan.md"), "{found}");
     person.ok(&format!("memory mv plan.md new.md {COPY}")).await;
     person.ends(&import, 4, "").await;
+    let plain = person.path("plain");
+    person.ok(&format!("export {plain}")).await;
+    person.ends(&format!("import {plain} --versions {COPY}"), 2, "the source has no versions").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
